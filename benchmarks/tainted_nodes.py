@@ -41,7 +41,7 @@ class Intake:
         self.controller = controller
         self._version = 1
         self._read_again: list[str | GroupKey] = []
-        self._watch = ObjectWatch(caches, ledger, self._read_again.append)
+        self._watch = ObjectWatch(caches, ledger, self._read_again.append, self._read_again.append)
         self._watch.resync()
 
     @classmethod

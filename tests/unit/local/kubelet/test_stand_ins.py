@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,18 +11,24 @@ from fluxqueue.local.kubelet.specs import decode_pod
 from fluxqueue.local.kubelet.stand_ins import without_flux
 
 
-def broker(annotations: dict[str, str], **spec: Any) -> bytes:
+def broker(annotations: dict[str, str], policy: str = "Never") -> bytes:
     view = {"name": "flux-view", "image": "view", "command": ["/bin/bash"]}
-    main = {"name": "main", "image": "ubuntu", "command": ["flux", "start"], "env": [{"name": "A", "value": "1"}], "workingDir": "/none"}
-    main |= {"readinessProbe": {"exec": {"command": ["flux", "uptime"]}}, "volumeMounts": [{"name": "view", "mountPath": "/mnt/flux"}]}
+    main = {
+        "name": "main",
+        "image": "ubuntu",
+        "command": ["flux", "start"],
+        "env": [{"name": "A", "value": "1"}],
+        "workingDir": "/none",
+        "readinessProbe": {"exec": {"command": ["flux", "uptime"]}},
+        "volumeMounts": [{"name": "view", "mountPath": "/mnt/flux"}],
+    }
     volumes = [{"name": "view", "hostPath": {"path": "/"}}]
-    pod = {"metadata": {"name": "flux-0", "annotations": annotations}, "spec": {"containers": [main], "initContainers": [view]} | spec}
-    pod["spec"].setdefault("volumes", volumes)
-    return msgspec.json.encode(pod)
+    spec = {"containers": [main], "initContainers": [view], "volumes": volumes, "restartPolicy": policy}
+    return msgspec.json.encode({"metadata": {"name": "flux-0", "annotations": annotations}, "spec": spec})
 
 
 def test_a_broker_says_that_it_only_waits_and_ends_well() -> None:
-    pod = without_flux(decode_pod(broker({"fluxqueue/minicluster": "true", "fluxqueue.local/run-seconds": "0.1"}, restartPolicy="Never")))
+    pod = without_flux(decode_pod(broker({"fluxqueue/minicluster": "true", "fluxqueue.local/run-seconds": "0.1"})))
     assert pod.refusal == ""
     assert pod.spec.init_containers is None
     (container,) = pod.spec.containers
@@ -39,7 +44,7 @@ def test_a_broker_says_that_it_only_waits_and_ends_well() -> None:
 )
 def test_it_waits_as_long_as_a_simulated_pod(run_seconds: str | None, policy: str, waits: str) -> None:
     annotations = {"fluxqueue/minicluster": "true"} | ({"fluxqueue.local/run-seconds": run_seconds} if run_seconds else {})
-    pod = without_flux(decode_pod(broker(annotations, restartPolicy=policy)))
+    pod = without_flux(decode_pod(broker(annotations, policy)))
     assert (pod.spec.containers[0].command or [""])[-1].endswith(f"; exec sleep {waits}")
 
 
