@@ -63,6 +63,11 @@ class TableQuery:
         }
         return f"?{urlencode({name: text for name, text in fields.items() if text})}"
 
+    @property
+    def filters(self) -> bool:
+        """True if it leaves anything out."""
+        return any((self.text, self.namespace, self.queue, self.state, self.reason, self.account))
+
     def takes(self, row: JobRow) -> bool:
         """True if a row is asked for."""
         if self.namespace and row.namespace != self.namespace:

@@ -82,7 +82,7 @@ def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]]) -> list[Ba
     note = ""
     if asked.visible.nodes:
         cores = sum(_cores(node.status.allocatable or {}) for node in site.state.nodes.list())
-        note = f"the nodes of today have {cores * 24:.4g} core-hours a day"
+        note = f"the nodes of today have {cores * 24:,.0f} core-hours a day"
     plots = [series("cores", "Use of cores by day (UTC)", [(day[5:], cpu) for day, cpu, _ in by_day], "core-hours", note)]
     if any(gpu for _, _, gpu in by_day):
         plots.append(series("gpus", "Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"))

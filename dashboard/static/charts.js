@@ -64,7 +64,7 @@
         { ...horizontal, space: 80, values: (_, splits) => splits.map(clock) },
         { ...vertical, values: (_, splits) => splits.map((value) => `${value}${unit}`) },
       ],
-      scales: { x: { time: true }, y: { range: (_, __, most) => [0, data.most || Math.max(most * 1.1, 1)] } },
+      scales: { x: { time: true }, y: { range: (_, __, most) => [0, data.most || Math.max(most * 1.1, 4)] } },
       plugins: [tip((at) => [clock(data.times[at]), ...data.series.map((each) => `${each.name}: ${each.values[at]} ${each.unit}`)])],
     };
   }

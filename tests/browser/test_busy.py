@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
+from support.accessibility import is_accessible
 from support.dashboard_load import RACK, ZONE, busy_cluster
 from support.dashboard_site import Stage
 
@@ -84,9 +85,10 @@ def look(browser: Browser, busy: str) -> Iterator[Look]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("name", [*PAGES])
-def test_no_page_is_wider_than_its_screen(name: str, width: int, scheme: str, look: Look, picture: Picture) -> None:
+def test_no_page_is_wider_than_its_screen_and_all_are_accessible(name: str, width: int, scheme: str, look: Look, picture: Picture) -> None:
     page = look(PAGES[name], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    is_accessible(page)
     if (name, width, scheme) in _PICTURES:
         picture(page, "-".join([name, *(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
+from support.accessibility import is_accessible
 from support.dashboard_stage import RunningDashboard
 
 from fluxqueue.api.fluxjobs import fluxjob_name
@@ -28,11 +28,6 @@ PAGES = {
 }
 _PICTURES = ("job", "history", "doctor")
 """Those of the other pages are taken of a busy cluster (`test_busy`)."""
-
-
-def is_accessible(page: Page) -> None:
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
-    assert found.violations_count == 0, found.generate_report()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
