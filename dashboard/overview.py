@@ -137,7 +137,7 @@ def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime) ->
             ended.append((at.timestamp(), row))
     by_namespace = not any(row.job.status.account for row in (*waiting, *live))
     failed = [each for each in ended if each[1].state == State.FAILED]
-    starts = [(max(at, now), row) for row in waiting if (at := planned_start(row.job)) is not None]
+    starts = [(at, row) for row in waiting if (at := planned_start(row.job)) is not None]
     queues, reasons = Counter(row.queue for row in waiting), Counter(row.reason for row in waiting)
     owners = Counter(_owner(row, by_namespace=by_namespace) for row in waiting)
     cores: Counter[str] = Counter()

@@ -56,11 +56,8 @@ def busy_cluster(stage: Stage, now: datetime, *, nodes: int = 64, waiting: int =
         share = {"share": 0.2, "use": 4_000_000 // (number + 1), "factor": (number + 1) / 6}
         counts = {"pending": waiting // 5, "running": nodes // 16 - number // 2, "nodesInUse": nodes // (number + 4), "fairShare": share}
         most = {"running": nodes // 4, "nodes": nodes // 2}
-        made = {
-            "metadata": {"name": name, "uid": name},
-            "spec": {"parent": "science", "namespaces": [namespace], "shares": 2, "limits": most},
-            "status": counts,
-        }
+        account = {"parent": "science", "namespaces": [namespace], "shares": 2, "limits": most}
+        made = {"metadata": {"name": name, "uid": name}, "spec": account, "status": counts}
         stage.state.accounts.apply(msgspec.convert(made, FluxAccount))
     for job in _work(chance, now, nodes, waiting, ended):
         stage.show(job)

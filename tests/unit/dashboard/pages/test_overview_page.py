@@ -99,6 +99,15 @@ async def test_all_who_see_the_same_share_the_page_of_a_busy_cluster() -> None:
     assert len(chart(text)["series"]) == 3
 
 
+async def test_it_asks_nobody() -> None:
+    made = stage()
+    viewer = await made.viewer("alice", LISTS_ALL, NODES)
+    asked = Asked(viewer, await made.site.visible(viewer))
+    before = len(made.api.asked)
+    await overview_page(made.site, asked)
+    assert len(made.api.asked) == before
+
+
 async def test_an_address_of_the_queue_that_somebody_kept_leads_to_it() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
