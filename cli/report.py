@@ -106,7 +106,7 @@ def _estimates(row: Mapping[str, Any]) -> tuple[str, str]:
 def _time(text: str) -> str:
     """Return a time in the zone of this machine, as `jobs` and `history` show theirs."""
     time = instant(text)
-    return f"{time.astimezone():%Y-%m-%d %H:%M}" if time is not None else text
+    return f"{time.astimezone():%Y-%m-%d %H:%M %Z}" if time is not None else text
 
 
 def _hours(seconds: float | None) -> str:

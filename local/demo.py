@@ -29,8 +29,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.demo_computing import compute, has_computing
-from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, choose, note_on
+from fluxqueue.local.demo_computing import RESULTS, compute, has_computing
+from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, can_make_namespaces, choose, note_on
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
     OWNING_KINDS,
@@ -253,10 +253,12 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
                 f"the nodes in {cluster.folder} are others than {arguments.nodes}: end what runs there with `fluxqueue local down`,"
                 " then try again"
             )
-        client = _Client(cluster)
+        client, kind = _Client(cluster), cluster.kind_of_nodes
         wrong = _show_and_check(client, screen, folder, arguments)
-        computes = cluster.kind_of_nodes == PROCESSES and has_computing(folder)
+        computes = kind == PROCESSES and has_computing(folder) and can_make_namespaces()
         computed = compute(client, screen, folder, _NAMESPACE, keep=arguments.keep) if computes else []
+        if computes and len(computed) < RESULTS:
+            wrong.append(f"only {len(computed)} of {RESULTS} results were printed")
     finally:
         if started and not arguments.keep:
             cluster.down()
@@ -268,7 +270,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         screen.step("What was computed")
         for sentence in computed:
             screen.console.out(f"  {sentence}", highlight=False)
-    elif note := note_on(SIMULATED) if not arguments.nodes else "":
+    elif note := note_on(kind) if arguments.nodes != SIMULATED else "":
         screen.console.out(f"note: {note}", highlight=False)
     if not wrong:
         screen.console.print(

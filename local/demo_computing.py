@@ -8,12 +8,23 @@ from typing import Protocol
 
 from fluxqueue.local.screen import Screen
 
-__all__ = ["Kubectl", "compute", "has_computing"]
+__all__ = ["RESULTS", "Kubectl", "compute", "has_computing"]
 
 _GANG, _SERVICE, _SWEEP = (Path("processes", name) for name in ("10-pi.yaml", "20-service.yaml", "30-sweep.yaml"))
+RESULTS = 3
+"""How many results `compute` returns if all goes well."""
 _WAIT_S = 120
 _GREETING = "hello from "
-_ASK = "import urllib.request as web; print(web.urlopen('http://hello:8080', timeout=10).read().decode().strip())"
+_FOUND = "damping "
+_ASK = f"""import time, urllib.request as web
+for _ in range({_WAIT_S}):
+    try:
+        print(web.urlopen("http://hello:8080", timeout=10).read().decode().strip())
+        break
+    except OSError:  # its name is not known yet
+        time.sleep(0.5)
+else:
+    raise SystemExit("hello does not answer")"""
 
 
 class Kubectl(Protocol):
@@ -29,14 +40,13 @@ def has_computing(folder: Path) -> bool:
 
 
 def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> list[str]:
-    """Run what computes, show what it prints, and return the results, one line each."""
+    """Run what computes, show what it prints, and return the results, one line each. The service does not stay: it would take room."""
     results = (
         _gang(client, screen, folder, namespace) + _sweep(client, screen, folder, namespace) + _service(client, screen, folder, namespace)
     )
-    if not keep:
-        for part in (_GANG, _SWEEP, _SERVICE):
-            client.kubectl("delete", "-n", namespace, "-f", str(folder / part), "--wait=true", "--timeout=60s")
-        client.kubectl("delete", "-n", namespace, "job/ask", "--wait=true", "--timeout=60s")
+    for part in (_SERVICE,) if keep else (_SERVICE, _GANG, _SWEEP):
+        client.kubectl("delete", "-n", namespace, "-f", str(folder / part), "--wait=true", "--timeout=60s")
+    client.kubectl("delete", "-n", namespace, "job/ask", "--wait=true", "--timeout=60s")
     return results
 
 
@@ -49,8 +59,8 @@ def _gang(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list
 def _sweep(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
     screen.step("A sweep: eight values of one parameter, four at a time")
     _start(client, folder / _SWEEP, namespace)
-    lines = _logs_of(client, screen, namespace, "sweep", "job-name=sweep")
-    return [f"the best of {len(lines)}: {min(lines, key=_seconds)}"]
+    lines = [line for line in _logs_of(client, screen, namespace, "sweep", "job-name=sweep") if line.startswith(_FOUND)]
+    return [f"the best of {len(lines)}: {min(lines, key=_seconds)}"] if lines else []
 
 
 def _service(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
@@ -60,7 +70,7 @@ def _service(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> l
     client.kubectl("delete", "-n", namespace, "job/ask", "--ignore-not-found", "--wait=true", "--timeout=60s")
     ask = ("submit", "-n", namespace, "-J", "ask", "-t", "1m", "--image", "python", "--attach", "--", "python3", "-c", _ASK)
     answer = client.kubectl("fluxqueue", *ask, timeout_s=2 * _WAIT_S)
-    screen.command(["fluxqueue", shlex.join(ask)], answer)
+    screen.command(["fluxqueue", shlex.join([*ask[:-1], "..."])], answer)
     return [f"the service says: {_GREETING}{line.partition(_GREETING)[2]}" for line in answer.splitlines() if _GREETING in line]
 
 

@@ -160,7 +160,7 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"fluxqueue {how}: {cluster.state.server}, {words}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
-    if started and wanted != SIMULATED and (note := note_on(kind)):
+    if started and wanted != SIMULATED and (note := note_on(kind, nodes)):
         print(f"note: {note}", file=sys.stderr)
     if wanted not in ("", kind):
         print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)

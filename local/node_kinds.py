@@ -37,8 +37,10 @@ def choose(wanted: str, before: str, nodes: int) -> str:
     return PROCESSES if nodes <= _MANY_NODES and can_make_namespaces() else SIMULATED
 
 
-def note_on(kind: str) -> str:
-    """Return what somebody who starts such nodes has to know of this machine; empty if there is nothing."""
+def note_on(kind: str, nodes: int = 0) -> str:
+    """Return what somebody who starts such nodes without asking for simulated ones has to know; empty if there is nothing."""
+    if kind == SIMULATED and nodes > _MANY_NODES:
+        return f"more than {_MANY_NODES} nodes are simulated, and nothing computes: `--nodes processes` in addition for others"
     if can_make_namespaces():
         return ""
     if kind == SIMULATED:

@@ -37,6 +37,7 @@ K = TypeVar("K", bound=Hashable)
 _PACE_S = 0.04
 _LATER_AT_ONCE = 50
 _LATER_AT_LEAST = 5
+_LATER_PACE_S = 0.01
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 10.0
 _FIRST_PAUSE_S = 0.5
@@ -147,9 +148,9 @@ class Batches(Generic[K]):
         while True:
             await self._not_empty.wait()
             await asyncio.sleep(max(next_at - loop.time(), 0))
-            batch = _taken(self._keys, limit)
-            urgent = bool(batch)
-            batch += _taken(self._later, min(limit, max(_LATER_AT_ONCE - len(batch), _LATER_AT_LEAST)))
+            batch = _taken(self._keys, limit - min(len(self._later), _LATER_AT_LEAST, limit - 1))
+            urgent = frozenset(batch)
+            batch += _taken(self._later, min(limit - len(batch), max(_LATER_AT_ONCE - len(batch), _LATER_AT_LEAST)))
             if not self:
                 self._not_empty.clear()
             try:
@@ -157,12 +158,12 @@ class Batches(Generic[K]):
             except DatabaseUnavailable as error:
                 log.warning("batch.database_unavailable", batch=self._name, keys=len(batch), error=str(error), retry_s=delay_s)
                 for key in batch:
-                    self.add(key)
+                    (self.add if key in urgent else self.add_later)(key)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
             else:
                 delay_s = _FIRST_DELAY_S
-            next_at = loop.time() + (self._pace_s if urgent else 0)
+            next_at = loop.time() + (self._pace_s if urgent else min(self._pace_s, _LATER_PACE_S))
 
     async def _carry_out(self, batch: Sequence[K], work: Callable[[list[K]], Awaitable[None]]) -> None:
         """Hand out the keys without failures together, and each of the others alone."""

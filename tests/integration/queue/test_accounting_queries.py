@@ -132,6 +132,10 @@ async def test_work_that_ended_while_it_waited_again_has_its_last_run(
             " next_release_at = NULL WHERE workload = ANY (%s)",
             ([ran.id, again.id],),
         )
+        await connection.execute(
+            "UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s' WHERE id = ANY (%s)",
+            ([ran.id, again.id, waited.id],),
+        )
     await store.requeue(epoch, [a_requeue(each.id) for each in (ran, unreleased, again)])
     await store.finish(epoch, [Ending(each.id, State.CANCELLED, Outcome.CANCELLED, "") for each in (ran, unreleased, waited)])
     now = datetime.now(UTC) + timedelta(minutes=1)
@@ -141,6 +145,26 @@ async def test_work_that_ended_while_it_waited_again_has_its_last_run(
     assert found["ran"]["wait_s"] < found["waited"]["wait_s"], "it waited until its last run"
     for name in ("unreleased", "waited", "again"):
         assert (found[name]["run_s"], found[name]["hosts"]) == (None, ""), name
+
+
+async def test_a_run_counts_for_the_submission_that_it_was_of(store: Store, epoch: Epoch, accounting: Accounting, database: str) -> None:
+    """Work that ran, was requeued and cancelled, and then resumed and cancelled as it waited, ran once."""
+    leader = Leader(store, epoch)
+    (ran,) = await leader.allocate("ran")
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute("UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s'")
+        await connection.execute(
+            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', released_at = granted_at - interval '90 s',"
+            " next_release_at = NULL"
+        )
+    await store.requeue(epoch, [a_requeue(ran.id)])
+    await store.finish(epoch, [Ending(ran.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    await store.resubmit(epoch, [ran.uid])
+    await store.finish(epoch, [Ending(ran.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    now = datetime.now(UTC) + timedelta(minutes=1)
+    jobs = (await accounting.jobs(read_history_query([("since", "1h")], now), now)).jobs
+    assert [job["run_s"] is not None for job in sorted(jobs, key=lambda job: str(job["submitted_at"]))] == [True, False]
+    assert all(job["wait_s"] >= 0 for job in jobs)
 
 
 async def test_a_report_counts_what_lies_between_its_times(accounting: Accounting, records: None) -> None:

@@ -81,9 +81,11 @@ def test_a_cluster_of_a_version_before_keeps_its_simulated_nodes(machine: Machin
     assert machine.kind == "simulated"
 
 
-def test_many_nodes_are_simulated_at_first(machine: Machine) -> None:
+def test_many_nodes_are_simulated_at_first(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert machine.up("--nodes", "65") == 0
     assert machine.kind == "simulated"
+    note = "note: more than 64 nodes are simulated, and nothing computes: `--nodes processes` in addition for others\n"
+    assert capsys.readouterr().err == note
 
 
 def test_nodes_are_simulated_at_first_where_no_namespaces_can_be_made(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
          FROM fluxqueue.allocations a
         WHERE found.jobid IS NULL AND found.requeues > 0 AND found.finished_at IS NOT NULL
           AND a.workload = found.id AND a.freed_at > a.released_at
+          AND a.granted_at >= found.submitted_at - interval '1 second' AND a.freed_at <= found.finished_at + interval '1 second'
         ORDER BY a.granted_at DESC
         LIMIT 1) AS lost ON true
  ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
