@@ -85,7 +85,7 @@
         },
         vertical,
       ],
-      scales: { x: { time: false, range: [-0.6, data.labels.length - 0.4] }, y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1)] } },
+      scales: { x: { time: false, range: [-0.6, data.labels.length - 0.4] }, y: { range: (_, __, most) => [0, Math.max(most * 1.1, 4)] } },
       plugins: [tip((at) => [data.labels[at], `${Number(data.values[at].toPrecision(4))} ${data.unit}`])],
     };
   }
