@@ -71,6 +71,11 @@ class LocalCluster:
             return kind if kind in KINDS else SIMULATED
         return SIMULATED if (self.folder / "controlplane" / "etcd").exists() else ""  # of a version that had no other
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes the running cluster has."""
+        return len(self.client.get("/api/v1/nodes")["items"])
+
     def _remember_kind(self) -> None:
         self._kind_file.write_text(f"{PROCESSES if self.options.processes else SIMULATED}\n")
 

@@ -31,6 +31,7 @@ __all__ = ["main", "serve"]
 
 _FAILED = 1
 _NODES = 8
+_MOST_NODES = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,7 +137,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count_or_kind(text: str) -> int | str:
-    return text if text in KINDS else int(text)
+    if text in KINDS:
+        return text
+    if text.isdecimal() and 0 < int(text) <= _MOST_NODES:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 1 to {_MOST_NODES} nor one of {', '.join(KINDS)}")
 
 
 def _find(display: Display, minor: str | None) -> Binaries:
@@ -155,16 +160,16 @@ def _up(arguments: argparse.Namespace) -> int:
         started = cluster.up(report=display.step, find=lambda: _find(display, arguments.kubernetes))
     how = "is up" if started else "runs already"
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
-    kind = cluster.kind_of_nodes
-    words = f"{nodes if started else 'its'} {'nodes of processes' if kind == PROCESSES else 'simulated nodes'}"
+    kind, count = cluster.kind_of_nodes, nodes if started else cluster.node_count
+    words = f"{count} {'nodes of processes' if kind == PROCESSES else 'simulated nodes'}"
+    if wanted not in ("", kind) or (nodes != count and any(isinstance(each, int) for each in arguments.nodes)):
+        print(f"fluxqueue local: a cluster runs, with {words}: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
+        return _FAILED
     print(f"fluxqueue {how}: {cluster.state.server}, {words}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
     if started and wanted != SIMULATED and (note := note_on(kind, nodes)):
         print(f"note: {note}", file=sys.stderr)
-    if wanted not in ("", kind):
-        print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
-        return _FAILED
     return 0
 
 

@@ -263,6 +263,8 @@ def leftovers(jobs: Sequence[JobInfo], fluxjobs: Sequence[FluxJob]) -> list[str]
 
 _WHOLE_SECONDS = timedelta(seconds=1)
 """The resolution of times in FluxJobs."""
+_BUSY = timedelta(seconds=30)
+"""By so much a start may be late: on a busy machine, what runs before it ends later than it said."""
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,15 @@ class StartExpectations:
             ),
         ]
 
+    def late_s(self, rows: Sequence[Row]) -> float:
+        """Return by how much the latest start was later than announced."""
+        found = [timedelta(0)]
+        for row in self._reserved(rows):
+            announced, started = self.announced.get(row.example.uid, AnnouncedStart()), _started(row)
+            if started is not None and announced.eta is not None:
+                found.append(started - max(announced.eta, announced.reserved_at or announced.eta) - _WHOLE_SECONDS)
+        return max(found).total_seconds()
+
     def broken(self, rows: Sequence[Row]) -> list[str]:
         """Return the announcements that are missing or did not come true, as sentences."""
         wrong = []
@@ -313,7 +324,7 @@ class StartExpectations:
                 wrong.append(f"{row.title} should have had nodes reserved while it waited, and had none")
             elif announced.eta is None:
                 wrong.append(f"{row.title} never had an estimated start")
-            elif started is None or started > max(announced.reserved_at, announced.eta) + _WHOLE_SECONDS:
+            elif started is None or started > max(announced.reserved_at, announced.eta) + _BUSY:
                 when = f"at {started:%H:%M:%S}" if started else "never"
                 wrong.append(f"{row.title} {self._announcement(row)}, but started {when}")
         behind = [row for row in rows if row.example.ahead_of and ((lead := _lead(row, rows)) is None or lead <= timedelta(0))]

@@ -24,6 +24,7 @@ _DAYS: Final = ("1", "7", "30")
 _JOBS: Final = "1000"
 _SHOWN: Final = 50
 _LONGEST: Final = 63
+_CHOICES: Final = 1_000
 _WAITS_S: Final = (10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 _ERRORS_S: Final = (-3_600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3_600.0)
 
@@ -32,7 +33,9 @@ async def history_page(site: Site, asked: Asked) -> Content:
     """Return the plots, and the last jobs that ended."""
     days = asked.parameters.get("days", "")
     days = days if days in _DAYS else "7"
-    namespace = asked.parameters.get("namespace", "").strip()[:_LONGEST]
+    namespaces = sorted(name for name in site.state.namespaces if asked.visible.shows(name))[:_CHOICES]
+    only = namespaces[0] if asked.visible.namespaces is not None and len(namespaces) == 1 else ""
+    namespace = asked.parameters.get("namespace", "").strip()[:_LONGEST] or only
     plots = [histogram("errors", "Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)]
     problem = ""
     jobs: Sequence[dict[str, Any]] = ()
@@ -54,7 +57,7 @@ async def history_page(site: Site, asked: Asked) -> Content:
         days=days,
         choices=_DAYS,
         namespace=namespace,
-        namespaces=sorted(name for name in site.state.namespaces if asked.visible.shows(name))[:1_000],
+        namespaces=namespaces,
         most=len(jobs) >= int(_JOBS),
     )
     return Content("History", html)

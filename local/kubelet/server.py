@@ -107,7 +107,8 @@ def find_container(request: web.Request) -> ContainerRunner:
         what = f"container {names['container']} of pod {names['pod']} ran before the node agent was started again"
         raise web.HTTPBadRequest(text=f"{what}: its log went with the former agent")
     if runner is None:
-        raise web.HTTPBadRequest(text=f"container {names['container']} of pod {names['pod']} has not been started")
+        why = f": {pod.pod.refusal}" if pod.pod.refusal else ""
+        raise web.HTTPBadRequest(text=f"container {names['container']} of pod {names['pod']} has not been started{why}")
     return runner
 
 

@@ -51,7 +51,9 @@ def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_the
 def test_people_read_hours_and_from_when_to_when() -> None:
     first, titles, row = shown().splitlines()
     ends = [datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 23, 8, tzinfo=UTC)]
-    assert first == "Use from {:%Y-%m-%d %H:%M %Z} to {:%Y-%m-%d %H:%M %Z}".format(*(end.astimezone() for end in ends)), "in the reader's zone"
+    assert first == "Use from {:%Y-%m-%d %H:%M %Z} to {:%Y-%m-%d %H:%M %Z}".format(*(end.astimezone() for end in ends)), (
+        "in the reader's zone"
+    )
     assert titles.split() == ["DAY", "USER", "JOBS", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY"]
     assert row.split() == ["2026-11-22", "-", "3", "1.5", "0.0", "0.0", "2", "75s"]
     assert shown(titles=False).split() == row.split()

@@ -45,6 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(LocalCluster, "_wait_for_other_start", lambda *_: None)
     monkeypatch.setattr(LocalCluster, "running", property(lambda _: bool(machine.kind)))
     monkeypatch.setattr(LocalCluster, "state", property(state))
+    monkeypatch.setattr(LocalCluster, "node_count", 8)
     return machine
 
 
@@ -64,12 +65,15 @@ def test_nodes_are_what_they_were_unless_it_is_said(machine: Machine, capsys: py
 
 def test_a_cluster_that_runs_keeps_its_nodes(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert machine.up("--nodes", "processes") == 0
-    for words in ((), ("--nodes", "2"), ("--nodes", "processes")):
+    for words in ((), ("--nodes", "8"), ("--nodes", "processes")):
         capsys.readouterr()
         assert machine.up(*words) == 0
-        assert capsys.readouterr().out.startswith("fluxqueue runs already: https://here, its nodes of processes, ")
-    assert machine.up("--nodes", "simulated") == 1
-    assert "a cluster that runs keeps its nodes: `fluxqueue local down --dir " in capsys.readouterr().err
+        assert capsys.readouterr().out.startswith("fluxqueue runs already: https://here, 8 nodes of processes, ")
+    for others in ("simulated", "4"):
+        assert machine.up("--nodes", others) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("fluxqueue local: a cluster runs, with 8 nodes of processes: `fluxqueue local down --dir ")
     machine.kind = ""
     assert machine.up() == 0
     assert machine.kind == "processes"
@@ -79,6 +83,13 @@ def test_a_cluster_of_a_version_before_keeps_its_simulated_nodes(machine: Machin
     (machine.folder / "controlplane" / "etcd").mkdir(parents=True)
     assert machine.up() == 0
     assert machine.kind == "simulated"
+
+
+@pytest.mark.parametrize("nodes", ["lots", "0", "-1", "1000000"])
+def test_a_number_of_nodes_that_is_none_is_refused(machine: Machine, capsys: pytest.CaptureFixture[str], nodes: str) -> None:
+    with pytest.raises(SystemExit):
+        machine.up("--nodes", nodes)
+    assert f"'{nodes}' is neither a number from 1 to 100000 nor one of processes, simulated" in capsys.readouterr().err
 
 
 def test_many_nodes_are_simulated_at_first(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,12 +192,12 @@ def began(example: AppliedExample, at: str) -> Row:
     ("announced", "big", "filler", "wrong"),
     [
         pytest.param(ANNOUNCED, "00:18", "00:05", [], id="kept"),
-        pytest.param(ANNOUNCED, "00:21", "00:05", [], id="within the resolution of times"),
+        pytest.param(ANNOUNCED, "00:50", "00:05", [], id="late on a busy machine"),
         pytest.param(
             ANNOUNCED,
-            "00:22",
+            "00:51",
             "00:05",
-            ["job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest, but started at 12:00:22"],
+            ["job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest, but started at 12:00:51"],
             id="late",
         ),
         pytest.param({}, "00:18", "00:05", ["job/big should have had nodes reserved while it waited, and had none"], id="none"),
@@ -211,6 +211,13 @@ def test_the_first_announced_start_must_come_true(announced: dict[str, str], big
         expectations.record([waits(BIG, reservedAt="2026-03-02T12:09:00Z", etaFirst="2026-03-02T12:09:00Z")])
     rows = [began(BIG, big), began(FILLER, filler)]
     assert expectations.broken(rows) == wrong
+
+
+@pytest.mark.parametrize(("at", "late_s"), [("00:18", 0), ("00:21", 0), ("00:31", 10)])
+def test_it_is_said_by_how_much_a_start_was_late(at: str, late_s: float) -> None:
+    expectations = StartExpectations()
+    expectations.record([waits(BIG, **ANNOUNCED)])
+    assert expectations.late_s([began(BIG, at)]) == late_s
 
 
 def test_starts_that_came_true_are_listed_with_their_times() -> None:

@@ -45,13 +45,20 @@ async def test_the_plots_are_of_the_namespace_and_the_days_that_were_chosen(queu
 
 async def test_all_namespaces_are_for_who_lists_all(queue: QueueStandin) -> None:
     made = stage(queue)
-    text = (await history_page(made.site, await asked(made, BLUE))).html
+    text = (await history_page(made.site, await asked(made, BLUE, ("list", "fluxjobs", "red")))).html
     assert "Choose a namespace" in text
     assert queue.asked == []
     text = (await history_page(made.site, await asked(made, LISTS_ALL, days="4000"))).html
     assert "job/lammps-3" in text
     assert [query.get("since") for _, query, _ in queue.asked] == ["7d", "7d"]
     assert all("namespace" not in query for _, query, _ in queue.asked)
+
+
+async def test_who_sees_one_namespace_need_not_choose_it(queue: QueueStandin) -> None:
+    made = stage(queue)
+    text = (await history_page(made.site, await asked(made, BLUE))).html
+    assert "<option selected>blue</option>" in text
+    assert {query["namespace"] for _, query, _ in queue.asked} == {"blue"}
 
 
 async def test_a_right_that_is_missing_is_named_and_estimates_are_still_shown(queue: QueueStandin) -> None:
