@@ -180,17 +180,13 @@ class PictureReader:
     def __init__(self, cluster: InProcessCluster) -> None:
         self._cluster = cluster
         self._client: ApiServerClient | None = None
-        self._connection: psycopg.Connection[dict[str, Any]] | None = None
         self._ran: set[str] = set()
 
     def close(self) -> None:
-        """Close the connections; the next picture opens new ones."""
+        """Close the connection to the API server; the next picture opens a new one."""
         if self._client is not None:
             self._client.close()
             self._client = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def leader_life(self) -> object | None:
         """Return something that is equal as long as the same process leads and misses nothing; None if there is none."""
@@ -238,17 +234,16 @@ class PictureReader:
         return bool(said["role"] == "leader" and not said["missing"])
 
     def _ledger(self) -> Ledger:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._cluster.database_dsn, row_factory=dict_row)
-            self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            set_json_loads(lambda text: text.encode() if isinstance(text, str) else bytes(text), self._connection)
-        with self._connection.transaction():
-            ((at, *_),) = (tuple(row.values()) for row in self._connection.execute("SELECT clock_timestamp()"))
+        # A session of its own for each picture: while no queue leads there is none, as a restore demands.
+        with psycopg.connect(self._cluster.database_dsn, row_factory=dict_row) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            set_json_loads(lambda text: text.encode() if isinstance(text, str) else bytes(text), connection)
+            ((at, *_),) = (tuple(row.values()) for row in connection.execute("SELECT clock_timestamp()"))
             return Ledger(
                 at,
-                tuple(map(workload_of, self._connection.execute(_WORKLOADS))),
-                tuple(map(allocation_of, self._connection.execute(_ALLOCATIONS))),
-                tuple(map(reservation_of, self._connection.execute(_RESERVATIONS))),
+                tuple(map(workload_of, connection.execute(_WORKLOADS))),
+                tuple(map(allocation_of, connection.execute(_ALLOCATIONS))),
+                tuple(map(reservation_of, connection.execute(_RESERVATIONS))),
             )
 
 
