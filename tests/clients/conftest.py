@@ -57,7 +57,7 @@ def cluster(path: str, service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster) as stage:
+    with managed_namespace(cluster, statements=False) as stage:
         yield stage
 
 

@@ -32,7 +32,7 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=True) as stage:
+    with managed_namespace(cluster) as stage:
         yield stage
         stage.kubectl("delete", "fluxreservations", "--all")
         stage.until("no node is cordoned", lambda: cordoned(stage) == {})

@@ -43,7 +43,7 @@ def cluster(service_folder: Path, traces: Collector) -> Iterator[InProcessCluste
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=True) as stage:
+    with managed_namespace(cluster) as stage:
         yield stage
 
 

@@ -120,7 +120,7 @@ def run(options: argparse.Namespace, folder: Path) -> Tally:
     before = now = Tally.read(options.json)
     wrong: list[str] = []
     cluster = InProcessCluster(folder / "cluster", CRASH_OPTIONS, extra_environment=crash_environment(folder))
-    with cluster, watching_pods(cluster) as oracle, managed_namespace(cluster) as stage:
+    with cluster, watching_pods(cluster) as oracle, managed_namespace(cluster, statements=False) as stage:
         suite = CrashSuite(stage, folder, options.seed, oracle)
         kills = list(Kill)
         try:

@@ -53,7 +53,7 @@ def chosen() -> list[AnyPoint]:
 def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(cluster: InProcessCluster, service_folder: Path) -> None:
     print(f"FLUXQUEUE_FAULT_SEED={SEED}")  # noqa: T201  # shown where the test fails: it replays the run
     points = chosen()
-    with watching_pods(cluster) as oracle, managed_namespace(cluster) as stage:
+    with watching_pods(cluster) as oracle, managed_namespace(cluster, statements=False) as stage:
         suite = CrashSuite(stage, service_folder, SEED, oracle)
         for start in range(0, len(points), IN_A_WAVE):
             suite.apply_some(4)

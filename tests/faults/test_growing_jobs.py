@@ -27,7 +27,7 @@ def test_a_job_that_grows_loses_nothing_wherever_the_queue_is_killed(service_fol
     cluster = InProcessCluster(service_folder / "growing", CRASH_OPTIONS, extra_environment=crash_environment(service_folder))
     cluster.start()
     try:
-        with watching_pods(cluster) as oracle, managed_namespace(cluster) as stage:
+        with watching_pods(cluster) as oracle, managed_namespace(cluster, statements=False) as stage:
             suite = CrashSuite(stage, service_folder, SEED, oracle)
             for point in POINTS:
                 suite.crash_at(point, growing=True)

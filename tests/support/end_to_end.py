@@ -280,11 +280,11 @@ class Stage:
 
 
 @contextmanager
-def managed_namespace(cluster: InProcessCluster, *, statements: bool = False) -> Iterator[Stage]:
+def managed_namespace(cluster: InProcessCluster, *, statements: bool = True) -> Iterator[Stage]:
     """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any component.
 
-    No event loop may have been blocked for long meanwhile. With ``statements``, or if ``STATEMENT_LIMIT_S`` is set, no FluxJob may have
-    said what was not so (`support.statements`).
+    No event loop may have been blocked for long meanwhile. With ``statements``, no FluxJob may have said what was not so
+    (`support.statements`).
     """
     logs = cluster.folder / "logs"
     logged = log_sizes(logs)
@@ -294,7 +294,7 @@ def managed_namespace(cluster: InProcessCluster, *, statements: bool = False) ->
     stage = Stage(cluster, name)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     stage.until("the default service account is there", lambda: client.find(account) is not None)
-    with statements_checked(cluster, name) if statements or "STATEMENT_LIMIT_S" in os.environ else nullcontext():
+    with statements_checked(cluster, name) if statements else nullcontext():
         yield stage
         stage.clear()
         stage.delete(f"/api/v1/namespaces/{name}")

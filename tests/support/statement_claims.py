@@ -38,7 +38,7 @@ class Claim:
     Attributes
     ----------
     name
-        For people, and in the list of known false claims.
+        For people.
     why_false
         Returns why it is false; empty if it is true or cannot be judged.
     extra_s

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
-from support.known_false_statements import KNOWN_FALSE, KnownFalse
 from support.loop_blocks import slowness
 from support.statement_claims import False_, false_claims
 from support.statement_pictures import Picture, PictureReader
@@ -74,8 +73,6 @@ class StatementChecker:
     limit_s
         None: that of the environment (``STATEMENT_LIMIT_S``, to look for what is false for a shorter time), else `LIMIT_S` times the
         slowness of this machine and its load.
-    known
-        False claims that are known and not reported.
 
     Attributes
     ----------
@@ -85,15 +82,12 @@ class StatementChecker:
         How many were judged.
     """
 
-    def __init__(
-        self, reader: PictureReader, namespace: str | None, limit_s: float | None = None, known: Sequence[KnownFalse] = KNOWN_FALSE
-    ) -> None:
+    def __init__(self, reader: PictureReader, namespace: str | None, limit_s: float | None = None) -> None:
         self.found: dict[tuple[str, str], False_] = {}
         self.pictures = 0
         self._reader = reader
         self._namespace = namespace
         self._limit_s = float(os.environ["STATEMENT_LIMIT_S"]) if limit_s is None and "STATEMENT_LIMIT_S" in os.environ else limit_s
-        self._known = known
         self._patience = Patience(LIMIT_S)
         self._life: object | None = _UNSEEN
         self._quiet_until = 0.0
@@ -144,7 +138,7 @@ class StatementChecker:
         return "FluxJobs said what was not so:\n" + "\n".join(map(str, self.found.values()))
 
     def _false(self, picture: Picture) -> list[False_]:
-        return [each for each in false_claims(picture, self._namespace) if not any(known.covers(each) for known in self._known)]
+        return list(false_claims(picture, self._namespace))
 
     def _run(self) -> None:
         try:

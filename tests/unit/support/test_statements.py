@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import make_job, make_node, make_pod, make_queue
-from support.known_false_statements import KNOWN_FALSE, KnownFalse
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 from support.reason_sentences import sentences_in
 from support.statement_claims import CLAIMS, False_, false_claims
@@ -416,7 +415,7 @@ RIGHT = picture()
 
 
 def test_a_false_statement_fails_the_test_that_runs(clock: Clock) -> None:
-    checker = StatementChecker(Pictures(WRONG), None, limit_s=2, known=())
+    checker = StatementChecker(Pictures(WRONG), None, limit_s=2)
     clock.looks(checker, 9)
     with pytest.raises(AssertionError, match=r"reason: Job default/w says 'Pending UserSuspended: ?', but its Job is not suspended"):
         checker.assert_true()
@@ -424,14 +423,14 @@ def test_a_false_statement_fails_the_test_that_runs(clock: Clock) -> None:
 
 def test_a_statement_that_is_true_when_it_is_read_again_fails_nothing(clock: Clock) -> None:
     pictures = Pictures(*([WRONG] * 6), RIGHT)
-    checker = StatementChecker(pictures, None, limit_s=2, known=())
+    checker = StatementChecker(pictures, None, limit_s=2)
     clock.looks(checker, 12)
     checker.assert_true()
 
 
 def test_nothing_counts_while_no_queue_leads_or_just_after(clock: Clock) -> None:
     pictures = Pictures(WRONG)
-    checker = StatementChecker(pictures, None, limit_s=2, known=())
+    checker = StatementChecker(pictures, None, limit_s=2)
     for life in (None, "queue", None, "another"):
         pictures.life = life
         clock.looks(checker, 4)
@@ -464,15 +463,3 @@ def test_what_was_false_is_noted_with_the_failure_of_a_test(monkeypatch: pytest.
     with pytest.raises(ZeroDivisionError) as failure:
         fail_once_it_is_found()
     assert any("UserSuspended" in note for note in failure.value.__notes__)
-
-
-def test_what_is_known_to_be_false_is_not_reported(clock: Clock) -> None:
-    known = KnownFalse("reason", "it is known", said="UserSuspended", cause="not suspended")
-    checker = StatementChecker(Pictures(WRONG), None, limit_s=2, known=[known])
-    clock.looks(checker, 12)
-    checker.assert_true()
-
-
-def test_each_known_false_claim_is_one_that_is_made_and_says_why() -> None:
-    assert {known.claim for known in KNOWN_FALSE} <= {claim.name for claim in CLAIMS} | {"position", "exclusive"}
-    assert all(known.why for known in KNOWN_FALSE)
