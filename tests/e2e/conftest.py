@@ -11,7 +11,7 @@ from support.stage_accounts import Accounts
 
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
-NOT_CHECKED_YET = frozenset({"test_dashboard", "test_minicluster_services", "test_miniclusters"})
+NOT_CHECKED_YET = frozenset({"test_dashboard"})
 """Files that have not run with the checker of statements. A few more, with clusters of their own, say ``statements=False``."""
 
 

@@ -104,7 +104,7 @@ def test_the_status_reports_the_exit_code_and_cleanup_removes_the_ended_pods(sta
 
 
 def test_two_miniclusters_of_one_name_in_two_namespaces_are_independent(stage: Stage) -> None:
-    with managed_namespace(stage.cluster, statements=False) as other:
+    with managed_namespace(stage.cluster) as other:
         for place in (stage, other):
             apply(place, minicluster("twin", 2))
         certificates = []

@@ -32,14 +32,14 @@ def shared_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(shared_cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(shared_cluster, statements=False) as stage:
+    with managed_namespace(shared_cluster) as stage:
         yield stage
 
 
 @pytest.fixture
 def others(shared_cluster: InProcessCluster, stage: Stage) -> Iterator[Stage]:
     """Their namespace; its end needs a matcher that holds nothing, so what ``stage`` has is deleted first."""
-    with managed_namespace(shared_cluster, statements=False) as others:
+    with managed_namespace(shared_cluster) as others:
         yield others
         stage.delete_applied()
 
