@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from fluxqueue.api.fluxaccounts import FluxAccount
@@ -29,6 +31,11 @@ __all__ = ["ClusterState", "watches_of"]
 class ClusterState:
     """The objects that are watched.
 
+    Parameters
+    ----------
+    clock
+        Seconds of the epoch.
+
     Attributes
     ----------
     version
@@ -37,13 +44,13 @@ class ClusterState:
         The FluxJobs as rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.jobs: ObjectCache[FluxJob] = ObjectCache()
         self.queues: ObjectCache[FluxQueue] = ObjectCache()
         self.accounts: ObjectCache[FluxAccount] = ObjectCache()
         self.reservations: ObjectCache[FluxReservation] = ObjectCache()
         self.nodes: ObjectCache[Node] = ObjectCache()
-        self.table = JobTable()
+        self.table = JobTable(clock)
         self.version = 0
         self._namespaces: Counter[str] = Counter()
         self._named: tuple[str, ...] | None = ()

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.metadata import ObjectMeta
@@ -53,10 +55,13 @@ class JobRow:
     ----------
     job
         The FluxJob; a changed one is another row.
+    gone
+        When the object was deleted, in seconds of the epoch; None while it is there.
     """
 
-    def __init__(self, job: FluxJob) -> None:
+    def __init__(self, job: FluxJob, gone: float | None = None) -> None:
         self.job = job
+        self.gone = gone
         meta: ObjectMeta = job.metadata
         self.uid = meta.uid
         self.namespace = meta.namespace
@@ -138,11 +143,22 @@ class JobRow:
 
     @cached_property
     def held(self) -> tuple[float, float]:
-        """From when to when it had its nodes, in seconds of the epoch: without an end while it has them; nothing if it never had."""
+        """From when to when it had its nodes, in seconds of the epoch: without an end while it has them; nothing if it never had.
+
+        Work whose object was deleted while it had nodes had them until then.
+        """
         begin, end = instant(self.job.status.allocated_at or self.job.status.started_at), instant(self.job.status.finished_at)
         if begin is None or (end is None and self.state not in LIVE):
             return 0.0, 0.0
-        return begin.timestamp(), math.inf if self.state in LIVE or end is None else end.timestamp()
+        if self.state in LIVE or end is None:
+            return begin.timestamp(), math.inf if self.gone is None else self.gone
+        return begin.timestamp(), end.timestamp()
+
+    def without_object(self, gone: float) -> JobRow:
+        """Return what is remembered of it when its object is deleted: all but the jobspec, which may be large."""
+        row = JobRow(replace(self.job, spec=replace(self.job.spec, jobspec="")), gone)
+        row.requested = self.requested
+        return row
 
     @property
     def _submitted(self) -> float:

@@ -8,6 +8,7 @@ once they are looked through again.
 from __future__ import annotations
 
 import bisect
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ _MOST_PAGES_KEPT: Final = 256
 _MOST_VIEWS_KEPT: Final = 64
 _MOST_EXCHANGED: Final = 250
 _LONGEST: Final = 200
+_MOST_GONE: Final = 20_000
+_GONE_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,22 @@ class _View:
 
 
 class JobTable:
-    """The rows of all FluxJobs."""
+    """The rows of all FluxJobs.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock
+        Seconds of the epoch.
+
+    Attributes
+    ----------
+    gone
+        Work that had nodes or ended, and whose object was deleted within a day, the longest ago first. A FluxJob goes with its Job or pod.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.gone: deque[JobRow] = deque(maxlen=_MOST_GONE)
         self._rows: dict[str, JobRow] = {}
         self._changes: deque[tuple[JobRow | None, JobRow | None]] = deque(maxlen=_MOST_EXCHANGED)
         self._count = 0
@@ -182,9 +198,19 @@ class JobTable:
         new = JobRow(change.new) if change.new is not None else None
         if new is not None:
             self._rows[new.uid] = new
+        else:
+            self._remember(JobRow(change.obj))
         self._changes.append((old, new))
         self._count += 1
         self._pages.clear()
+
+    def _remember(self, row: JobRow) -> None:
+        """Keep for a day what work had whose object was deleted."""
+        now = self._clock()
+        if row.held[0] or row.job.status.finished_at:
+            self.gone.append(row.without_object(now))
+        while self.gone and (self.gone[0].gone or 0.0) <= now - _GONE_S:
+            self.gone.popleft()
 
     def page(self, query: TableQuery, visible: Visible) -> TablePage:
         """Return what somebody sees of what he asked for; a page beyond the last one is the last one."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from fluxqueue.api.fluxjobs import LIVE, State
@@ -110,7 +111,7 @@ class Overview:
         return self.states.get(State.PENDING, 0)
 
 
-def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime) -> Overview:
+def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime, gone: Iterable[JobRow] = ()) -> Overview:
     """Return the page's content.
 
     Parameters
@@ -121,17 +122,20 @@ def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime) ->
         All nodes; None if he may not list them.
     now
         The present time.
+    gone
+        Work that he saw and whose object was deleted: it counts among what ended.
     """
     states: Counter[str] = Counter()
     waiting: list[JobRow] = []
     live: list[JobRow] = []
     ended: list[tuple[float, JobRow]] = []
     since = now.timestamp() - _DAY_S
-    for row in rows:
-        states[row.state] += 1
+    for row in chain(rows, gone):
+        if row.gone is None:
+            states[row.state] += 1
         if row.state == State.PENDING:
             waiting.append(row)
-        elif row.state in LIVE:
+        elif row.state in LIVE and row.gone is None:
             live.append(row)
         elif (at := instant(row.job.status.finished_at)) is not None and at.timestamp() >= since:
             ended.append((at.timestamp(), row))
@@ -175,12 +179,13 @@ def _most(sizes: Counter[str], jobs: Counter[str]) -> tuple[Share, ...]:
 def use_curve(rows: Iterable[JobRow], visible: Visible, kinds: Sequence[str], now: datetime) -> Curve:
     """Return how much of each resource work had over the last day.
 
-    The queue keeps FluxJobs for a day after their end, so all work of the day is known. What a job had before it was requeued is not.
+    A FluxJob goes with its Job or pod: work whose object was deleted before the dashboard started is missing. So is what a job had before
+    it was requeued.
 
     Parameters
     ----------
     rows
-        All work.
+        All work, with what is remembered of that whose objects were deleted.
     visible
         What the person sees. Who may list nodes is shown what all work used, as on the map of the nodes; else it is his work alone.
     kinds

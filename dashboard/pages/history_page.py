@@ -1,7 +1,7 @@
 """History: waits, use and how right the estimates were, of the work that a person may see.
 
-Waits and use are asked of the queue in the name of the person (`questions`). How right estimates were is read from the FluxJobs, which the
-queue keeps for a day after their end.
+Waits and use are asked of the queue in the name of the person (`questions`). How right estimates were is read from the FluxJobs that are
+there: one goes with its Job or pod, at the latest a day after its end.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from fluxqueue.api.graphnames import CPU, MEMORY
@@ -35,11 +36,11 @@ async def overview_page(site: Site, asked: Asked) -> Content:
 
 def _make(site: Site, asked: Asked) -> Content:
     visible, now = asked.visible, site.clock()
-    rows = site.state.table.rows()
+    rows, gone = site.state.table.rows(), site.state.table.gone
     nodes = node_map(site.state.nodes.list(), rows, visible, ()) if visible.nodes else None
-    shown = overview_of(visible_rows(site, visible), nodes, now)
+    shown = overview_of(visible_rows(site, visible), nodes, now, (row for row in gone if visible.shows(row.namespace)))
     totals = {use.name: use for use in nodes.totals[:_MOST_KINDS]} if nodes is not None else {}
-    curve = use_curve(rows, visible, tuple(totals) or (CPU,), now)
+    curve = use_curve(chain(rows, gone), visible, tuple(totals) or (CPU,), now)
     html = render(
         "overview.html",
         shown=shown,

@@ -185,7 +185,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.api = PeopleApi()
         self.clock = Clock()
-        self.state = ClusterState()
+        self.state = ClusterState(lambda: self.clock_of_day().timestamp())
         self.sessions = Sessions(self.clock)
         self.access = AccessReviews(self.api.own, self.clock)
         callers = cast("CallerApis", self.api)

@@ -2,7 +2,7 @@ import random
 from typing import Any
 
 import pytest
-from support.dashboard_site import job
+from support.dashboard_site import NOW, at, job
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.dashboard.access import EVERYTHING, Visible
@@ -140,3 +140,29 @@ def test_links_keep_the_question_and_escape_it() -> None:
     query = TableQuery(text='"><b>', state="active")
     assert query.link(page=2) == "?q=%22%3E%3Cb%3E&state=active&page=2"
     assert read_query({"q": '"><b>', "state": "active"}) == query
+
+
+def test_work_whose_object_was_deleted_is_remembered_for_a_day() -> None:
+    now = NOW.timestamp()
+    state = ClusterState(lambda: now)
+    runs = job("runs", state="Running", nodes="node-1", allocatedAt=at(-600), cpu=4)
+    ended = job("ended", state="Failed", allocatedAt=at(-600), finishedAt=at(-300))
+    never = job("never", state="Cancelled", finishedAt=at(-300))
+    for each in (runs, ended, never, job("waits")):
+        state.jobs.apply(each)
+        state.jobs.remove(each)
+    assert [(row.title, row.held) for row in state.table.gone] == [
+        ("job/runs", (now - 600, now)),
+        ("job/ended", (now - 600, now - 300)),
+        ("job/never", (0.0, 0.0)),
+    ]
+    assert state.table.gone[0].requested["cpu"] == 4_000
+    assert len(state.table) == 0
+    now += 86_400
+    state.jobs.apply(job("later"))
+    state.jobs.remove(job("later"))
+    assert not state.table.gone
+
+
+def test_a_bounded_number_of_deleted_work_is_remembered() -> None:
+    assert JobTable().gone.maxlen == 20_000

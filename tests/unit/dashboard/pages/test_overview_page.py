@@ -113,3 +113,23 @@ async def test_an_address_of_the_queue_that_somebody_kept_leads_to_it() -> None:
     await client.sign_in("alice", BLUE)
     answer = await client.get("/?q=wrf&state=Pending")
     assert (answer.status, answer.headers["location"]) == (308, "/queue?q=wrf&state=Pending")
+
+
+async def test_work_whose_object_was_deleted_stays_in_the_past() -> None:
+    made = stage()
+    before = chart(await html(made, LISTS_ALL, NODES))["series"][0]["values"]
+    broken = job("broken", state="Failed", outcome="Failed", finishedAt=at(-30))
+    made.show(broken)
+    for each in (job("runs"), job("secret", "red"), broken):
+        found = made.state.jobs.get(each.metadata.namespace, each.metadata.name)
+        assert found is not None
+        made.state.jobs.remove(found)
+    text = await html(made, LISTS_ALL, NODES)
+    assert chart(text)["series"][0]["values"] == before
+    assert "0 of 24 cpu" in text
+    assert "of 2 that ended" in text
+    assert "job/broken" in text
+    assert f"/jobs/blue/{broken.metadata.name}" not in text
+    made.api.rights.clear()
+    made.clock.now += 60
+    assert "job/broken" not in await html(made, ("list", "fluxjobs", "red"), NODES)
