@@ -35,17 +35,18 @@ async def nodes_page(site: Site, asked: Asked) -> Content:
 
 def _make(site: Site, asked: Asked, wanted: str, chosen: str, state: str) -> Content:
     named = [node for node in site.state.nodes.list() if wanted in node.metadata.name.lower()]
-    named.sort(key=lambda node: node.metadata.name)
-    shown = node_map(named[:_MOST], site.state.table.rows(), asked.visible, site.settings.levels)
+    shown = node_map(named, site.state.table.rows(), asked.visible, site.settings.levels)
     cells = [cell for group in shown.groups for cell in group.cells]
-    groups = [part for group in shown.groups if (part := _of_state(group, state)).cells]
+    matching = [part for group in shown.groups if (part := _of_state(group, state)).cells]
+    groups = _first(matching, _MOST)
+    drawn = [cell for group in groups for cell in group.cells]
     html = render(
         "nodes.html",
         map=shown,
         groups=groups,
-        dense=len(cells) > _DENSE,
-        jobs=_jobs([cell for group in groups for cell in group.cells]),
-        hidden=max(0, len(named) - _MOST),
+        dense=len(drawn) > _DENSE,
+        jobs=_jobs(drawn),
+        hidden=sum(len(group.cells) for group in matching) - len(drawn),
         wanted=wanted,
         one=next((cell for cell in cells if cell.name == chosen), None),
         chosen=chosen,
@@ -58,6 +59,17 @@ def _make(site: Site, asked: Asked, wanted: str, chosen: str, state: str) -> Con
 def _of_state(group: Group, state: str) -> Group:
     cells = (cell for cell in group.cells if not state or cell.state == state or (state == "free" and cell.free))
     return Group(group.path, tuple(cells))
+
+
+def _first(groups: list[Group], most: int) -> list[Group]:
+    """Return the groups with no more nodes than these in all."""
+    first = []
+    for group in groups:
+        if most <= 0:
+            break
+        first.append(Group(group.path, group.cells[:most]))
+        most -= len(group.cells)
+    return first
 
 
 def _jobs(cells: list[Cell]) -> list[tuple[JobRow, int]]:

@@ -73,3 +73,17 @@ async def test_many_nodes_are_small_tiles() -> None:
     text = await html(made, LISTS_ALL, NODES)
     assert 'class="map dense"' in text
     assert 'aria-label="many-0001, ready: no work' in text
+
+
+async def test_a_node_is_found_by_its_state_behind_more_nodes_than_are_shown() -> None:
+    made = Stage()
+    for number in range(1, 1_601):
+        made.state.nodes.apply(node(f"node-{number}", ready=number != 1_590))
+    text = await html(made, LISTS_ALL, NODES, state="down")
+    assert 'href="?node=node-1590' in text
+    assert text.count('href="?node=') == 1
+    assert "1 down, 1599 ready." in text
+    assert "more are not shown" not in text
+    free = await html(made, LISTS_ALL, NODES, state="free")
+    assert free.count('href="?node=') == 1_500
+    assert "99 more are not shown" in free
