@@ -74,7 +74,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chart: its times, its lanes, and what is left out: lanes, bars of nodes, and waiting jobs that have no planned start.
+    """The chart: its times, its lanes, and what is left out: lanes, waiting jobs without a planned start, and jobs that found no track.
 
     ``nodes`` is empty by work; ``lanes`` has all work then, and waiting work alone by node.
     """
@@ -87,6 +87,7 @@ class Plan:
     ticks: tuple[Tick, ...]
     hidden: int
     unplanned: int
+    undrawn: int = 0
 
     @property
     def scale(self) -> str:
@@ -125,7 +126,7 @@ def plan_of(
     hours
         How far it looks ahead; 0: until most running work has ended and most waiting work has begun, at least an hour and at most a week.
     nodes
-        The names of nodes that have lanes; None: lanes are by work.
+        The names of nodes that have lanes, those with work first if they are too many; None: lanes are by work.
     """
     spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
     unplanned = 0
@@ -139,12 +140,13 @@ def plan_of(
     axis = _Axis(now - max((end - now) / 8, timedelta(minutes=5)), end)
     inside = [span for span in spans if span.begin < end and (span.end is None or span.end > axis.begin)]
     inside.sort(key=lambda span: (_ORDER[span.kind], span.begin, span.label))
-    shown = list(nodes or ())[:MOST_LANES]
-    by_node = _by_node(inside, shown, axis) if nodes is not None else ()
+    busy = {host for span in inside for host in _hosts(span)} if nodes else set()
+    shown = sorted(sorted(nodes or (), key=lambda name: name not in busy)[:MOST_LANES], key=natural)
+    by_node, undrawn = _by_node(inside, shown, axis) if nodes is not None else ((), 0)
     work = [span for span in inside if nodes is None or span.kind in _WAITS]
     hidden = max(0, len(work) - MOST_LANES) + len(nodes or ()) - len(shown)
     lanes = tuple(Lane(span.label, (axis.bar(span),), row=span.row) for span in work[:MOST_LANES])
-    return Plan(axis.begin, end, axis.at(now), by_node, lanes, axis.ticks(), hidden, unplanned)
+    return Plan(axis.begin, end, axis.at(now), by_node, lanes, axis.ticks(), hidden, unplanned, undrawn)
 
 
 _ORDER: Final = {"setaside": 0, "over": 1, "running": 1, "reserved": 2, "estimate": 3}
@@ -174,13 +176,18 @@ class _Axis:
         return tuple(Tick(self.at(each), each) for each in times if _EDGE <= self.at(each) <= _PERCENT - _EDGE)
 
 
-def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[Lane, ...]:
-    """Return a lane for each node, with the work that it has; work that overlaps is in tracks, one below the other."""
+def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[tuple[Lane, ...], int]:
+    """Return a lane for each node, with the work that it has, and how many jobs found no track on some node.
+
+    Work that overlaps is in tracks, one below the other.
+    """
     bars: dict[str, list[Bar]] = {name: [] for name in nodes}
     ends: dict[str, list[float]] = {name: [] for name in nodes}
+    undrawn = 0
     for span in spans:
         bar = axis.bar(span)
         seen = False
+        crowded = False
         for host in _hosts(span):
             if host not in bars:
                 continue
@@ -188,7 +195,10 @@ def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple
             if track < MOST_TRACKS:
                 bars[host].append(replace(bar, track=track, again=seen))
                 seen = True
-    return tuple(Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes)
+            else:
+                crowded = True
+        undrawn += crowded
+    return tuple(Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes), undrawn
 
 
 def _hosts(span: _Span) -> Iterable[str]:

@@ -139,3 +139,16 @@ def test_a_few_long_jobs_do_not_make_all_others_short() -> None:
 def test_nodes_that_have_no_lane_are_counted() -> None:
     found = plan(nodes=tuple(f"node-{number}" for number in range(MOST_LANES + 4)))
     assert (len(found.nodes), found.hidden) == (MOST_LANES, 4)
+
+
+def test_nodes_with_work_have_lanes_before_idle_ones() -> None:
+    names = tuple(f"n{number}" for number in range(2 * MOST_LANES))
+    found = plan(job("runs", state="Running", startedAt=at(-60), nodes=names[-1]), nodes=names)
+    assert [lane.label for lane in found.nodes] == [*names[: MOST_LANES - 1], names[-1]]
+    assert (found.bars, found.hidden) == (1, MOST_LANES)
+
+
+def test_jobs_for_which_a_node_has_no_track_are_counted() -> None:
+    jobs = [job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-[1-2]") for number in range(MOST_TRACKS + 3)]
+    assert plan(*jobs, nodes=("node-1", "node-2")).undrawn == 3
+    assert plan(*jobs[:MOST_TRACKS], nodes=("node-1", "node-2")).undrawn == 0

@@ -58,3 +58,22 @@ async def test_nodes_have_lanes_without_the_work_of_others_and_are_filtered_by_n
     assert "Gantt chart of 2 nodes" in text
     assert "secret" not in text
     assert "Gantt chart of 1 node" in await html(two_nodes(), *rights, q="NODE-1")
+
+
+async def test_what_is_not_drawn_is_said() -> None:
+    stage = two_nodes()
+    for number in range(9):
+        stage.show(job(f"small-{number}", state="Running", nodes="node-1", startedAt=at(-60 - number)))
+    assert "2 more jobs on these nodes are not drawn" in await html(stage, LISTS_ALL, ("list", "nodes", ""))
+
+
+async def test_work_on_the_last_of_many_nodes_is_shown() -> None:
+    stage = Stage()
+    for number in range(300):
+        stage.state.nodes.apply(node(f"n{number}"))
+    idle = await html(stage, LISTS_ALL, ("list", "nodes", ""))
+    stage.show(job("runs", state="Running", nodes="n299", startedAt=at(-60)))
+    busy = await html(stage, LISTS_ALL, ("list", "nodes", ""))
+    assert "150 more lanes are not shown" in idle
+    assert 'aria-label="job/runs (blue): runs' in busy
+    assert "Nothing that you may see" not in busy
