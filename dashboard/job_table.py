@@ -37,7 +37,7 @@ _GONE_S: Final = 86_400
 class TableQuery:
     """What somebody asked for; an empty field takes all.
 
-    ``state`` is a state, or ``active`` for what waits or has nodes. ``page`` counts from 1.
+    ``state`` is a state, ``live`` for what has nodes, or ``active`` for what waits or has nodes. ``page`` counts from 1.
     """
 
     text: str = ""
@@ -77,7 +77,7 @@ class TableQuery:
             return False
         if self.queue and row.queue != self.queue:
             return False
-        if self.state and row.state != self.state and not (self.state == "active" and row.state in _ACTIVE):
+        if self.state and row.state != self.state and row.state not in _GROUPS.get(self.state, ()):
             return False
         if self.reason and row.reason != self.reason:
             return False
@@ -86,7 +86,7 @@ class TableQuery:
         return not self.text or all(word in row.search for word in self.text.lower().split())
 
 
-_ACTIVE: Final = LIVE | {State.PENDING}
+_GROUPS: Final = {"active": LIVE | {State.PENDING}, "live": LIVE}
 
 
 def read_query(parameters: Mapping[str, str]) -> TableQuery:
@@ -101,7 +101,7 @@ def read_query(parameters: Mapping[str, str]) -> TableQuery:
         text("q"),
         text("namespace"),
         text("queue"),
-        text("state") if text("state") in (*State, "active") else "",
+        text("state") if text("state") in (*State, *_GROUPS) else "",
         text("reason") if text("reason") in list(Reason) else "",
         sort if sort in SORTS else "order",
         text("backwards") == "1",

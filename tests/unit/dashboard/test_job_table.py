@@ -43,6 +43,7 @@ WORK = (
         (TableQuery(queue="night"), ["wrf"]),
         (TableQuery(state="Running"), ["lammps", "secret"]),
         (TableQuery(state="active"), ["lammps", "secret", "wrf", "namd"]),
+        (TableQuery(state="live"), ["lammps", "secret"]),
         (TableQuery(reason="Held"), ["namd"]),
         (TableQuery(sort="job"), ["lammps", "namd", "old", "secret", "wrf"]),
         (TableQuery(sort="job", backwards=True), ["wrf", "secret", "old", "namd", "lammps"]),
@@ -140,6 +141,7 @@ def test_links_keep_the_question_and_escape_it() -> None:
     query = TableQuery(text='"><b>', state="active")
     assert query.link(page=2) == "?q=%22%3E%3Cb%3E&state=active&page=2"
     assert read_query({"q": '"><b>', "state": "active"}) == query
+    assert read_query({"state": "live"}) == TableQuery(state="live")
 
 
 def test_work_whose_object_was_deleted_is_remembered_for_a_day() -> None:

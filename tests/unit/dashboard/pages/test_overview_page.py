@@ -51,11 +51,12 @@ async def test_each_number_leads_to_its_list() -> None:
     text = await html(stage(), LISTS_ALL, NODES)
     for link in (
         "/queue?state=Running",
+        "/queue?state=live",
         "/queue?state=Pending",
         "/queue?state=Failed",
         "/queue?state=Pending&amp;queue=default",
         "/queue?state=Pending&amp;namespace=blue",
-        "/queue?state=active&amp;namespace=blue",
+        "/queue?state=live&amp;namespace=blue",
         "/queue?state=Pending&amp;reason=Held",
     ):
         assert f'href="{link}"' in text
