@@ -116,6 +116,7 @@ class _App:
             content = await page.make(self._site, asked)
         except NoSuchPage as error:
             return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
+        version = version if content.version is None else content.version
         live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live else ""
         return self._shown(
             viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem, stale=self._site.stale()

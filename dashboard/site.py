@@ -43,10 +43,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a page shows: its title, and the HTML of its middle."""
+    """What a page shows: its title, the HTML of its middle, and the version that it was made of if that may be older than the cluster's."""
 
     title: str
     html: Markup
+    version: int | None = None
 
 
 class SharedRenders:

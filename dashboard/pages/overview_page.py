@@ -29,9 +29,8 @@ class Gauge:
 
 
 async def overview_page(site: Site, asked: Asked) -> Content:
-    """Return the page."""
-    key = ("overview", asked.visible)
-    return site.shared.get(key, site.state.version, lambda: _make(site, asked))
+    """Return the page; it is made of all work, so it is kept for a while whatever changes."""
+    return site.shared.get(("overview", asked.visible), 0, lambda: _make(site, asked))
 
 
 def _make(site: Site, asked: Asked) -> Content:
@@ -51,7 +50,7 @@ def _make(site: Site, asked: Asked) -> Content:
         hours=_hours(curve),
         visible=visible,
     )
-    return Content("Overview", html)
+    return Content("Overview", html, site.state.version)
 
 
 def _gauge(use: Use) -> Gauge:

@@ -25,7 +25,7 @@ from fluxqueue.dashboard.people import ProxyHeaders, TokenReviews
 from fluxqueue.dashboard.questions import Questions
 from fluxqueue.dashboard.sessions import Sessions
 from fluxqueue.dashboard.settings import DashboardSettings, QueueAddress
-from fluxqueue.dashboard.site import Site
+from fluxqueue.dashboard.site import SharedRenders, Site
 from fluxqueue.dashboard.viewers import Door, Viewer
 from fluxqueue.kube.callers import CallerApis
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, ServerError
@@ -192,7 +192,8 @@ class Stage:
         reviews = TokenReviews(self.api.own, self.clock)
         self.door = Door(self.sessions, reviews, self.access, callers, proxy=self.proxy, impersonate=self.impersonate)
         settings = DashboardSettings("127.0.0.1", 0, Path(), queue=self.queue, levels=self.levels)
-        self.site = Site(settings, self.state, self.door, Questions(self.queue, self.clock), clock=self.clock_of_day)
+        questions, shared = Questions(self.queue, self.clock), SharedRenders(self.clock)
+        self.site = Site(settings, self.state, self.door, questions, shared, clock=self.clock_of_day)
         self.problem: str | None = None
         self.app = make_app(self.site, lambda: self.problem)
 

@@ -125,6 +125,7 @@ async def test_work_whose_object_was_deleted_stays_in_the_past() -> None:
         found = made.state.jobs.get(each.metadata.namespace, each.metadata.name)
         assert found is not None
         made.state.jobs.remove(found)
+    made.clock.now += 10
     text = await html(made, LISTS_ALL, NODES)
     assert chart(text)["series"][0]["values"] == before
     assert "0 of 24 cpu" in text
@@ -134,3 +135,28 @@ async def test_work_whose_object_was_deleted_stays_in_the_past() -> None:
     made.api.rights.clear()
     made.clock.now += 60
     assert "job/broken" not in await html(made, ("list", "fluxjobs", "red"), NODES)
+
+
+async def test_it_is_made_at_most_each_ten_seconds_whatever_changes() -> None:
+    made = stage()
+    site = made.site
+    viewer = await made.viewer("alice", LISTS_ALL, NODES)
+    asked = Asked(viewer, await site.visible(viewer))
+    first = await overview_page(site, asked)
+    made.show(job("more"))
+    made.clock.now += 9
+    assert await overview_page(site, asked) is first
+    assert first.version is not None
+    assert first.version < made.state.version
+    made.clock.now += 2
+    assert (await overview_page(site, asked)).version == made.state.version
+
+
+async def test_a_page_that_is_older_than_the_cluster_is_not_taken_for_the_present_one() -> None:
+    made = stage()
+    client = InProcess(made)
+    await client.sign_in("alice", BLUE)
+    shown = made.state.version
+    await client.get("/")
+    made.show(job("more"))
+    assert f'data-live="/live/overview?version={shown}"' in (await client.get("/")).text
