@@ -100,7 +100,7 @@ class _App:
             if (why := self._problem()) is not None:
                 return self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
             if name == "overview" and request.url.query:  # the queue's address before there was an overview, which people have kept
-                return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=308)
+                return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=307)
             said = self._site.door.sessions.take_note(viewer.session)
             return await self._made(viewer, request, name, page, said=said)
 

@@ -113,7 +113,7 @@ async def test_an_address_of_the_queue_that_somebody_kept_leads_to_it() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
     answer = await client.get("/?q=wrf&state=Pending")
-    assert (answer.status, answer.headers["location"]) == (308, "/queue?q=wrf&state=Pending")
+    assert (answer.status, answer.headers["location"]) == (307, "/queue?q=wrf&state=Pending")
 
 
 async def test_work_whose_object_was_deleted_stays_in_the_past() -> None:
