@@ -44,6 +44,7 @@ def _make(site: Site, asked: Asked) -> Content:
         "overview.html",
         shown=shown,
         gauges=[_gauge(use) for use in totals.values()],
+        more=len(nodes.totals) - len(totals) if nodes is not None else 0,
         nodes=nodes,
         down=_not_ready(nodes),
         chart=_chart(curve, totals),

@@ -3,6 +3,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 from support.dashboard_load import busy_cluster
 from support.dashboard_site import LISTS_ALL, NOW, InProcess, Stage, at, job, node
 
@@ -160,3 +161,12 @@ async def test_a_page_that_is_older_than_the_cluster_is_not_taken_for_the_presen
     await client.get("/")
     made.show(job("more"))
     assert f'data-live="/live/overview?version={shown}"' in (await client.get("/")).text
+
+
+async def test_kinds_of_resources_that_have_no_room_are_counted() -> None:
+    made = stage()
+    plain = node("node-9")
+    allocatable = {**(plain.status.allocatable or {}), **dict.fromkeys(("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"), "1")}
+    made.state.nodes.apply(msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, allocatable=allocatable)))
+    assert '<a href="/nodes">2 more kinds of resources</a>' in await html(made, LISTS_ALL, NODES)
+    assert "more kind" not in await html(stage(), LISTS_ALL, NODES)
