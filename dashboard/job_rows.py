@@ -28,6 +28,8 @@ _RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.P
 _ENDED: Final = 3
 _LATE: Final = float(1 << 62)
 _NODES_WIDTH: Final = 48
+_NO_PROGRESS: Final = '<progress max="1" value="0"'
+"""Its part changes with the time, and the row does not."""
 
 
 SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "position", "eta", "submitted", "pods")
@@ -97,6 +99,14 @@ class JobRow:
     def html(self) -> str:
         """The ``<tr>``."""
         return _ROW.render(row=self, job=self.job, status=self.job.status)
+
+    def shown(self, now: datetime) -> str:
+        """Return the ``<tr>`` with the part of the time limit that has passed, for a browser without scripts."""
+        if self.began is None or (ends := self.ends) is None:
+            return self.html
+        part = (now - self.began) / max(ends - self.began, timedelta(seconds=1))
+        over = ' class="over"' if part > 1 else ""
+        return self.html.replace(_NO_PROGRESS, f'<progress{over} max="1" value="{min(max(part, 0.0), 1.0):.3f}"', 1)
 
     @property
     def duration(self) -> str:

@@ -44,6 +44,7 @@ async def queue_page(site: Site, asked: Asked) -> Content:
     queues = sorted(queue.metadata.name for queue in site.state.queues.list()) if asked.visible.queues else []
     accounts = sorted(account.metadata.name for account in site.state.accounts.list()) if asked.visible.accounts else []
     namespaces = sorted(name for name in site.state.namespaces if asked.visible.shows(name))
+    now = site.clock()
     html = render(
         "queue.html",
         query=query,
@@ -56,7 +57,7 @@ async def queue_page(site: Site, asked: Asked) -> Content:
         states=list(State),
         reasons=sorted(reason for reason in Reason if reason),
         incomplete=asked.visible.incomplete,
-        rows=Markup("").join(Markup(row.html) for row in page.rows),  # noqa: S704  # made by a template
+        rows=Markup("").join(Markup(row.shown(now)) for row in page.rows),  # noqa: S704  # made by a template
     )
     return Content("Queue", html)
 

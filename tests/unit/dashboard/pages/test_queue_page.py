@@ -1,6 +1,6 @@
 import re
 
-from support.dashboard_site import LISTS_ALL, Stage, job
+from support.dashboard_site import LISTS_ALL, Stage, at, job
 
 from fluxqueue.dashboard.job_table import PAGE, TableQuery
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, queue_page
@@ -71,3 +71,12 @@ async def test_a_change_that_another_one_sees_is_no_update() -> None:
     updates.update(stage.site, question)
     stage.show(job("secret", "red"))
     assert updates.update(stage.site, question) is None
+
+
+async def test_without_scripts_running_work_shows_the_part_of_its_time_that_has_passed() -> None:
+    stage = Stage()
+    stage.show(job("half", state="Running", startedAt=at(-150)), job("waits"))
+    html = (await queue_page(stage.site, await asked(stage))).html
+    assert '<progress max="1" value="0.500" data-begin' in html
+    stage.show(job("half", version=2, state="Running", startedAt=at(-600)))
+    assert '<progress class="over" max="1" value="1.000" data-begin' in (await queue_page(stage.site, await asked(stage))).html
