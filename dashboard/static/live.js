@@ -116,20 +116,31 @@
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const scrolled = [...live.querySelectorAll(".scroll")].map((element) => [element, element.scrollLeft, element.scrollTop]);
     live.replaceChildren(parsed(html));
-    live.classList.remove("dims");
+    if (lit) relight();
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const [old, left, top] of scrolled) successor(old)?.scrollTo(left, top);
     if (focused) successor(focused)?.focus({ preventScroll: true });
     document.dispatchEvent(new Event("exchanged"));
   }
 
-  // A job that is pointed at, or has the focus, lights up wherever it is on the page.
-  function light(event) {
-    const jobs = event.type === "mouseleave" || event.type === "focusout" ? null : event.target.closest("[data-job]")?.dataset.job.split(" ");
-    live.classList.toggle("dims", Boolean(jobs));
+  // A job that is pointed at, or has the focus, lights up wherever it is on the page, also after its content was exchanged.
+  let lit = "";
+  function relight() {
+    const jobs = new Set(lit ? lit.split(" ") : []);
+    let any = false;
     for (const element of live.querySelectorAll("[data-job]")) {
-      element.classList.toggle("lit", Boolean(jobs) && element.dataset.job.split(" ").some((job) => jobs.includes(job)));
+      const on = jobs.size > 0 && element.dataset.job.split(" ").some((job) => jobs.has(job));
+      element.classList.toggle("lit", on);
+      any = any || on;
     }
+    live.classList.toggle("dims", any);
+  }
+  function light(event) {
+    const away = event.type === "mouseleave" || event.type === "focusout";
+    const jobs = away ? "" : event.target.closest("[data-job]")?.dataset.job || "";
+    if (jobs === lit) return;
+    lit = jobs;
+    relight();
   }
 
   function say(text) {

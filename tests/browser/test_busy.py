@@ -155,3 +155,25 @@ def test_without_scripts_pages_say_the_same(look: Look, browser: Browser, busy: 
     page.get_by_text("Values").click()
     expect(page.locator("#values-of-use tbody tr")).to_have_count(12)
     context.close()
+
+
+def test_what_is_lit_stays_so_after_a_change_and_is_looked_for_once(look: Look) -> None:
+    page = look("/nodes")
+    page.add_init_script("window.EventSource = class { constructor() { window.stream = this; } addEventListener() {} close() {} };")
+    page.reload()
+    found = page.evaluate("""() => {
+        const live = document.getElementById("live");
+        const html = live.innerHTML;
+        const real = live.querySelectorAll.bind(live);
+        let looked = 0;
+        live.querySelectorAll = (what) => { looked += what === "[data-job]"; return real(what); };
+        const point = () => real(".chips a")[0].dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+        point();
+        point();
+        const before = real(".cells a.lit").length;
+        const once = looked;
+        window.stream.onmessage({ data: JSON.stringify({ html }) });
+        return { before, once, after: real(".cells a.lit").length, dims: live.classList.contains("dims") };
+    }""")
+    assert found["before"] > 0
+    assert found == {"before": found["before"], "once": 1, "after": found["before"], "dims": True}
