@@ -182,7 +182,7 @@ def write_pair(directory: Path, pair: Pair, now: dt.datetime) -> None:
     """Replace the pair of a folder in one step, as the kubelet replaces a mounted Secret.
 
     The files of each version are in their own folder, ``..data`` links to the current one, and ``tls.crt`` and ``tls.key`` link through
-    it. Only the owner may read them (0600).
+    it. That link is changed last, so also the two files of a new folder appear in one step. Only the owner may read them (0600).
 
     Parameters
     ----------
@@ -206,9 +206,9 @@ def write_pair(directory: Path, pair: Pair, now: dt.datetime) -> None:
     version.mkdir(mode=0o700)
     for name, content in ((CERTIFICATE_FILE, pair.certificate), (KEY_FILE, pair.key)):
         _write_private(version / name, content)
-    _link(current, Path(version.name))
     for name in (CERTIFICATE_FILE, KEY_FILE):
         _link(directory / name, Path(_CURRENT) / name)
+    _link(current, Path(version.name))
     if previous is not None:
         shutil.rmtree(directory / previous, ignore_errors=True)
 

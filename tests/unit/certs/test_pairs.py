@@ -33,6 +33,21 @@ def test_a_pair_is_replaced_in_one_step_and_nothing_is_left_behind(tmp_path: Pat
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("..2030")]) == 1
 
 
+def test_the_two_files_of_a_new_folder_appear_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader between two steps finds both or none: otherwise it reports a second, other problem."""
+    seen, replace = [], Path.replace
+
+    def step(path: Path, target: Path) -> Path:
+        moved = replace(path, target)
+        seen.append(tuple((tmp_path / "new" / name).exists() for name in ("tls.crt", "tls.key")))
+        return moved
+
+    monkeypatch.setattr(Path, "replace", step)
+    write_pair(tmp_path / "new", ONE, NOW)
+    assert seen[-1] == (True, True)
+    assert set(seen) == {(False, False), (True, True)}
+
+
 def test_plain_files_are_replaced_by_links(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_bytes(ONE.certificate)
     (tmp_path / "tls.key").write_bytes(ONE.key)
