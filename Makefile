@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -28,20 +28,23 @@ demo: controlplane
 demo-picture: setup-test controlplane
 	$(BIN)/python docs/demo_picture.py
 
-# Branches and lines that the unit and integration tiers run in their own processes, in percent; programs they start are not counted.
-COVERAGE := 90
-
 test: setup-test controlplane
-	$(PYTEST) -n 2 --cov --cov-report= tests/unit tests/conformance
-	$(PYTEST) -n 2 --cov --cov-append --cov-report= tests/integration
-	$(BIN)/coverage report --format=total --fail-under=$(COVERAGE)
+	$(PYTEST) -n 2 tests/unit tests/conformance
+	$(PYTEST) -n 2 tests/integration
 	$(PYTEST) -n 2 --dist loadfile tests/e2e
 	$(PYTEST) tests/faults
 	$(PYTEST) tests/node/test_short.py
 	$(PYTEST) tests/ecosystem/test_jobsets.py tests/ecosystem/test_leaderworkersets.py
 
+# Branches and lines that the unit and integration tiers run in their own processes, in percent; programs they start are not counted.
+COVERAGE := 90
+
+coverage: setup-test controlplane
+	$(PYTEST) -n 2 --cov --cov-report= tests/unit tests/conformance tests/integration
+	$(BIN)/coverage report --format=total --fail-under=$(COVERAGE)
+
 # The same, and what a Job costs, which only quiet cores can say.
-test-all: test bench-check
+test-all: test coverage bench-check
 
 # The chart's tests are skipped where there is no helm; `make test` builds it first.
 unit: setup-test
