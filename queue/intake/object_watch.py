@@ -74,11 +74,12 @@ class ObjectWatch:
         for job in self._caches.jobs.list():
             self._enqueue_later(job.metadata.uid)
         for pod in self._caches.pods.list():
-            if (key := group_of(pod)) is not None and pod.held:
+            job_uid = owning_job_uid(pod)
+            if job_uid and not pod.held:
+                continue  # the tracker's; most pods of a large cluster are such, and only this much is asked of them
+            if pod.held and (key := group_of(pod)) is not None:
                 self._enqueue_later(key)
-            if self._is_read_with_group(pod):
-                continue
-            if not (job_uid := owning_job_uid(pod)) or (pod.held and not self._gets_slot(pod, job_uid)):
+            if not self._is_read_with_group(pod) and not (job_uid and self._gets_slot(pod, job_uid)):
                 self._enqueue_later(pod.metadata.uid)
         for workload in self._ledger.all():
             self._enqueue_later(workload.uid)

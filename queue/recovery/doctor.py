@@ -85,7 +85,8 @@ class Doctor:
         from_api
             Read the API server, not the caches.
         thorough
-            Read the tables, and read from Fluxion what each job holds where, and its nodes. Takes seconds in a large cluster.
+            Read the tables, read from Fluxion what each job holds where, and its nodes, and read the nodes of the cluster as the graph
+            is to hold them. Takes seconds in a large cluster.
         pending
             Read also pending work from the tables.
         """
@@ -122,7 +123,6 @@ class Doctor:
 
     async def _look(self, *, from_api: bool, thorough: bool, pending: bool) -> list[Finding]:
         api, caches, ledger = self._api, self._caches, self._ledger
-        specs = self._graph.specs_of
         if from_api:
             pods, nodes = await api.list(PODS), await api.list(NODES)
             jobs, fluxjobs = await api.list(JOBS), await api.list(FLUXJOBS)
@@ -155,7 +155,7 @@ class Doctor:
             held=remembered.allocations,
             graph_jobs=graph_jobs,
             graph_nodes=graph_nodes,
-            specs=specs(usable),
+            specs=self._graph.specs_of(usable) if thorough else self._graph.nodes,
             foreign=await self._foreign_amounts([use.node for use in graph_nodes]),
             now=ledger.clock(),
             wall=ledger.wall(),

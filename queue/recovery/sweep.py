@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 _THOROUGH = 10
 _FEW = 1_000
-"""With more work than this running, only every tenth sweep reads what each job holds from the tables and Fluxion: no matching meanwhile."""
+"""With more pods than this running, only every tenth sweep reads what each job holds from the tables and Fluxion: no matching meanwhile."""
 _MANY = 10_000
 """With more work than this in the queue, pending work is not compared: reading it takes long, and the intake compares it each minute."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
@@ -87,7 +87,8 @@ class Sweeper:
         """Compare everything once."""
         await self.resync()
         self._sweeps += 1
-        thorough = self._sweeps % _THOROUGH == 0 or len(self._ledger.live()) <= _FEW
+        pods = sum(max(len(allocation.slots), 1) for _, allocation in self._ledger.live())
+        thorough = self._sweeps % _THOROUGH == 0 or pods <= _FEW
         pending = len(self._ledger.contents().workloads) <= _MANY
         await self.doctor.repair(await self.doctor.examine(from_api=False, thorough=thorough, pending=pending))
         reach(CrashPoint.SWEPT)

@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 from support.controller_bench import running, until
 from support.memory_store import MemoryStore, memory_ledger
-from support.queue_builders import a_new_workload
+from support.queue_builders import a_new_workload, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
 
+from fluxqueue.queue.model.records import State
 from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.findings import Difference, Finding
@@ -120,6 +122,15 @@ async def test_a_large_queue_is_not_compared_row_by_row_in_each_sweep(
         thorough.append(steps.examined["thorough"])
         assert steps.examined["pending"] is False
     assert thorough == [False] * 9 + [True] + [False] * 9 + [True]
+
+
+@pytest.mark.parametrize(("pods", "thorough"), [(3, True), (4, False)])
+async def test_one_large_gang_counts_with_its_pods(steps: Steps, monkeypatch: pytest.MonkeyPatch, pods: int, thorough: bool) -> None:
+    """Reading 20,000 slots, for which matching waits, takes as long for one gang as for 20,000 Jobs."""
+    monkeypatch.setattr("fluxqueue.queue.recovery.sweep._FEW", 3)
+    ledger = RecordingLedger((a_workload(state=State.RUNNING), an_allocation(["n1"] * pods)))
+    await sweeper(steps, ledger).sweep()
+    assert steps.examined["thorough"] is thorough
 
 
 async def test_memory_in_doubt_is_reloaded_until_postgres_answers(steps: Steps, ledger: Ledger) -> None:
