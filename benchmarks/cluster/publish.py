@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cluster.pictures import pictures
 from cluster.report import PICTURES, markdown, speed_table
 from cluster.summary import Summary
 
-__all__ = ["derived", "filled", "main"]
+__all__ = ["derived", "filled", "main", "one_line_each"]
 
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "cluster.json"
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare the pages with the published data")
     arguments = parser.parse_args()
     if not arguments.check:
-        shutil.copyfile(arguments.json, _ROOT / _RAW)
+        (_ROOT / _RAW).write_text(one_line_each(json.loads(arguments.json.read_text())))
     differing = {path: text for path, text in derived(_ROOT).items() if not path.exists() or path.read_text() != text}
     for path, text in differing.items():
         if not arguments.check:
@@ -42,6 +43,13 @@ def main() -> int:
         state = "differs from docs/cluster-benchmark.json: run python -m cluster.publish" if arguments.check else "written"
         print(f"{path.relative_to(_ROOT)} {state}")
     return 1 if arguments.check and differing else 0
+
+
+def one_line_each(document: Mapping[str, Any]) -> str:
+    """Return the published data as JSON with one outcome in a line, so that a change shows which outcomes differ."""
+    head = json.dumps({key: value for key, value in document.items() if key != "outcomes"})
+    outcomes = ",\n".join(json.dumps(outcome) for outcome in document["outcomes"])
+    return f'{head[:-1]}, "outcomes": [\n{outcomes}\n]}}\n'
 
 
 def derived(root: Path) -> dict[Path, str]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cluster.publish import derived, filled
+from cluster.publish import derived, filled, one_line_each
 from cluster.report import speed_table
 from support.cluster_results import comparison, outcome
 
@@ -28,6 +28,13 @@ def test_pages_and_pictures_follow_from_the_published_data(tmp_path: Path) -> No
     assert page.startswith("# B\n\n<!-- generated: cluster -->\nMeasured on")
     assert page.endswith(")\n<!-- end -->\n\nrest\n")
     assert {path.name for path in files if path.suffix == ".svg"} == {"cluster-rates.svg", "cluster-waits.svg", "cluster-cpu.svg"}
+
+
+def test_published_data_have_one_line_for_each_outcome() -> None:
+    document = comparison(outcome("burst-600", "plain"), outcome("burst-600", "fluxqueue"))
+    text = one_line_each(document)
+    assert json.loads(text) == document
+    assert len(text.splitlines()) == 2 + len(document["outcomes"])
 
 
 def test_pages_say_that_nothing_is_published(tmp_path: Path) -> None:
