@@ -31,7 +31,7 @@ demo-picture: setup-test controlplane
 test: setup-test controlplane
 	$(PYTEST) -n 2 tests/unit tests/conformance
 	$(PYTEST) -n 2 tests/integration
-	$(PYTEST) -n 2 --dist loadfile tests/e2e
+	$(PYTEST) -n 4 --dist loadfile tests/e2e
 	$(PYTEST) tests/faults
 	$(PYTEST) tests/node/test_short.py
 	$(PYTEST) tests/ecosystem/test_jobsets.py tests/ecosystem/test_leaderworkersets.py
@@ -57,7 +57,7 @@ integration: setup-test controlplane
 	$(PYTEST) -n 2 tests/integration
 
 e2e: setup-test controlplane
-	$(PYTEST) -n 2 --dist loadfile tests/e2e
+	$(PYTEST) -n 4 --dist loadfile tests/e2e
 
 # The chart on real nodes: kubelets and containers on this machine. Needs root; builds programs and images once, about 20 minutes.
 test-node: setup-test controlplane
