@@ -15,6 +15,7 @@ __all__ = [
     "AccountBudget",
     "AccountGuarantee",
     "AccountLimits",
+    "AccountUserLimits",
     "AccountWorkloadLimits",
     "BudgetAmount",
     "BudgetStatus",
@@ -38,6 +39,19 @@ class AccountWorkloadLimits(PartialObject, frozen=True):
         return format_limits([("nodes", self.nodes)], self.resources)
 
 
+class AccountUserLimits(PartialObject, frozen=True):
+    """What each user of an account may use at the same time; None is no limit."""
+
+    running: int | None = None
+    nodes: int | None = None
+    resources: dict[str, str | int | float] | None = None
+
+    @property
+    def words(self) -> str:
+        """The quantities, for people."""
+        return format_limits([("running", self.running), ("nodes", self.nodes)], self.resources)
+
+
 class AccountLimits(PartialObject, frozen=True):
     """What the workloads of an account may use at the same time; None is no limit.
 
@@ -49,6 +63,7 @@ class AccountLimits(PartialObject, frozen=True):
     running: int | None = None
     nodes: int | None = None
     resources: dict[str, str | int | float] | None = None
+    per_user: AccountUserLimits | None = None
     per_workload: AccountWorkloadLimits | None = None
 
 

@@ -131,6 +131,11 @@ class Limits(PartialObject, frozen=True):
     cores: int | None = None
     resources: dict[str, str | int | float] | None = None
 
+    @property
+    def words(self) -> str:
+        """The quantities, for people."""
+        return format_limits([("running", self.running), ("nodes", self.nodes), ("cores", self.cores)], self.resources)
+
 
 class WaitingBudget(PartialObject, frozen=True):
     """How much work of one namespace may wait with its request in memory: workloads, and MiB of requests; None is no limit."""
@@ -170,9 +175,10 @@ class WorkloadLimits(PartialObject, frozen=True):
 
 
 class QueueLimits(Limits, frozen=True):
-    """The limits of a whole queue, those of each namespace in it, and those of each workload."""
+    """The limits of a whole queue, those of each namespace in it, of each user, and of each workload."""
 
     per_namespace: NamespaceLimits | None = None
+    per_user: Limits | None = None
     per_workload: WorkloadLimits | None = None
 
 

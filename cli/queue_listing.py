@@ -14,8 +14,7 @@ from typing import TextIO
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
-from fluxqueue.api.fluxqueues import FluxQueue, Limits, QueueLimits
-from fluxqueue.api.formatting import format_limits
+from fluxqueue.api.fluxqueues import FluxQueue, QueueLimits
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.api_client import ApiClient, ApiRefused
 from fluxqueue.cli.fitting import Narrowing, fitted, line_width
@@ -28,7 +27,7 @@ __all__ = ["QUEUE_TITLES", "cores_by_queue", "queue_rows", "queues", "with_defau
 
 _FORBIDDEN = 403
 QUEUE_TITLES = ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
-_WIDE = ["PER-NAMESPACE", "PER-WORKLOAD", "DURATION", "LONGEST", "SCHEDULER"]
+_WIDE = ["PER-NAMESPACE", "PER-USER", "PER-WORKLOAD", "DURATION", "LONGEST", "SCHEDULER"]
 _STYLES = {"held": "waits", "drained": "waits"}
 _NARROWING = Narrowing((("AGE", 0), ("PRIORITY", 0)))
 
@@ -104,8 +103,7 @@ def _row(queue: FluxQueue, cores: Mapping[str, float] | None, now: datetime, *, 
     created = instant(queue.metadata.creation_timestamp)
     used = None if cores is None else cores.get(queue.metadata.name, 0.0)
     more = [
-        _words(limits.per_namespace),
-        limits.per_workload.words if limits.per_workload else "",
+        *(part.words if part else "" for part in (limits.per_namespace, limits.per_user, limits.per_workload)),
         age(spec.default_duration_seconds),
         age(spec.max_duration_seconds) if spec.max_duration_seconds else "",
         spec.scheduler or "",
@@ -127,9 +125,3 @@ def _row(queue: FluxQueue, cores: Mapping[str, float] | None, now: datetime, *, 
 def _of(used: float | None, most: int | None) -> str:
     shown = "?" if used is None else f"{used:g}"
     return f"{shown}/{most}" if most is not None else "" if used is None else shown
-
-
-def _words(limits: Limits | None) -> str:
-    if limits is None:
-        return ""
-    return format_limits([("running", limits.running), ("nodes", limits.nodes), ("cores", limits.cores)])

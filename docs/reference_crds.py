@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from markdown_tables import cell, code, table
 
-__all__ = ["crds_page", "definition"]
+__all__ = ["crds_page", "definition", "shared_parts"]
 
 Json = Mapping[str, Any]
 CRDS = Path(__file__).resolve().parents[1] / "charts" / "fluxqueue" / "templates" / "crds"
@@ -24,17 +24,24 @@ Written by `docs/generate.py` from the schemas of the CRDs. What people write an
 any key. `kubectl explain KIND.spec` shows the same of the installed version.
 """
 _DEFINE = re.compile(r'\{\{-? define "(?P<name>[^"]+)" -?\}\}\n(?P<text>.*?)\{\{-? end -?\}\}', re.DOTALL)
-_INCLUDE = re.compile(r'^ *\{\{-? include "(?P<name>[^"]+)" \. \| nindent (?P<indent>\d+) \}\}$', re.MULTILINE)
+_INCLUDE = re.compile(
+    r'^ *\{\{-? include "(?P<name>[^"]+)" (?:\.|\(dict(?P<values>(?: "[^"]*")*)\)) \| nindent (?P<indent>\d+) \}\}$', re.MULTILINE
+)
+_VALUE = re.compile(r'"(\w+)" "([^"]*)"')
 _BOUNDS = (("minimum", "at least {}"), ("maximum", "at most {}"), ("maxLength", "at most {} characters"), ("maxItems", "at most {} items"))
 
 
 def crds_page() -> str:
     """Return the page."""
-    parts = {match["name"]: match["text"] for path in CRDS.glob("*.tpl") for match in _DEFINE.finditer(path.read_text())}
-    lines = [_HEAD]
+    parts, lines = shared_parts(), [_HEAD]
     for path in sorted(CRDS.glob("*.yaml")):
         lines += _kind(definition(path.read_text(), parts))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def shared_parts() -> dict[str, str]:
+    """Return the parts of schemas that templates share, by name."""
+    return {match["name"]: match["text"] for path in CRDS.glob("*.tpl") for match in _DEFINE.finditer(path.read_text())}
 
 
 def definition(template: str, parts: Mapping[str, str]) -> Json:
@@ -45,8 +52,14 @@ def definition(template: str, parts: Mapping[str, str]) -> Json:
 
 
 def _complete(text: str, parts: Mapping[str, str]) -> str:
-    """Put the shared parts in, and theirs."""
-    return _INCLUDE.sub(lambda match: _indented(_complete(parts.get(match["name"], ""), parts), int(match["indent"])), text)
+    """Put the shared parts in, and theirs, with the values that a dictionary gives them."""
+
+    def part(match: re.Match[str]) -> str:
+        values = dict(_VALUE.findall(match["values"] or ""))
+        found = re.sub(r"\{\{ \.(\w+) \}\}", lambda name: values.get(name[1], name[0]), parts.get(match["name"], ""))
+        return _indented(_complete(found, parts), int(match["indent"]))
+
+    return _INCLUDE.sub(part, text)
 
 
 def _indented(text: str, indent: int) -> str:

@@ -67,12 +67,11 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
     if limits is None:
         return
     yield from _zeroes("spec.limits", limits, ": to stop it for a while set spec.state to held")
-    if limits.per_namespace is not None:
-        yield from _zeroes("spec.limits.perNamespace", limits.per_namespace)
-        yield from _above("spec.limits.perNamespace", limits, limits.per_namespace)
-    if (one := limits.per_workload) is not None:
-        yield from _zeroes("spec.limits.perWorkload", one)
-        yield from _above("spec.limits.perWorkload", limits, one)
+    parts = (("perNamespace", limits.per_namespace), ("perUser", limits.per_user), ("perWorkload", limits.per_workload))
+    for field, part in parts:
+        if part is not None:
+            yield from _zeroes(f"spec.limits.{field}", part)
+            yield from _above(f"spec.limits.{field}", limits, part)
 
 
 def _topology_warnings(spec: FluxQueueSpec, settings: AdmissionSettings) -> Iterator[str]:

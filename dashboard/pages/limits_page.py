@@ -64,11 +64,11 @@ def _queue(queue: FluxQueue) -> QueueLine:
     gauges = (Gauge("running", status.running, limits.running), Gauge("nodes", status.nodes_in_use, limits.nodes))
     rules = [f"policy {spec.policy.value}", f"at most {limits.cores} cores" if limits.cores is not None else ""]
     if (each := limits.per_namespace) is not None:
-        at_once = format_limits([("running", each.running), ("nodes", each.nodes), ("cores", each.cores)])
         waiting = f"{each.waiting.words} waiting" if each.waiting is not None and each.waiting.words else ""
-        rules.append(f"each namespace at most {', '.join(filter(None, (at_once, waiting)))}")
-    if (one := limits.per_workload) is not None and one.words:
-        rules.append(f"each workload at most {one.words}")
+        rules.append(f"each namespace at most {', '.join(filter(None, (each.words, waiting)))}")
+    for part, of_part in (("user", limits.per_user), ("workload", limits.per_workload)):
+        if of_part is not None and of_part.words:
+            rules.append(f"each {part} at most {of_part.words}")
     return QueueLine(queue, gauges, "; ".join(rule for rule in rules if rule))
 
 
@@ -98,8 +98,9 @@ def _account(account: FluxAccount, depth: int, tree: AccountTree) -> AccountLine
         Gauge("nodes", status.nodes_in_use, limits.nodes),
     )
     resources = format_limits((), limits.resources)
-    if limits.per_workload is not None and limits.per_workload.words:
-        resources = "; ".join(part for part in (resources, f"each workload at most {limits.per_workload.words}") if part)
+    parts = (("user", limits.per_user), ("workload", limits.per_workload))
+    of_each = [f"each {part} at most {most.words}" for part, most in parts if most is not None and most.words]
+    resources = "; ".join(filter(None, (resources, *of_each)))
     problems = tuple(problem.message for problem in tree.problems.get(account.metadata.name, ()))
     return AccountLine(account, min(depth, 4), gauges, resources, _budgets(status), problems)
 

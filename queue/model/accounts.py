@@ -18,12 +18,22 @@ from datetime import datetime
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, AccountWorkloadLimits, FluxAccount
+from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, AccountUserLimits, AccountWorkloadLimits, FluxAccount
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, BudgetPeriod, InvalidPeriod, period_rule
 
-__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree", "graph_amounts"]
+__all__ = [
+    "MAX_DEPTH",
+    "NO_ACCOUNTS",
+    "Account",
+    "AccountProblem",
+    "AccountTree",
+    "Guarantee",
+    "UserLimits",
+    "account_tree",
+    "graph_amounts",
+]
 
 MAX_DEPTH = 16
 """Most accounts on the way from one to the top of its tree, itself included."""
@@ -36,6 +46,15 @@ _SHOWN = 3
 class Guarantee:
     """What is guaranteed to an account: nodes (None: none are named), and amounts as those of limits."""
 
+    nodes: int | None = None
+    amounts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """What each user may have in use at once: workloads and nodes (None: any number), and amounts as those of limits."""
+
+    running: int | None = None
     nodes: int | None = None
     amounts: Mapping[str, int] = field(default_factory=dict)
 
@@ -64,6 +83,8 @@ class Account:
         What it may have whenever it has work for it; None: nothing.
     budget
         What it may use in a period; None: any.
+    of_user
+        What each user of it and of the accounts below it may use; None: any.
     """
 
     name: str
@@ -77,11 +98,12 @@ class Account:
     submitted: int | None = None
     guaranteed: Guarantee | None = None
     budget: Budget | None = None
+    of_user: UserLimits | None = None
 
     @property
     def limited(self) -> bool:
         """True if it has a limit of its own."""
-        counts = (self.submitted, self.running, self.nodes, self.nodes_of_one)
+        counts = (self.submitted, self.running, self.nodes, self.nodes_of_one, self.of_user)
         return any(count is not None for count in counts) or bool(self.amounts or self.of_one)
 
 
@@ -105,14 +127,15 @@ class AccountTree:
         Name of the account of each namespace that has one.
     problems
         Of each account with problems.
-    limited, budgeted
-        True if any account has limits, or a budget.
+    limited, limits_users, budgeted
+        True if any account has limits, limits for each user, or a budget.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     by_namespace: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, tuple[AccountProblem, ...]] = field(default_factory=dict)
     limited: bool = False
+    limits_users: bool = False
     budgeted: bool = False
 
     def account_of(self, namespace: str) -> str:
@@ -159,7 +182,14 @@ def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
         problems[name] += unreadable
     found = {name: tuple(each) for name, each in problems.items() if each}
     every = accounts.values()
-    return AccountTree(accounts, by_namespace, found, any(each.limited for each in every), any(each.budget for each in every))
+    return AccountTree(
+        accounts,
+        by_namespace,
+        found,
+        limited=any(each.limited for each in every),
+        limits_users=any(each.of_user for each in every),
+        budgeted=any(each.budget for each in every),
+    )
 
 
 def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, list[AccountProblem]]:
@@ -169,13 +199,25 @@ def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, 
     amounts, unreadable = _amounts(limits.resources or {}, "limits", "it limits nothing")
     one = limits.per_workload or AccountWorkloadLimits()
     of_one, odd_of_one = _amounts(one.resources or {}, "limits.perWorkload", "it limits nothing")
+    of_user, odd_of_user = _user_limits(limits.per_user)
     promised_amounts, more = _amounts(promised.resources or {}, "guaranteed", "nothing of it is guaranteed")
     guaranteed = Guarantee(promised.nodes, promised_amounts) if promised.nodes is not None or promised_amounts else None
     shares = 1 if spec.shares is None else max(spec.shares, 0)
     name = fluxaccount.metadata.name
     budget, odd = _budget(spec.budget)
-    account = Account(name, path, limits.running, limits.nodes, amounts, of_one, one.nodes, shares, limits.submitted, guaranteed, budget)
-    return account, [*unreadable, *odd_of_one, *more, *odd]
+    account = Account(
+        name, path, limits.running, limits.nodes, amounts, of_one, one.nodes, shares, limits.submitted, guaranteed, budget, of_user
+    )
+    return account, [*unreadable, *odd_of_one, *odd_of_user, *more, *odd]
+
+
+def _user_limits(spec: AccountUserLimits | None) -> tuple[UserLimits | None, list[AccountProblem]]:
+    """Return the limits of each user, and what of them cannot be read."""
+    if spec is None:
+        return None, []
+    amounts, problems = _amounts(spec.resources or {}, "limits.perUser", "it limits nothing")
+    limits = UserLimits(spec.running, spec.nodes, amounts)
+    return (limits if limits != UserLimits() else None), problems
 
 
 def _budget(spec: AccountBudget | None) -> tuple[Budget | None, list[AccountProblem]]:

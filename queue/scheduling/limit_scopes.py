@@ -1,10 +1,11 @@
-"""One limit and what is used of it: of a queue, of a namespace in a queue, or of an account with all accounts below it.
+"""One limit and what is used of it: of a queue or an account (with all accounts below it), or of a namespace or a user in it.
 
 Each sentence names who is limited, the limit, what is used and what the workload asks for.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,11 +15,34 @@ from fluxqueue.api.fluxqueues import Limits, QueueLimits, WorkloadLimits
 from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.api.graphnames import CPU, POD_SLOTS
 from fluxqueue.queue.model.accounts import AccountTree, graph_amounts
+from fluxqueue.queue.model.users import user_title
 
-__all__ = ["LimitScope", "OverLimit", "ScopeKey", "ScopeUse", "account_scopes", "bare_amount", "queue_scopes"]
+__all__ = [
+    "LimitScope",
+    "OverLimit",
+    "Part",
+    "Partition",
+    "ScopeKey",
+    "ScopeUse",
+    "account_scopes",
+    "account_user_scopes",
+    "bare_amount",
+    "part_scopes",
+    "queue_scope",
+]
 
-ScopeKey = tuple[Reason, str, str | None]
-"""Reason of work over the limit, name of the queue or account, and the namespace of a limit of one namespace."""
+
+class Partition(enum.Enum):
+    """By what work is divided, each part with the same limits."""
+
+    NAMESPACE = "namespace"
+    USER = "user"
+
+
+Part = tuple[Partition, str]
+"""A part of the work of a queue or account: of one namespace, or of one user (`fluxqueue.queue.model.users.user_of`)."""
+ScopeKey = tuple[Reason, str, Part | None]
+"""Reason of work over the limit, name of the queue or account, and the part of its work of which the limit is; None: all of it."""
 _MILLI = 1000
 _UNLIMITED = 1 << 62
 
@@ -48,7 +72,7 @@ class OverLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitScope:
-    """The limits of a queue, a namespace in it, or an account.
+    """The limits of a queue or an account, or of a namespace or a user in it.
 
     Attributes
     ----------
@@ -183,13 +207,18 @@ class ScopeUse:
         return ScopeUse(self.running, self.amounts.copy(), self.nodes.copy() if nodes else {})
 
 
-def queue_scopes(queue: str, limits: QueueLimits, namespaces: Iterable[str]) -> list[LimitScope]:
-    """Return the limits of a queue, and those of each of these namespaces in it if there are any."""
-    title = f"the queue {queue!r}"
-    scopes = [_of_queue((Reason.QUEUE_LIMIT, queue, None), title, limits, limits.per_workload)]
-    if (part := limits.per_namespace) is not None:
-        scopes += [_of_queue((Reason.QUEUE_LIMIT, queue, name), f"namespace {name!r} in {title}", part) for name in namespaces]
-    return scopes
+def queue_scope(queue: str, limits: QueueLimits) -> LimitScope:
+    """Return the limits of a queue."""
+    return _of_queue((Reason.QUEUE_LIMIT, queue, None), f"the queue {queue!r}", limits, limits.per_workload)
+
+
+def part_scopes(queue: str, limits: QueueLimits, partition: Partition, names: Iterable[str]) -> list[LimitScope]:
+    """Return the limits of each of these namespaces, or users, in a queue; none if it has no such limits."""
+    of_part = limits.per_namespace if partition is Partition.NAMESPACE else limits.per_user
+    if of_part is None:
+        return []
+    title = user_title if partition is Partition.USER else "namespace {!r}".format
+    return [_of_queue((Reason.QUEUE_LIMIT, queue, (partition, name)), f"{title(name)} in the queue {queue!r}", of_part) for name in names]
 
 
 def account_scopes(account: str, accounts: AccountTree) -> list[LimitScope]:
@@ -205,6 +234,21 @@ def account_scopes(account: str, accounts: AccountTree) -> list[LimitScope]:
             each.nodes_of_one,
         )
         for each in accounts.limiting(account)
+    ]
+
+
+def account_user_scopes(account: str, accounts: AccountTree, user: str) -> list[LimitScope]:
+    """Return the limits of a user in an account and in those above it."""
+    return [
+        LimitScope(
+            (Reason.ACCOUNT_LIMIT, each.name, (Partition.USER, user)),
+            f"{user_title(user)} in the account {each.name!r}",
+            each.of_user.running,
+            each.of_user.nodes,
+            each.of_user.amounts,
+        )
+        for each in accounts.limiting(account)
+        if each.of_user is not None
     ]
 
 

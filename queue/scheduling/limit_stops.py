@@ -17,10 +17,10 @@ import numpy.typing as npt
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey
-from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, Partition, ScopeKey
+from fluxqueue.queue.scheduling.policies.backlog import Backlog, Column
 
-__all__ = ["LimitStops", "rows_under"]
+__all__ = ["LimitStops", "parts_of", "rows_under"]
 
 _MOST_EXAMINED = 1_000
 """Rows over a limit of which it is asked for which limit they wait, of all alike that are over it by themselves only one."""
@@ -94,15 +94,26 @@ def _rows_like(row: int, backlog: Backlog) -> _Mask:
     alike: _Mask = backlog.shapes == backlog.shapes[row]
     alike &= backlog.accounts == backlog.accounts[row]
     alike &= backlog.namespaces == backlog.namespaces[row]
+    alike &= backlog.users == backlog.users[row]
     return alike
 
 
 def rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:
-    """Return the rows of a backlog that are under a limit of their queue, their namespace in it or their account."""
-    reason, name, namespace = key
+    """Return the rows of a backlog that are under a limit of their queue or their account, or of their namespace or user in it."""
+    reason, name, part = key
     if reason is Reason.ACCOUNT_LIMIT:
         under = np.array([name in accounts.path_of(account) for account in backlog.account_names], dtype=np.bool_)
-        return under[backlog.accounts]
-    if namespace is None:
-        return np.ones(len(backlog), dtype=np.bool_)
-    return np.array([each == namespace for each in backlog.namespace_names], dtype=np.bool_)[backlog.namespaces]
+        rows: _Mask = under[backlog.accounts]
+    else:
+        rows = np.ones(len(backlog), dtype=np.bool_)
+    if part is not None:
+        names, of_rows = parts_of(backlog, part[0])
+        rows &= np.array([each == part[1] for each in names], dtype=np.bool_)[of_rows]
+    return rows
+
+
+def parts_of(backlog: Backlog, partition: Partition) -> tuple[tuple[str, ...], Column]:
+    """Return the names of the parts of a backlog, and of each row the index into them."""
+    if partition is Partition.USER:
+        return backlog.user_names, backlog.users
+    return backlog.namespace_names, backlog.namespaces

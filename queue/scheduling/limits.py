@@ -1,4 +1,4 @@
-"""What the workloads of a queue, of each namespace in it, and of each account may use at once.
+"""What the workloads of a queue and of each account, and of each namespace and user in them, may use at once.
 
 A workload over a limit of its queue waits with the reason ``QueueLimit``, over one of its account with ``AccountLimit``. It does not close
 its queue for other workloads, which may be under their limits. An account counts with all accounts below it. Limits on running workloads
@@ -24,18 +24,18 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.budgets import BudgetRoom
-from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
+from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse
 from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
 from fluxqueue.queue.scheduling.quota_room import NO_ROOM_LIMITED, QuotaRoom
 from fluxqueue.queue.scheduling.wide_answers import WideAnswers
+from fluxqueue.queue.scheduling.work_scopes import WorkScopes
 
 __all__ = ["Accounts", "Quotas", "Room", "no_accounts", "no_room_limited"]
 
@@ -73,7 +73,7 @@ class _Holding:
 
 @dataclass(slots=True)
 class _SetAside:
-    """Workloads whose grants were over a limit in this cycle, and how many there were for each queue, namespace or account."""
+    """Workloads whose grants were over a limit in this cycle, and how many there were for each limit."""
 
     workloads: dict[str, dict[WorkloadId, OverLimit]] = field(default_factory=dict)
     counts: Counter[ScopeKey] = field(default_factory=Counter)
@@ -135,8 +135,7 @@ class Quotas:
         self._stops: dict[str, LimitStops] = {}
         self.accounts = accounts
         self._by_account = accounts.limited
-        self._scopes: dict[tuple[str, str, str], tuple[LimitScope, ...]] = {}
-        self._account_scopes: dict[str, tuple[LimitScope, ...]] = {}
+        self._scopes = WorkScopes(limits, accounts)
         self._uses: dict[ScopeKey, ScopeUse] = {}
         self._held: dict[WorkloadId, _Holding] = {}
         self._room = room
@@ -158,7 +157,7 @@ class Quotas:
         """Return which limit keeps a workload from being matched now; None if none does."""
         if (beyond := self._beyond.get(workload.id)) is not None:
             return beyond
-        for scope in self._scopes_of(workload):
+        for scope in self._scopes.of(workload):
             if (over := scope.refusal(self._use(scope), known_amounts(workload.jobspec))) is not None:
                 return over
         return self._room.refusal(workload) or self._budgets.refusal(workload)
@@ -176,7 +175,7 @@ class Quotas:
             What it gets of them, where that is known.
         """
         matched: set[str] | None = None
-        for scope in self._scopes_of(workload):
+        for scope in self._scopes.of(workload):
             if not scope.counts_nodes:
                 continue
             matched = set(hosts) if matched is None else matched
@@ -189,7 +188,7 @@ class Quotas:
         """Return which limit a workload that `within` leaves out waits for, with the figures (`exact`) or in general terms."""
         if exact and (over := self._budgets.measured_refusal(workload) or self.refusal(workload)) is not None:
             return over
-        scopes = self._scopes_of(workload)
+        scopes = self._scopes.of(workload)
         if (over := self._known_excess(workload)) is not None:
             return over
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
@@ -208,7 +207,7 @@ class Quotas:
         self.version += self._room.add(workload) + self._budgets.add(workload, shares)
 
     def _count(self, workload: Workload, hosts: Iterable[str]) -> None:
-        scopes = self._scopes_of(workload)
+        scopes = self._scopes.of(workload)
         if not scopes:
             return
         self._uncount(workload.id)
@@ -259,15 +258,9 @@ class Quotas:
         mask = np.ones(len(backlog), dtype=np.bool_)
         if not self.limited(queue) or not len(backlog):
             return mask
-        if (limits := self._limits.get(queue)) is not None:
-            names = backlog.namespace_names if limits.per_namespace is not None else ()
-            whole, *parts = queue_scopes(queue, limits, names)
-            self._close(mask, backlog, [[whole]], None)
-            if parts:
-                self._close(mask, backlog, [[part] for part in parts], backlog.namespaces)
-        if self._by_account:
-            self._close(mask, backlog, [self._scopes_of_account(name) for name in backlog.account_names], backlog.accounts)
-        self._wide.close(mask, backlog, self.accounts, lambda key: self._scope_of(key, queue), self._use)
+        for scopes, of_rows in self._scopes.of_rows(queue, backlog):
+            self._close(mask, backlog, scopes, of_rows)
+        self._wide.close(mask, backlog, self.accounts, lambda key: self._scopes.find(key, queue), self._use)
         for workload_id in self._aside.workloads.get(queue, ()):
             if (row := backlog.position(workload_id)) is not None:
                 mask[row] = False
@@ -338,7 +331,7 @@ class Quotas:
         budgets = self._budgets.trial({workload.account for workload in workloads}) if self._budgets.any else self._budgets
         trial = self._empty(self._room.copy(namespaces), budgets)
         for number, workload in enumerate(workloads):
-            scopes = self._scopes_of(workload)
+            scopes = self._scopes.of(workload)
             for scope in scopes:
                 if scope.key not in trial._uses:
                     trial._uses[scope.key] = self._use(scope).copy(nodes=False)
@@ -349,19 +342,9 @@ class Quotas:
             trial.add_usage(workload, ())
         return len(workloads)
 
-    def _scope_of(self, key: ScopeKey, queue: str) -> LimitScope | None:
-        """Return the limits with this key that hold for work of a queue; None if there are none any more."""
-        reason, name, namespace = key
-        if reason is Reason.ACCOUNT_LIMIT:
-            scopes: Sequence[LimitScope] = self._scopes_of_account(name)
-        else:
-            limits = self._limits.get(queue) if name == queue else None
-            scopes = queue_scopes(queue, limits, [namespace] if namespace is not None else []) if limits is not None else ()
-        return next((scope for scope in scopes if scope.key == key), None)
-
     def _known_excess(self, workload: Workload) -> OverLimit | None:
         """Return which limit a workload is over by what it asks for, or by what it got before; None if by neither."""
-        for scope in self._scopes_of(workload):
+        for scope in self._scopes.of(workload):
             over = scope.too_large(known_amounts(workload.jobspec)) if scope.of_one else None
             if over is None and scope.counts_nodes:
                 over = self._wide.refusal(scope, self._use(scope), workload.shape)
@@ -372,24 +355,8 @@ class Quotas:
     def _use(self, scope: LimitScope) -> ScopeUse:
         return self._uses.get(scope.key) or ScopeUse()
 
-    def _scopes_of(self, workload: Workload) -> tuple[LimitScope, ...]:
-        """The limits under which a workload is: of its queue, of its namespace in it, of its account and of those above."""
-        key = workload.queue, workload.namespace, workload.account
-        scopes = self._scopes.get(key)
-        if scopes is None:
-            limits = self._limits.get(workload.queue)
-            of_queue = queue_scopes(workload.queue, limits, (workload.namespace,)) if limits is not None else ()
-            scopes = self._scopes[key] = (*of_queue, *self._scopes_of_account(workload.account))
-        return scopes
-
-    def _scopes_of_account(self, account: str) -> tuple[LimitScope, ...]:
-        scopes = self._account_scopes.get(account)
-        if scopes is None:
-            scopes = self._account_scopes[account] = tuple(account_scopes(account, self.accounts))
-        return scopes
-
     def _empty(self, room: QuotaRoom, budgets: BudgetRoom) -> Quotas:
         """Return a copy in which nothing is used of the limits, with this room and these budgets."""
         other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets)
-        other._scopes, other._account_scopes = self._scopes, self._account_scopes
+        other._scopes = self._scopes
         return other

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.resource_quotas import amount_in_words
-from fluxqueue.queue.scheduling.limit_scopes import OverLimit
+from fluxqueue.queue.scheduling.limit_scopes import OverLimit, Partition
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
 __all__ = ["NO_ROOM_LIMITED", "Bound", "NamespaceRoom", "QuotaRoom", "Vector"]
@@ -145,7 +145,7 @@ class QuotaRoom:
     def reached(self, workload: Workload) -> OverLimit:
         """Return in general terms that a workload waits for a quota."""
         namespace = workload.namespace
-        key = Reason.QUEUE_LIMIT, "", namespace
+        key = Reason.QUEUE_LIMIT, "", (Partition.NAMESPACE, namespace)
         return OverLimit(key, f"the ResourceQuotas of namespace {namespace!r} leave no room for it: {_REMEDY}", alone=True)
 
     def lacks(self, workload: Workload) -> bool:
@@ -257,7 +257,7 @@ _REMEDY = "it can start when work of the namespace ends, or its quota is raised"
 
 
 def _over(workload: Workload, bound: Bound, wanted: int, free: int) -> OverLimit:
-    key, alone = (Reason.QUEUE_LIMIT, bound.quota, workload.namespace), wanted > bound.hard
+    key, alone = (Reason.QUEUE_LIMIT, bound.quota, (Partition.NAMESPACE, workload.namespace)), wanted > bound.hard
     what, most = amount_in_words(bound.name, wanted), amount_in_words(bound.name, bound.hard)
     text = f"the ResourceQuota {bound.quota!r} of namespace {workload.namespace!r} allows {most}"
     if alone:

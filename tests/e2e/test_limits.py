@@ -59,6 +59,36 @@ def test_any_resource_is_limited_in_a_queue_and_in_each_namespace_of_it(stage: S
         stage.kubectl("delete", "fluxqueue", queue)
 
 
+def test_each_user_has_limits_in_a_queue_and_in_an_account(stage: Stage, accounts: Accounts) -> None:
+    queue = f"users-{stage.namespace}"
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": {"limits": {"perUser": {"running": 1}}}}))
+
+    def submit(user: str, name: str, work: str = "quick") -> None:
+        manifest = json.dumps(job(name, work).label("fluxqueue/queue", queue).namespace(stage.namespace).build())
+        who = f"--as={user}", "--as-group=system:masters"
+        stage.adopt(json.loads(stage.kubectl("create", *who, "-f", "-", "-o", "json", stdin=manifest).stdout))
+
+    accounts.put("team", namespaces=[stage.namespace], limits={})
+    try:
+        submit("alice", "first", "forever")
+        stage.until_state("first", State.RUNNING)
+        submit("alice", "second")
+        why = stage.until_reason("second", "QueueLimit").status.message
+        assert why == f"user 'alice' in the queue '{queue}' may run 1 workloads at once, and 1 run or have nodes reserved"
+        submit("bob", "other")
+        assert wrong([stage.until_state("other", State.COMPLETED)]) == []
+        accounts.change("team", limits={"perUser": {"resources": {"cpu": 3}}})
+        stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", '{"spec":{"limits":{"perUser":{"running":2}}}}')
+        why = stage.until_reason("second", "AccountLimit").status.message
+        assert why == f"user 'alice' in the account '{accounts.name('team')}' may use 3 cores at once: it uses 2, and this wants 2 more"
+        accounts.change("team", limits={"perUser": {"resources": {"cpu": 4}}})
+        assert wrong([stage.until_state("second", State.COMPLETED)]) == []
+    finally:
+        stage.kubectl("delete", "job", "--all", "-n", stage.namespace, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
 def test_one_workload_may_ask_for_no_more_than_its_queue_and_its_account_allow_each(stage: Stage, accounts: Accounts) -> None:
     queue = f"each-{stage.namespace}"
     document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}

@@ -21,10 +21,11 @@ from support.statement_reasons import REASONS, Check, NotCheckable
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import LIVE, Condition, Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Preemption
+from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.queue.model.records import Allocation, SlotState, Workload
+from fluxqueue.queue.model.users import user_of
 
 __all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
 
@@ -362,7 +363,10 @@ def _to_come(text: str | None, now: datetime) -> bool:
 # ---- messages ------------------------------------------------------------------------------------------------------------------------
 
 _RESERVED_FOR_IT = re.compile(r"(?:node (?P<node>\S+) is|\d+ nodes are) reserved for it from (?P<at>\S+Z) on")
-_RUNNING_LIMIT = re.compile(r"the (?P<kind>queue|account) '(?P<name>[^']+)' may run (?P<most>\d+) workloads at once, and (?P<used>\d+) run")
+_RUNNING_LIMIT = re.compile(
+    r"(?:(?P<part>namespace|user|work of ServiceAccounts in namespace) '(?P<who>[^']+)' in )?the (?P<kind>queue|account) '(?P<name>[^']+)' "
+    r"may run (?P<most>\d+) workloads at once, and (?P<used>\d+) run"
+)
 _NODE_LIMIT = re.compile(r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this")
 _SUBMITTED_LIMIT = re.compile(r"may have (?P<most>\d+) workloads submitted at once, and (?P<used>\d+) were submitted before this")
 _AMOUNT_LIMIT = re.compile(r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), and this wants (?P<wanted>[\d.]+) more")
@@ -402,7 +406,7 @@ def _limits(work: ShownWork, picture: Picture) -> str:
     if (said := _RUNNING_LIMIT.search(message)) is not None:
         if int(said["used"]) < int(said["most"]):
             return "by its own figures there is room"
-        return _running_limit(said, picture) if said["kind"] == "queue" and "namespace" not in message else ""
+        return _running_limit(said, picture) if said["kind"] == "queue" else ""
     if (said := _NODE_LIMIT.search(message)) is not None:
         return "by its own figures there is room" if int(said["total"]) <= int(said["most"]) else ""
     if (said := _SUBMITTED_LIMIT.search(message)) is not None:
@@ -420,12 +424,22 @@ def _limits(work: ShownWork, picture: Picture) -> str:
 
 def _running_limit(said: re.Match[str], picture: Picture) -> str:
     queue = picture.queues.get(said["name"])
-    limit = queue.spec.limits.running if queue is not None and queue.spec.limits is not None else None
-    if limit != int(said["most"]):
-        return f"the queue {said['name']!r} may run {limit}"
+    limits = queue.spec.limits if queue is not None and queue.spec.limits is not None else QueueLimits()
+    part = limits if said["part"] is None else limits.per_namespace if said["part"] == "namespace" else limits.per_user
+    limit = part.running if part is not None else None
+    if limit is None or limit != int(said["most"]):
+        return f"the limit is {limit}"
     reserved = {each.workload for each in picture.ledger.reservations}
     counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in LIVE or row.id in reserved)]
-    return "" if len(counted) >= limit else f"{len(counted)} of the queue {said['name']!r} run or have nodes reserved"
+    counted = [row for row in counted if _is_of(row, said["part"], said["who"])]
+    return "" if len(counted) >= limit else f"{len(counted)} of them run or have nodes reserved"
+
+
+def _is_of(row: Workload, part: str | None, who: str) -> bool:
+    """True if a row is of this namespace or this user; without a part, of whomever it is."""
+    if part is None or part == "namespace":
+        return part is None or row.namespace == who
+    return user_of(row) == (who if part == "user" else f"namespace:{who}")
 
 
 _LEAVES = re.compile(

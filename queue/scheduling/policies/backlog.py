@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.users import user_of
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of
 
 __all__ = ["FIRST", "Backlog", "Column", "Key", "RequestKinds", "first_of", "key_of"]
@@ -31,8 +32,8 @@ _Shape = tuple[int, int, int, tuple[tuple[str, int], ...]]
 """Number, family, number of slots, and what all of it requests of each resource type."""
 Column = npt.NDArray[np.int64]
 
-_COLUMNS = 4
-_KIND, _SHAPE, _NAMESPACE, _ACCOUNT = range(_COLUMNS)
+_COLUMNS = 5
+_KIND, _SHAPE, _NAMESPACE, _ACCOUNT, _USER = range(_COLUMNS)
 _FIRST_CAPACITY = 64
 _MANY = 64
 _FEW = 32
@@ -86,6 +87,7 @@ class Backlog:
         self._kind_columns: RequestKinds | None = None
         self._namespaces: dict[str, int] = {}
         self._accounts: dict[str, int] = {}
+        self._users: dict[str, int] = {}
         self._shapes: dict[str, _Shape] = {}
         self._amounts: dict[str, Column] = {}
         self.update(workloads)
@@ -174,6 +176,16 @@ class Backlog:
     def account_names(self) -> tuple[str, ...]:
         """Every account ever added; the empty name stands for none."""
         return tuple(self._accounts)
+
+    @property
+    def users(self) -> Column:
+        """User of each workload, as an index into `user_names`."""
+        return self._table[_USER, : len(self)]
+
+    @property
+    def user_names(self) -> tuple[str, ...]:
+        """Every user ever added, by the name of `user_of`."""
+        return tuple(self._users)
 
     def amounts_of_shapes(self, kind: str) -> Column:
         """Return what each shape requests of a resource type of the graph, in the graph's units, by its number."""
@@ -275,7 +287,8 @@ class Backlog:
             self._kind_columns = None
         namespace = self._namespaces.setdefault(workload.namespace, len(self._namespaces))
         account = self._accounts.setdefault(workload.account, len(self._accounts))
-        return kind_number, number, namespace, account
+        user = self._users.setdefault(user_of(workload), len(self._users))
+        return kind_number, number, namespace, account, user
 
     def _forget_unused(self) -> None:
         """Forget kinds, shapes and families that no workload has any more. A family keeps its number, and no other one gets it."""

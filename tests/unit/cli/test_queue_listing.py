@@ -30,6 +30,7 @@ NIGHT = a_queue(
         "nodes": 16,
         "cores": 64,
         "perNamespace": {"nodes": 2},
+        "perUser": {"running": 3},
         "perWorkload": {"cores": 8, "resources": {"nvidia.com/gpu": 4}},
     },
     policy="conservative",
@@ -74,9 +75,9 @@ def test_the_default_queue_is_there_without_an_object_and_without_counts() -> No
     assert row == ["default", "open", "easy", "0", "", "", "", "", ""]
 
 
-def test_wide_has_limits_of_namespaces_and_durations() -> None:
+def test_wide_has_limits_of_namespaces_users_and_workloads_and_durations() -> None:
     (_, row) = queue_rows([NIGHT], {}, NOW, wide=True)
-    assert row[9:] == ["2 nodes", "8 cores, 4 nvidia.com/gpu", "60m", "", ""]
+    assert row[9:] == ["2 nodes", "3 running", "8 cores, 4 nvidia.com/gpu", "60m", "", ""]
 
 
 def test_without_titles() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from reference_crds import CRDS, crds_page, definition
+from reference_crds import CRDS, crds_page, definition, shared_parts
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,8 +33,7 @@ def test_no_field_is_shown_twice() -> None:
 def test_a_template_is_read_as_helm_renders_it(name: str) -> None:
     rendered = yaml.safe_load_all((ROOT / "deploy" / "crds.yaml").read_text())
     spec = next(each["spec"] for each in rendered if each["metadata"]["name"].startswith(f"{name}."))
-    parts = (CRDS / "_condition.tpl").read_text().split("-}}\n", 1)[1].rsplit("\n{{-", 1)[0]
-    read = definition((CRDS / f"{name}.yaml").read_text(), {"fluxqueue.crd.condition": parts})
+    read = definition((CRDS / f"{name}.yaml").read_text(), shared_parts())
     assert read["spec"]["versions"][0]["schema"] == spec["versions"][0]["schema"]
 
 
@@ -43,3 +42,8 @@ def test_shared_parts_are_put_in_with_those_in_them() -> None:
     assert definition('{{- /* no */}}\nx:\n  {{- include "outer" . | nindent 2 }}\ny: {{ .Values.y }}\n', parts) == {
         "x": {"a": 1, "b": {"c": 2}}
     }
+
+
+def test_a_shared_part_gets_the_values_of_its_dictionary() -> None:
+    parts = {"part": "a: {{ .what }}"}
+    assert definition('x:\n  {{- include "part" (dict "what" "1 (one)" "more" "2") | nindent 2 }}\n', parts) == {"x": {"a": "1 (one)"}}

@@ -114,10 +114,18 @@ HELD_FOR_IT = f"node n1 is reserved for it from {FROM} on: it starts then, or so
 TWO_RUN = "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
 TOO_LARGE = "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less (spec.limits.perWorkload of its FluxQueue)"
 LIMITED = {"default": a_queue(limits={"running": 2})}
+ONE_OF_USER = "user 'alice' in the queue 'default' may run 1 workloads at once, and 1 run or have nodes reserved"
+LIMITED_USERS = {"default": a_queue(limits={"perUser": {"running": 1}})}
 
 
 def without_nodes(job: Any) -> ShownWork:
     return replace(running(hosts=""), allocations=(), job=job)
+
+
+def one_running_of(user: str) -> Picture:
+    """Somebody waits for the limit of alice."""
+    work = waiting(Reason.QUEUE_LIMIT, ONE_OF_USER, submitted_by="alice", uid="waits")
+    return picture(work, running(submitted_by=user), queues=LIMITED_USERS, ran=frozenset({"pod-uid"}))
 
 
 def two_running(work: ShownWork) -> Picture:
@@ -150,6 +158,7 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     "nodes are held without preemption": lambda: waits_for("w", "in a queue without preemption"),
     "reserved": lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))),
     "too large": lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(5)), queues=LIMITED),
+    "a user at a limit": lambda: one_running_of("alice"),
     "at a limit": lambda: two_running(waiting(Reason.QUEUE_LIMIT, TWO_RUN)),
     "of no queue": lambda: alone(waiting(Reason.UNKNOWN_QUEUE, queue="other")),
     "may not begin yet": lambda: alone(
@@ -172,6 +181,7 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "of a held queue": ("reason", lambda: alone(waiting(Reason.QUEUE_HELD))),
     "at a limit without limits": ("reason", lambda: alone(waiting(Reason.QUEUE_LIMIT))),
     "too large by figures that allow it": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(4)), queues=LIMITED)),
+    "a user at the limit that somebody else reached": ("limits", lambda: one_running_of("bob")),
     "at a limit that is not reached": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TWO_RUN), queues=LIMITED)),
     "at a quota that nothing uses": (
         "quota",

@@ -11,7 +11,7 @@ from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_new_workload, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.queue.model.records import State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.findings import Difference, Finding
