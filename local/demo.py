@@ -30,6 +30,7 @@ from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.demo_computing import RESULTS, compute, has_computing
+from fluxqueue.local.for_people import FIRST_NAMESPACE, VALUES, dashboard_lines
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, can_make_namespaces, choose, note_on
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
@@ -61,9 +62,8 @@ RESERVED_ANNOTATION = "fluxqueue.local/expect-reserved"
 AHEAD_ANNOTATION = "fluxqueue.local/expect-ahead-of"
 """On an example: the Job, applied earlier, before which it is expected to start."""
 
-_NAMESPACE = "default"
+_NAMESPACE = FIRST_NAMESPACE
 _SCHEDULERS = {"stock": "default-scheduler", "fluxion": names.SCHEDULER_NAME}
-_VALUES = {"dashboard": {"enabled": True}, "rbac": {"historyIn": [_NAMESPACE]}}
 _POLL_S = 0.4
 _RUN_TIMEOUT_S = 180.0
 _EMPTY_TIMEOUT_S = 60.0
@@ -235,7 +235,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     folder = _examples_folder(arguments.examples)
     began = time.monotonic()
     screen.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
-    options = ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES)
+    options = ClusterOptions(scheduler=arguments.scheduler or "stock", values=VALUES)
     cluster = LocalCluster(arguments.dir, options)
     if not cluster.running:
         kind = choose(arguments.nodes or "", cluster.kind_before, options.nodes)
@@ -332,12 +332,8 @@ def _show_commands(screen: Screen, dashboard: str | None) -> None:
         highlight=False,
     )
     if dashboard is not None:
-        screen.console.out(
-            f"  {dashboard}           # the dashboard, whose certificate is the cluster's own; for a token to sign in with:\n"
-            "  kubectl create serviceaccount me && kubectl create rolebinding me --clusterrole=edit --serviceaccount=default:me && "
-            "kubectl create token me",
-            highlight=False,
-        )
+        for line in dashboard_lines(dashboard):
+            screen.console.out(f"  {line}", highlight=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from fluxqueue.local.binaries import Binaries, BinariesError, Tool, find_binarie
 from fluxqueue.local.chart import ChartError
 from fluxqueue.local.daemon import serve as serve_cluster
 from fluxqueue.local.display import Display
+from fluxqueue.local.for_people import VALUES, dashboard_lines
 from fluxqueue.local.inprocess import ClusterOptions
 from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR, VERSIONS
 from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning
@@ -168,13 +169,15 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"fluxqueue {how}: {cluster.state.server}, {words}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
+    for line in dashboard_lines(cluster.dashboard_url) if cluster.dashboard_url is not None else ():
+        print(f"  {line}")
     if started and wanted != SIMULATED and (note := note_on(kind, nodes)):
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
 def _options(arguments: argparse.Namespace, nodes: int, *, processes: bool) -> ClusterOptions:
-    values: dict[str, object] = {}
+    values = dict(VALUES)
     for path in arguments.values:
         import yaml
 

@@ -83,7 +83,7 @@ def test_status_env_and_logs_show_what_runs(folder: Path) -> None:
     status = run("status", folder)
     assert status.returncode == 0
     assert re.search(r"^queue +\d+ +running +\d+ +\d+ +0$", status.stdout, re.MULTILINE), status.stdout
-    assert "The dashboard" not in status.stdout
+    assert re.search(r"^The dashboard: https://127\.0\.0\.1:\d+$", status.stdout, re.MULTILINE), status.stdout
     exports = run("env", folder).stdout
     shell = subprocess.run(
         ["/bin/sh", "-c", f"{exports}\nkubectl get nodes -o name && psql=$DATABASE_URL && echo ${{#psql}}"],
@@ -102,7 +102,7 @@ def test_status_env_and_logs_show_what_runs(folder: Path) -> None:
 def test_our_programs_listen_on_this_machine_only(folder: Path) -> None:
     up(folder)
     ours = {process.port for process in LocalCluster(folder).state.processes if process.port is not None}
-    assert len(ours) == 4
+    assert len(ours) == 5
     found = listening()
     assert found.keys() >= ours
     assert {port: found[port] - LOOPBACK for port in ours if found[port] - LOOPBACK} == {}

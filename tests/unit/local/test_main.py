@@ -20,6 +20,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.kind = ""
         self.namespaces = True
+        self.dashboard = False
         self.folder = folder
 
     def up(self, *words: str) -> int:
@@ -32,12 +33,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path / "cluster")
 
     def spawn(cluster: LocalCluster, _: Binaries) -> subprocess.Popen[str]:
+        machine.dashboard = (cluster.options.values or {})["dashboard"]["enabled"]
         machine.kind = "processes" if cluster.options.processes else "simulated"
         return subprocess.Popen(["echo", '{"ready": true}'], stdout=subprocess.PIPE, text=True)
 
     def state(_: LocalCluster) -> DaemonState:
         kubelet = RunningProcess("node-agent" if machine.kind == "processes" else "kwok", 1, "running", None, 0, "")
-        return DaemonState(pid=1, ready=True, server="https://here", processes=[kubelet])
+        dashboard = [RunningProcess("dashboard", 2, "running", 4443, 0, "")] if machine.dashboard else []
+        return DaemonState(pid=1, ready=True, server="https://here", processes=[kubelet, *dashboard])
 
     monkeypatch.setattr(local, "_find", lambda *_: Binaries({}, kubernetes="1.36.3"))
     monkeypatch.setattr(node_kinds, "can_make_namespaces", lambda: machine.namespaces)
@@ -121,3 +124,16 @@ def test_a_start_says_once_that_pods_have_no_namespaces(machine: Machine, capsys
     machine.kind, machine.namespaces = "", True
     assert machine.up("--nodes", "processes") == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_start_says_where_the_dashboard_is_and_how_to_sign_in(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in ("started", "runs already"):
+        assert machine.up() == 0
+        said = capsys.readouterr().out
+        assert "  https://127.0.0.1:4443   the dashboard; " in said
+        assert said.endswith(" && kubectl create token me\n")
+    machine.kind = ""
+    off = machine.folder / "off.yaml"
+    off.write_text("dashboard: {enabled: false}\n")
+    assert machine.up("--values", str(off)) == 0
+    assert "dashboard" not in capsys.readouterr().out
