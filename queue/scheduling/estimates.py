@@ -85,6 +85,7 @@ class StartEstimator:
         self._ids: list[FluxionJobId] = []
         self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
         self._promises: dict[WorkloadId, datetime] = {}
+        self._reserved: set[WorkloadId] = set()
         ledger.subscribe(self._changed)
 
     def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
@@ -94,6 +95,24 @@ class StartEstimator:
             if (estimate := self._first_estimates.pop(workload_id, None)) is not None:
                 at, start = estimate
                 self.estimate_history.add(start - at, now - at)
+
+    def follow_reservations(self, reservations: Mapping[WorkloadId, HeldReservation], now: int) -> None:
+        """Let estimates have the reservations of now, as the reasons that are stored next name them. What lost its own is expected then.
+
+        Work without an estimate gets one with the next update, which knows its position.
+        """
+        followed: dict[WorkloadId, Estimate] = {}
+        for workload_id in {*reservations, *self._reserved}:
+            estimate, held = self.estimates.get(workload_id), reservations.get(workload_id)
+            if estimate is None:
+                continue
+            if held is None:
+                followed[workload_id] = replace(estimate, reserved=False)
+            elif not estimate.reserved or estimate.eta != datetime.fromtimestamp(held.start, UTC):
+                followed[workload_id] = self._estimate(workload_id, held.start, now, estimate.position, reserved=True)
+        self._reserved = set(reservations)
+        if followed:
+            self.estimates.replace_all({**self.estimates, **followed})
 
     def _measure(self, workload_id: WorkloadId) -> None:
         """Count how far the first estimate was off. A later start, after a requeue, was not estimated then."""

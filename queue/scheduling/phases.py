@@ -228,6 +228,7 @@ class CyclePhases:
             self._trigger.release()
 
     async def _report(self, cycle: Cycle) -> None:
+        self._estimator.follow_reservations(self._reservations.held, cycle.context.now)
         more = await self._reasons.report(cycle, self._reservations.held)
         if more or self._rules.changed:
             self._wakeup.soon()

@@ -32,6 +32,7 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.reasons import WAITS_FOR_OTHERS
 from fluxqueue.queue.model.records import ReleaseMode, Transition, Workload, WorkloadId
 from fluxqueue.queue.status.failures import FailureReporter
@@ -193,8 +194,8 @@ class FluxJobWriter:
                 await self._api.delete(FLUXJOBS, present.metadata.name, namespace=workload.namespace, uid=present.metadata.uid)
             return None
         planned = workload.state is State.PENDING and (not workload.blocked or workload.reason in WAITS_FOR_OTHERS)
-        shown = self._estimates.get(workload_id) if planned else None
-        wanted = status_of(workload, shown[0] if shown is not None else None, await self._requeue_reasons(workload))
+        estimate = self._estimate(workload_id) if planned else None
+        wanted = status_of(workload, estimate, await self._requeue_reasons(workload))
         if present is None and workload_id not in self._created:
             return await self._create(workload, wanted)
         meta = present.metadata if present is not None else self._created[workload_id]
@@ -219,6 +220,11 @@ class FluxJobWriter:
             log.info("fluxjob.status_rejected", workload=workload_id, error=str(error))
             return _REJECTED_S
         return again_s
+
+    def _estimate(self, workload_id: WorkloadId) -> Estimate | None:
+        """Return the estimate that its FluxJob is to show: with a reservation, made or lost, that of now, as the reason names it."""
+        before, newest = self._estimates.get(workload_id, (None,))[0], self._start_estimates.get(workload_id)
+        return newest if any(each is not None and each.reserved for each in (before, newest)) else before
 
     async def _create(self, workload: Workload, status: FluxJobStatus) -> float | None:
         """Create the FluxJob under the first name that no other has, also of work that has ended before it had one."""

@@ -15,11 +15,12 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending, ReasonChange
+from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CycleContext
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 
 NOW = int(START.timestamp())
 
@@ -82,6 +83,24 @@ async def test_positions_are_those_of_now_between_two_plans(bench: Bench, monkey
     b, c = (estimator.estimates[bench.row(name).id] for name in ("b", "c"))
     assert (b.position, b.eta, c.position) == (1, START + timedelta(hours=2), 2)
     assert bench.row("new").id not in estimator.estimates
+
+
+async def test_a_reservation_is_the_estimate_before_a_reason_names_it(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    a, b = (bench.row(name).id for name in ("a", "b"))
+    before = dict(estimator.estimates)
+    new = WorkloadId(b + 1)
+    reserved = {a: HeldReservation(a, FluxionJobId(7), NOW + 600, NOW + 4_200), new: HeldReservation(new, FluxionJobId(8), NOW, NOW)}
+    for start in (NOW + 600, NOW + 300):
+        estimator.follow_reservations({**reserved, a: replace(reserved[a], start=start)}, NOW)
+        shown = estimator.estimates[a]
+        assert (shown.eta, shown.reserved, shown.position) == (START + timedelta(seconds=start - NOW), True, 1)
+        assert shown.eta_first == before[a].eta_first
+        assert estimator.estimates.keys() == before.keys(), "work that has no place in the plan yet gets it there"
+        assert estimator.estimates[b] is before[b]
+    estimator.follow_reservations({}, NOW)
+    assert (estimator.estimates[a].eta, estimator.estimates[a].reserved) == (START + timedelta(minutes=5), False)
 
 
 async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:

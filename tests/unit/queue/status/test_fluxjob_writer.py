@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_names
 from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState, SpecOverrides, Workload
+from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState, SpecOverrides, Workload, WorkloadId
 from fluxqueue.queue.status import fluxjob_pace, fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
@@ -159,6 +161,29 @@ async def test_other_words_for_the_same_reason_are_collected(
     monkeypatch.setattr(fluxjob_pace, "_MESSAGE_S", 3_600.0)
     ledger.put(replace(WAITING, reason=Reason.QUEUE_LIMIT, message="2 of 2 run"))
     await until(lambda: status(memory)["reason"] == "QueueLimit")  # another reason is shown soon
+
+
+async def test_a_fluxjob_shows_the_reservation_that_its_reason_names(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_writer, "_ESTIMATES_EVERY_S", 3_600.0)
+    monkeypatch.setattr(fluxjob_pace, "_MESSAGE_S", 0.1)
+    estimates: dict[WorkloadId, Estimate] = {}
+    writer.show(estimates)
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    for start in (1, 2):
+        at = WAITING.submitted_at + timedelta(hours=start)
+        estimates[WAITING.id] = Estimate(position=1, eta=at, reserved=True)
+        message = f"node n1 is reserved for it from {at:%H:%M} on"
+        ledger.put(replace(WAITING, message=message))
+        await until(partial(shows, memory, message))
+        assert status(memory)["reservedAt"] == f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    assert len(memory.written("patch", "fluxjobs")) == 2, "one write for the reason and its time"
+
+
+def shows(memory: MemoryApi, message: str) -> bool:
+    return bool(status(memory)["message"] == message)
 
 
 async def test_while_many_start_and_end_a_short_run_is_not_written(
