@@ -17,6 +17,7 @@ __all__ = ["simulated_nodes", "why_nothing_runs"]
 
 _RUNTIME = "kwok://"
 _ANNOTATION = "kwok.x-k8s.io/node"
+_REMEDY = "on this machine, `fluxqueue local down` and then `fluxqueue local up --nodes processes` give nodes on which pods compute"
 _MOST = 8
 """So many nodes are asked; a cluster of both sorts names the first it finds."""
 
@@ -54,4 +55,4 @@ def why_nothing_runs(client: ApiClient, nodes: Iterable[str]) -> str:
     if not found:
         return ""
     which = f"node {found[0]} is" if len(found) == 1 else f"nodes such as {found[0]} are"
-    return f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, measured or entered"
+    return f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, measured or entered; {_REMEDY}"

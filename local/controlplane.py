@@ -169,6 +169,7 @@ class ControlPlane:
             self.nodes.add(range(1, self._node_count + 1))
             wait_until(self._usable, "every node Ready and the default service account there", timeout_s)
             if Component.KWOK in self._controllers:
+                self.nodes.simulate()
                 self.nodes.resync_pods(timeout_s)
         except BaseException:
             self.stop(graceful=False)

@@ -25,6 +25,7 @@ _ZONES = ("zone-a", "zone-b")
 _DOWN = "fluxqueue.local/down"
 _STUCK = "fluxqueue.local/stuck"
 _RESYNCED = "fluxqueue.local/resynced"
+_RUNTIME = "kwok://"
 _LEASE_LAG_S = 0.5
 """How far kwok's own watch of the Leases may be behind the API server."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -91,7 +92,7 @@ def node_object(index: int, shape: FakeNodeShape, *, labels: dict[str, str] | No
                 "operatingSystem": "linux",
                 "osImage": "none (kwok)",
                 "kernelVersion": "none",
-                "containerRuntimeVersion": "kwok://0.8",
+                "containerRuntimeVersion": f"{_RUNTIME}0.8",
                 "kubeletVersion": "v1.36.3",
                 "kubeProxyVersion": "",
                 "bootID": "",
@@ -130,6 +131,15 @@ class FakeNodes:
 
         with ThreadPoolExecutor(4, thread_name_prefix="nodes") as pool:
             return list(pool.map(create, indexes))
+
+    def simulate(self) -> None:
+        """Let the nodes that ran processes when the folder was last up say that they are simulated, and have no kubelet."""
+        for node in self._client.get("/api/v1/nodes")["items"]:
+            name, info = node["metadata"]["name"], node["status"].get("nodeInfo", {})
+            if not info.get("containerRuntimeVersion", "").startswith(_RUNTIME):
+                status = node_object(int(name.rpartition("-")[2]), self._shape)["status"]
+                now = {"addresses": status["addresses"], "nodeInfo": status["nodeInfo"], "daemonEndpoints": None}
+                self._client.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": now})
 
     def remove(self, name: str) -> None:
         """Delete a node; the controller manager deletes its pods."""

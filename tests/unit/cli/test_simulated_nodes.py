@@ -24,6 +24,7 @@ def test_the_sentence_names_a_node(server: PluginServer) -> None:
     assert why_nothing_runs(server.client, ["node-2"]).startswith(
         "node node-2 is simulated (kwok), so pods there have states and no containers"
     )
+    assert "`fluxqueue local up --nodes processes`" in why_nothing_runs(server.client, ["node-2"])
     assert why_nothing_runs(server.client, ["node-2", "node-3"]).startswith("nodes such as node-2 are simulated")
     assert why_nothing_runs(server.client, ["node-1"]) == ""
 
