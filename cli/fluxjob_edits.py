@@ -2,7 +2,8 @@
 
 Each one is a small merge patch of the FluxJob's spec, as ``kubectl patch`` would send it, with the person's own permissions. The queue
 applies edits of pending workloads and reverts edits of workloads that have nodes. This module checks that first, so that the person gets an
-error at once instead of an Event later. An edit that changes nothing is no error.
+error at once instead of an Event later. An edit that changes nothing is no error. What is held or released is so when the command ends
+(`fluxqueue.cli.shown_edits`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fluxqueue.cli.listing import collection
 from fluxqueue.cli.lookup import fluxjobs_of
 from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import described
+from fluxqueue.cli.shown_edits import await_hold
 from fluxqueue.cli.tables import printable
 
 __all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "moved_to", "prioritized", "released", "title"]
@@ -93,16 +95,15 @@ def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], chan
         are edited. Of a Deployment with some running pods, the waiting ones are edited. At once if the server does not answer.
     """
     errors: list[str] = []
+    edited: list[FluxJob] = []
     for name in wanted:
         try:
-            _steer_one(client, namespace, name, change, out)
+            edited += _steer_one(client, namespace, name, change, out)
         except ServerUnreachable:
             raise
         except ClusterError as error:
             errors.append(described(error))
-    if errors:
-        raise ClusterError("\n".join(errors))
-    return 0
+    return _shown(client, edited, change, out, errors)
 
 
 def edit_selected(
@@ -137,12 +138,25 @@ def edit_selected(
         out.write("Nothing was changed.\n")
         return 1
     errors: list[str] = []
+    edited: list[FluxJob] = []
     for job in chosen:
         try:
             _change(client, job, change)
+            edited.append(job)
             out.write(f"{title(job)} {change.done}\n")
         except ServerUnreachable:
             raise
+        except ClusterError as error:
+            errors.append(described(error))
+    return _shown(client, edited, change, out, errors)
+
+
+def _shown(client: ApiClient, edited: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, errors: list[str]) -> int:
+    """Wait until the queue shows edits of which it is not seen at once, and raise all errors; else return 0."""
+    if (hold := change.spec.get("hold")) is not None:
+        out.flush()
+        try:
+            await_hold(client, edited, out, hold=hold)
         except ClusterError as error:
             errors.append(described(error))
     if errors:
@@ -150,14 +164,20 @@ def edit_selected(
     return 0
 
 
-def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO) -> None:
+def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO) -> list[FluxJob]:
+    """Edit what a name stands for, print a line for each, and return what was edited."""
+    edited: list[FluxJob] = []
     objections = [(job, change.objection(job)) for job in fluxjobs_of(client, namespace, name)]
     if all(objection for _, objection in objections):
         job, objection = objections[0]
         raise ClusterError(f"error: {title(job)} {objection}")
     for job, objection in objections:
-        if not objection:
-            out.write(f"{title(job)} {change.done if _change(client, job, change) else change.is_so}\n")
+        if objection:
+            continue
+        if changed := _change(client, job, change):
+            edited.append(job)
+        out.write(f"{title(job)} {change.done if changed else change.is_so}\n")
+    return edited
 
 
 def title(job: FluxJob) -> str:

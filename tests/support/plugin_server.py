@@ -79,9 +79,11 @@ class PluginServer:
         return found if isinstance(found, bytes) else json.dumps(found).encode()
 
     def patch(self, path: str, change: Mapping[str, Any]) -> bytes:
-        """Record a patch."""
+        """Record a patch, and show a hold as the queue does."""
         self._refuse("PATCH", path)
         self.written.append(("PATCH", path, change))
+        if (hold := change.get("spec", {}).get("hold")) is not None and path in self.objects:
+            self.objects[path]["status"]["reason"] = "Held" if hold else ""
         return b"{}"
 
     def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> bytes:

@@ -1,17 +1,18 @@
 import io
-from typing import Any, cast
 
 import msgspec
 import pytest
+from support.plugin_server import PluginServer
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, State
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli import fluxjob_edits
-from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, edit_fluxjobs, held, prioritized, released
 
 
 def job(state: str, kind: str = "Job") -> FluxJob:
-    return FluxJob(spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name="x")), status=FluxJobStatus(state=state))
+    meta = ObjectMeta(name="x-1", namespace="default")
+    return FluxJob(metadata=meta, spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name="x")), status=FluxJobStatus(state=state))
 
 
 @pytest.mark.parametrize("change", [held(), released(), prioritized(5)])
@@ -59,9 +60,5 @@ def test_an_edit_that_changes_nothing_is_not_said_to_be_done(
     waits = msgspec.structs.replace(waits, spec=msgspec.structs.replace(waits.spec, hold=hold))
     monkeypatch.setattr(fluxjob_edits, "fluxjobs_of", lambda *_: [waits])
     out = io.StringIO()
-    assert edit_fluxjobs(cast(ApiClient, _Patched()), "default", ["x"], change, out) == 0
+    assert edit_fluxjobs(PluginServer().client, "default", ["x"], change, out) == 0
     assert out.getvalue() == said
-
-
-class _Patched:
-    def patch(self, *_: Any) -> None: ...
