@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
@@ -13,6 +11,7 @@ from fluxqueue.api.names import HISTORY_ACCOUNT
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.exports import FORMATS, Export
 from fluxqueue.cli.history_source import SERVICE, HistoryAddress
+from fluxqueue.cli.past_times import read_since, read_until
 from fluxqueue.cli.queue_endpoint import CA_VARIABLE, NAMESPACE, URL_VARIABLE
 from fluxqueue.cli.usage_errors import UsageParser
 
@@ -44,7 +43,8 @@ EXAMPLES: Final = {
     "stats": "kubectl fluxqueue stats -A --since 7d --step 1d",
     "report": "kubectl fluxqueue report -A --by account,user --since 2026-11-01",
 }
-_FILTERS: Final = ("account", "queue", "user", "since", "until")
+_FILTERS: Final = ("account", "queue", "user")
+_TIMES: Final = ("since", "until")
 _MOST: Final = 10_000_000
 MOST_SUMMED: Final = 200_000
 """Workloads that `stats` sums."""
@@ -87,11 +87,11 @@ def _add_filters(command: UsageParser) -> None:
     command.add_argument(
         "--since",
         default=None,
-        type=_in_zone,
+        type=read_since,
         metavar="TIME",
         help="2026-11-23, 2026-11-23T08:00 (both in your time zone), 2026-11-23T08:00:00Z, or how long ago: 12h, 7d",
     )
-    command.add_argument("--until", default=None, type=_in_zone, metavar="TIME", help="until then; now if not given")
+    command.add_argument("--until", default=None, type=read_until, metavar="TIME", help="until then; now if not given")
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
     add_address_options(command)
 
@@ -148,19 +148,8 @@ def stats_parameters(arguments: argparse.Namespace, namespace: str) -> dict[str,
 
 def _parameters(arguments: argparse.Namespace, namespace: str) -> dict[str, str]:
     given = {name: value for name in _FILTERS if (value := getattr(arguments, name)) is not None}
-    return given | ({"namespace": namespace} if namespace else {})
-
-
-def _in_zone(text: str) -> str:
-    """Return a time without a zone with that of this machine, since the queue reads it as UTC. The rest is left to the queue."""
-    with contextlib.suppress(InvalidDuration):
-        parse_duration(text)
-        return text
-    try:
-        time = datetime.fromisoformat(text)
-        return text if time.tzinfo is not None else time.astimezone().isoformat()
-    except (ValueError, OverflowError):
-        return text
+    times = {name: time.isoformat() for name in _TIMES if (time := getattr(arguments, name)) is not None}
+    return given | times | ({"namespace": namespace} if namespace else {})
 
 
 def _export(arguments: argparse.Namespace) -> Export | None:

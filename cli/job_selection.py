@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import PartialObject, PartialObjectMetadata
 from fluxqueue.cli.api_client import ApiClient, ApiRefused
@@ -24,7 +23,7 @@ from fluxqueue.cli.listing import collection
 from fluxqueue.cli.tables import instant
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["STATES", "Stated", "WorkloadSelection", "add_selection_options", "is_called", "labelled_uids", "read_since", "read_states"]
+__all__ = ["STATES", "Stated", "WorkloadSelection", "add_selection_options", "is_called", "labelled_uids", "read_states"]
 
 STATES = tuple(state.lower() for state in State)
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
@@ -151,18 +150,3 @@ def read_states(text: str) -> frozenset[str]:
     if unknown := sorted(states - set(STATES)):
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not a state; there are {', '.join(STATES)}")
     return states
-
-
-def read_since(text: str) -> datetime:
-    """Read a time, or how long ago it was: ``2026-11-23``, ``2026-11-23T08:00:00Z``, ``12h``."""
-    try:
-        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    except InvalidDuration:
-        pass
-    try:
-        time = datetime.fromisoformat(text)
-        return time.astimezone() if time.tzinfo is None else time
-    except (ValueError, OverflowError):  # also a time that the zone moves out of the calendar
-        raise argparse.ArgumentTypeError(
-            f"--since is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: {text!r} is none"
-        ) from None

@@ -9,7 +9,8 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.custom_columns import PREFIX, CustomColumn, read_custom_columns
 from fluxqueue.cli.job_fields import read_sort, read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
-from fluxqueue.cli.job_selection import Stated, WorkloadSelection, add_selection_options, read_since
+from fluxqueue.cli.job_selection import Stated, WorkloadSelection, add_selection_options
+from fluxqueue.cli.past_times import read_since
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.submitted_by import SELF
 from fluxqueue.cli.usage_errors import UsageParser

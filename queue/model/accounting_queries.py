@@ -209,6 +209,8 @@ def _given(parameters: Iterable[tuple[str, str]], known: tuple[str, ...]) -> dic
 def _filters(given: Mapping[str, str], now: datetime, span: timedelta) -> Filters:
     until = _time("until", given["until"], now) if given.get("until") else now
     since = _time("since", given["since"], now) if given.get("since") else _before("until", given.get("until", ""), until, span)
+    if since > now:
+        raise InvalidQuery("since lies in the future: name a time that has passed, or how long ago: 12h, 7d")
     if since >= until:
         raise InvalidQuery("since is not before until: name a later until, or an earlier since")
     if until - since > _LONGEST_SPAN:

@@ -6,7 +6,7 @@ from support.plugin_server import PluginServer, fluxjob, fluxjobs_path
 
 from fluxqueue.api.metadata import ObjectMeta, OwnerReference, PartialObjectMetadata
 from fluxqueue.cli.api_client import ApiRefused
-from fluxqueue.cli.job_selection import WorkloadSelection, is_called, labelled_uids, read_since, read_states
+from fluxqueue.cli.job_selection import WorkloadSelection, is_called, labelled_uids, read_states
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,7 @@ def test_a_kind_that_may_not_be_listed_selects_nothing() -> None:
         labelled_uids(server.client, "default", "app=md")
 
 
-def test_reads_times_and_how_long_ago() -> None:
-    assert read_since("2026-03-02T11:00:00Z") == datetime(2026, 3, 2, 11, tzinfo=UTC)
-    assert timedelta(minutes=59) < datetime.now(UTC) - read_since("1h") < timedelta(minutes=61)
-    assert read_since("2026-03-02").tzinfo is not None
-    with pytest.raises(argparse.ArgumentTypeError, match="or how long ago, such as 12h: 'soon' is none"):
-        read_since("soon")
+def test_reads_states() -> None:
+    assert read_states("running, Pending") == {"running", "pending"}
     with pytest.raises(argparse.ArgumentTypeError, match="asleep is not a state"):
         read_states("running,asleep")

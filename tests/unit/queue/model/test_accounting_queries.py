@@ -69,6 +69,7 @@ def test_a_page_continues_behind_the_last_row(finished: datetime | None) -> None
         ([("since", "soon")], "since='soon' is no time: write 2026-11-23, 2026-11-23T08:00:00Z, or how long ago: 12h, 7d"),
         ([("since", "0001-01-01T00:00:00+20:00")], "since='0001-01-01T00:00:00+20:00' is no time: write 2026-11-23"),
         ([("until", "0001-01-01")], "until='0001-01-01' is no time: write 2026-11-23"),
+        ([("since", "2027-01-01")], "since lies in the future: name a time that has passed, or how long ago: 12h, 7d"),
         ([("since", "1h"), ("until", "2h")], "since is not before until: name a later until, or an earlier since"),
         ([("since", "1990-01-01")], "since lies more than ten years before until: name a later one"),
         ([("state", "done")], "state='done' is no state: name some of pending, allocated, running"),
