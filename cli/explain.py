@@ -310,7 +310,7 @@ def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> li
 
 
 def pod_state(pod: Pod) -> str:
-    """Return the phase of a pod, or what delays it: a scheduling gate, the scheduler, its deletion."""
+    """Return the phase of a pod with what its node says of it, or what delays it: a scheduling gate, the scheduler, its deletion."""
     if pod.metadata.deletion_timestamp:
         return "Terminating"
     if pod.spec.scheduling_gates:
@@ -321,7 +321,7 @@ def pod_state(pod: Pod) -> str:
         return f"Waits for the queue{before}"
     if pod.status.phase == "Pending" and scheduled is not None and scheduled.status == "False":
         return f"{scheduled.reason}: {scheduled.message}" if scheduled.message else scheduled.reason
-    return pod.status.phase
+    return f"{pod.status.phase}: {pod.status.message}" if pod.status.message else pod.status.phase
 
 
 def _pods(seen: Observed, *, every_pod: bool) -> str:

@@ -348,6 +348,8 @@ class PodRunner:
             before=self._conditions,
             now=now,
         )
+        if self.pod.note:
+            status["message"] = self.pod.note
         if self._failure is not None:
             status["phase"] = "Failed"
             status["reason"], status["message"] = self._failure

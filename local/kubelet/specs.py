@@ -272,11 +272,15 @@ class PodStatus(PartialObject, frozen=True):
 
 
 class PodObject(PartialObject, frozen=True):
-    """A pod."""
+    """A pod.
+
+    ``note`` is no field of Kubernetes: what its status says about it here, whatever becomes of it.
+    """
 
     metadata: PodMeta = PodMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    note: str = ""
 
     @property
     def hostname(self) -> str:

@@ -13,7 +13,7 @@ __all__ = ["without_flux"]
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 _DEFAULT_S = "3"
-_SENTENCE = "There is no flux on the PATH of this machine: this broker only waits, and computes nothing."
+_SENTENCE = "There is no flux on the PATH of this machine: this broker is a stand-in, which only waits and computes nothing."
 
 
 def without_flux(pod: PodObject) -> PodObject:
@@ -32,4 +32,4 @@ def without_flux(pod: PodObject) -> PodObject:
         Container(name=each.name, image=each.image, command=["sh", "-c", script], resources=each.resources) for each in pod.spec.containers
     ]
     spec = msgspec.structs.replace(pod.spec, containers=containers, init_containers=None, volumes=None)
-    return msgspec.structs.replace(pod, spec=spec)
+    return msgspec.structs.replace(pod, spec=spec, note=_SENTENCE)

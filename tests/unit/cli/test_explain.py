@@ -400,6 +400,7 @@ def test_a_hostlist_that_cannot_be_read_hides_no_pod() -> None:
             "Waits for the queue; node n1 is full",
             id="taken back",
         ),
+        pytest.param(Pod(status=PodStatus(phase="Succeeded", message="a stand-in")), "Succeeded: a stand-in", id="its node's words"),
     ],
 )
 def test_a_pod_says_what_keeps_it(one: Pod, text: str) -> None:

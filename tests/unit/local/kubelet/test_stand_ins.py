@@ -35,7 +35,10 @@ def test_a_broker_says_that_it_only_waits_and_ends_well() -> None:
     assert (container.name, container.image, container.readiness_probe, container.volume_mounts) == ("main", "ubuntu", None, None)
     done = subprocess.run(container.command or [], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0
-    assert done.stdout == "There is no flux on the PATH of this machine: this broker only waits, and computes nothing.\n"
+    assert (
+        done.stdout == "There is no flux on the PATH of this machine: this broker is a stand-in, which only waits and computes nothing.\n"
+    )
+    assert f"{pod.note}\n" == done.stdout, "its status says the same"
 
 
 @pytest.mark.parametrize(
