@@ -138,6 +138,11 @@ class ObjectRef(PartialObject, frozen=True):
     name: str = ""
     uid: str = ""
 
+    @property
+    def title(self) -> str:
+        """The object in kubectl's form, ``job/lammps``, as it is called everywhere; empty without a kind."""
+        return f"{self.kind.lower()}/{self.name}" if self.kind else ""
+
 
 class FluxJobSpec(PartialObject, frozen=True):
     """What the user requested, with the fields that people may edit."""

@@ -57,8 +57,7 @@ def state_of(job: FluxJob) -> str:
 
 def object_name(job: FluxJob) -> str:
     """Return the user's object in kubectl's form: ``job/lammps``."""
-    ref = job.spec.object_ref
-    return f"{ref.kind.lower()}/{ref.name}" if ref.kind else ""
+    return job.spec.object_ref.title
 
 
 def same_kind(kind: str, written: str) -> bool:

@@ -27,6 +27,7 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.demo_computing import RESULTS, compute, has_computing
@@ -153,7 +154,7 @@ def _follow(
     if (all_waiting := _waiting_with_reservation(rows)) is not None:
         _show(client, screen, "jobs", "-n", _NAMESPACE)
         for waiting in all_waiting:
-            _show(client, screen, "explain", waiting.example.title, "-n", _NAMESPACE)
+            _explain(client, screen, waiting)
         screen.step("Until everything has settled")
         rows = _watch(client, screen, examples, settled, deadline)
     return rows
@@ -188,6 +189,11 @@ def _show(client: _Client, screen: Screen, *words: str) -> None:
     screen.command(["fluxqueue", *words], client.kubectl("fluxqueue", *words))
 
 
+def _explain(client: _Client, screen: Screen, row: Row) -> None:
+    if row.fluxjob is not None:
+        _show(client, screen, "explain", row.fluxjob.spec.object_ref.title, "-n", _NAMESPACE)
+
+
 def _cross_check(client: _Client, rows: Sequence[Row]) -> list[str]:
     """Return the differences between the FluxJobs of live workloads and the resource graph, as sentences."""
     held = {job.jobid: {share.node for share in job.shares} for job in client.fluxion_jobs()}
@@ -197,7 +203,9 @@ def _cross_check(client: _Client, rows: Sequence[Row]) -> list[str]:
             continue
         jobid = row.fluxjob.status.jobid
         if jobid is None or held.get(jobid) != set(row.hosts):
-            wrong.append(f"{row.title}: its FluxJob has {row.fluxjob.status.nodes}, Fluxion has {sorted(held.get(jobid or 0, set()))}")
+            wrong.append(
+                f"{row.title}: its FluxJob has {format_nodes(row.hosts)}, Fluxion has {format_nodes(sorted(held.get(jobid or 0, set())))}"
+            )
     return wrong
 
 
@@ -301,7 +309,7 @@ def _show_and_check(client: _Client, screen: Screen, folder: Path, arguments: ar
     rows = _follow(client, screen, examples, expectations, arguments.timeout)
     group = max((row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None)
     if group is not None:
-        _show(client, screen, "explain", group.example.title, "-n", _NAMESPACE)
+        _explain(client, screen, group)
     screen.step("What Fluxion chose and where the pods ran")
     screen.summary(rows)
     wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(client, rows) + expectations.broken(rows)

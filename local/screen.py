@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fluxqueue.api import hostlists
-from fluxqueue.local.verdicts import Row, describe_state, differences, parse_time
+from fluxqueue.api.formatting import format_nodes
+from fluxqueue.local.verdicts import Row, describe_state, differences, notes_on, parse_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class Screen:
         """Print a line for each workload whose state changed."""
         for row in rows:
             key = row.fluxjob.metadata.name if row.fluxjob else row.title
-            text = describe_state(row) + (f" on {row.fluxjob.status.nodes}" if row.fluxjob and row.fluxjob.status.nodes else "")
+            text = describe_state(row) + (f" on {nodes}" if (nodes := _chosen(row)) else "")
             if row.fluxjob and self._printed.get(key) != text:
                 self._printed[key] = text
                 self.console.out(f"{datetime.now().astimezone():%H:%M:%S}  {row.title:<24}{text}", highlight=False)
@@ -52,20 +52,24 @@ class Screen:
         table = _table("OBJECT", "STATE", "WHY", "NODES CHOSEN", "PODS RUN ON", "WAIT")
         for row in rows:
             status = row.fluxjob.status if row.fluxjob else None
-            running = hostlists.encode(row.ran_on)
-            why, nodes = (status.reason, status.nodes) if status else ("", "")
-            table.add_row(row.title, _coloured(row.state or "..."), why, nodes, running, _wait_of(row))
+            why = status.reason if status else ""
+            table.add_row(row.title, _coloured(row.state or "..."), why, _chosen(row), format_nodes(row.ran_on), _wait_of(row))
         return table
 
     def summary(self, rows: Sequence[Row]) -> None:
         """Print how each workload ended, and whether that is as expected."""
         table = _table("OBJECT", "FLUXJOB STATE", "NODES FLUXION CHOSE", "NODES THE PODS RAN ON", "WAIT", "")
         for row in rows:
-            nodes = row.fluxjob.status.nodes if row.fluxjob else ""
             state = row.fluxjob.status.reason if row.fluxjob and row.example.expects else row.state
             verdict = "[green]as expected[/green]" if not differences(row) else "[red]wrong[/red]"
-            table.add_row(row.title, _coloured(state), nodes, hostlists.encode(row.ran_on), _wait_of(row), verdict)
+            table.add_row(row.title, _coloured(state), _chosen(row), format_nodes(row.ran_on), _wait_of(row), verdict)
         self.console.print(table)
+        for sentence in notes_on(rows):
+            self.console.out(sentence, highlight=False)
+
+
+def _chosen(row: Row) -> str:
+    return format_nodes(row.fluxjob.status.nodes) if row.fluxjob else ""
 
 
 _COLOURS = {"Pending": "yellow", "Allocated": "cyan", "Running": "green", "Completed": "green", "Failed": "red", "Unsatisfiable": "magenta"}

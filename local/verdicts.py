@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, Outcome, Reason, State
+from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import JobInfo, JobMode
 from fluxqueue.queue.model.moldable import min_pods_in
@@ -30,6 +31,7 @@ __all__ = [
     "describe_state",
     "differences",
     "leftovers",
+    "notes_on",
     "parse_time",
     "rows_of",
     "settled",
@@ -84,9 +86,9 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The title of the example, with the last part of the pod's name if each pod is a workload."""
+        """Its name in the queue; that of the example, with the last part of the pod's name if each pod is a workload."""
         if self.example.kind not in OWNING_KINDS or not self.pods:
-            return self.example.title
+            return (self.fluxjob.spec.object_ref.title if self.fluxjob else "") or self.example.title
         return f"{self.example.title} {self.pods[0].metadata.name.rpartition('-')[2]}"
 
     @property
@@ -203,8 +205,16 @@ def differences(row: Row) -> list[str]:
     else:
         same = Counter(row.ran_on) == Counter(row.hosts)
     if not same:
-        wrong.append(f"{who}: Fluxion chose {status.nodes or 'nothing'}, the pods ran on {hostlists.encode(row.ran_on) or 'nothing'}")
+        wrong.append(
+            f"{who}: Fluxion chose {format_nodes(row.hosts) or 'nothing'}, the pods ran on {format_nodes(row.ran_on) or 'nothing'}"
+        )
     return wrong + _bound_early(row)
+
+
+def notes_on(rows: Sequence[Row]) -> list[str]:
+    """Return what nodes say of pods that did not fail, once for each workload: such as that there is no Flux, and nothing was computed."""
+    said = ((row.title, pod.status.message) for row in rows for pod in row.pods if pod.status.message and pod.status.phase != "Failed")
+    return [f"{title}: {message}" for title, message in dict.fromkeys(said)]
 
 
 def bound_by(rows: Sequence[Row]) -> Counter[str]:
@@ -254,7 +264,7 @@ def leftovers(jobs: Sequence[JobInfo], fluxjobs: Sequence[FluxJob]) -> list[str]
         The FluxJobs of the namespace.
     """
     held = [
-        f"Fluxion still holds job {job.jobid} ({job.mode}) on {hostlists.encode(s.node for s in job.shares)}"
+        f"Fluxion still holds job {job.jobid} ({job.mode}) on {format_nodes([share.node for share in job.shares])}"
         for job in jobs
         if job.mode is not JobMode.SYSTEM
     ]

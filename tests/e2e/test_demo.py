@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +54,9 @@ def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
         assert re.fullmatch(r"  pi is 3\.1415926536, computed by 8 ranks on \d nodes", results[0])
         assert results[1] == "  the best of 8: damping 0.7: at rest after 2.90 s"
         assert re.fullmatch(r"  the service says: hello from hello-\w+-\w+", results[2])
-        assert re.search(r"^ minicluster/flux +Completed ", done.stdout, re.MULTILINE)
+        assert re.search(r"^ job/flux +Completed ", done.stdout, re.MULTILINE)
+        if not shutil.which("flux"):
+            assert "\njob/flux: There is no flux on the PATH of this machine: this broker is a stand-in, which " in done.stdout
         assert not cluster.running
     finally:
         cluster.down(delete=True)

@@ -14,6 +14,7 @@ from fluxqueue.local.verdicts import (
     bound_by_another,
     differences,
     leftovers,
+    notes_on,
     rows_of,
     settled,
 )
@@ -71,7 +72,7 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
         pytest.param(Row(LAMMPS, fluxjob(), (pod("a", "n2"), pod("b", "n1"))), [], id="pods without an index may come in any order"),
         pytest.param(
             Row(LAMMPS, fluxjob(), (pod("a", "n1"), pod("b", "n1"))),
-            ["job/lammps: Fluxion chose n[1-2], the pods ran on n[1,1]"],
+            ["job/lammps: Fluxion chose n[1-2], the pods ran on n1 (2)"],
             id="another node",
         ),
         pytest.param(
@@ -111,6 +112,22 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
 )
 def test_names_each_difference(row: Row, wrong: list[str]) -> None:
     assert differences(row) == wrong
+
+
+def test_an_object_has_the_name_that_the_queue_shows() -> None:
+    flux = AppliedExample("MiniCluster", "flux", "uid-job")
+    assert Row(flux, None).title == "minicluster/flux"
+    named = fluxjob()
+    spec = msgspec.structs.replace(named.spec, object_ref=ObjectRef(kind="Job", name="flux", uid="uid-job"))
+    assert Row(flux, msgspec.structs.replace(named, spec=spec)).title == "job/flux"
+
+
+def test_what_a_node_says_of_pods_that_ended_well_is_told_once() -> None:
+    stand_in = msgspec.structs.replace(RIGHT[0], status=PodStatus(phase="Succeeded", message="There is no flux"))
+    failed = msgspec.structs.replace(RIGHT[1], status=PodStatus(phase="Failed", message="It was evicted"))
+    assert notes_on([Row(LAMMPS, fluxjob(), (stand_in, stand_in, failed)), Row(LAMMPS, fluxjob(), RIGHT)]) == [
+        "job/lammps: There is no flux"
+    ]
 
 
 def test_finds_the_pods_of_jobs_bare_pods_and_deployments() -> None:
