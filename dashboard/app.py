@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fluxqueue.dashboard.live import GATHER_S, NO_ANSWER, PAGE_GATHER_S, STALE, Make, Streams, TooMany, stream, updates_of
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
-from fluxqueue.dashboard.pages.job_page import find_job, job_page
+from fluxqueue.dashboard.pages.job_page import ended_job_page, find_job, job_page
 from fluxqueue.dashboard.pages.limits_page import limits_page
 from fluxqueue.dashboard.pages.nodes_page import nodes_page
 from fluxqueue.dashboard.pages.overview_page import overview_page
@@ -28,7 +28,7 @@ from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
-from fluxqueue.dashboard.rendering import STATIC, asset, assets
+from fluxqueue.dashboard.rendering import ENDED_PARAMETER, STATIC, asset, assets
 from fluxqueue.dashboard.site import NoSuchPage, Site, render
 from fluxqueue.dashboard.verbs import Refused, carry_out, read_change
 from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
@@ -112,12 +112,18 @@ class _App:
         asked = await self._site.ask(viewer, dict(request.query_params), dict(request.path_params))
         if asked.visible.unanswered:
             return self._no_answer(viewer)
+        final = False
         try:
-            content = await page.make(self._site, asked)
+            try:
+                content = await page.make(self._site, asked)
+            except NoSuchPage:
+                if name != "job" or ENDED_PARAMETER not in asked.parameters:
+                    raise
+                content, final = await ended_job_page(self._site, asked), True
         except NoSuchPage as error:
             return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
         version = version if content.version is None else content.version
-        live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live else ""
+        live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live and not final else ""
         return self._shown(
             viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem, stale=self._site.stale()
         )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -15,10 +15,12 @@ from markupsafe import Markup, escape
 from fluxqueue.api.texts import with_times
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["STATIC", "asset", "assets", "colour", "environment", "job_link", "moment", "told", "utc"]
+__all__ = ["ENDED_PARAMETER", "STATIC", "asset", "assets", "colour", "environment", "job_link", "moment", "told", "utc"]
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = _FOLDER / "static"
+ENDED_PARAMETER: Final = "ended"
+"""Of the address of a job's page."""
 _NO_TIME: Final = Markup('<span class="none">-</span>')
 
 
@@ -51,9 +53,11 @@ def asset(name: str) -> str:
     return f"/static/{digest}/{name}"
 
 
-def job_link(namespace: str, name: str) -> str:
-    """Return the path of the page of a FluxJob."""
-    return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+def job_link(namespace: str, name: str, ended: str | None = None) -> str:
+    """Return the path of the page of a FluxJob; with the time of its end also of one that is gone."""
+    path = f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    at = instant(ended)
+    return path if at is None else f"{path}?{urlencode({ENDED_PARAMETER: utc(at)})}"
 
 
 def moment(text: str | datetime | None, kind: str = "at") -> Markup:

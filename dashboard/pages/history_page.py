@@ -13,6 +13,7 @@ from typing import Any, Final
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.charts import Bars, histogram, series
+from fluxqueue.dashboard.ended_jobs import ended_link
 from fluxqueue.dashboard.pages.shared import visible_rows
 from fluxqueue.dashboard.questions import NoAnswer
 from fluxqueue.dashboard.site import Asked, Content, Site, render
@@ -48,11 +49,12 @@ async def history_page(site: Site, asked: Asked) -> Content:
         except (NoAnswer, NoApi) as error:
             problem = f"{str(error)[0].upper()}{str(error)[1:]}."
     times = ("wait_s", "run_s")
-    ended = [{**job, **{name: _number(job, name) for name in times}} for job in jobs if isinstance(job.get("finished_at"), str)]
+    shown = [job for job in jobs if isinstance(job.get("finished_at"), str)][:_SHOWN]
+    ended = [{**job, **{name: _number(job, name) for name in times}, "link": ended_link(job)} for job in shown]
     html = render(
         "history.html",
         plots=plots,
-        jobs=ended[:_SHOWN],
+        jobs=ended,
         problem=problem,
         days=days,
         choices=_DAYS,

@@ -1,4 +1,4 @@
-"""One job: its way so far, why it waits, its pods, Events and objects, and the verbs."""
+"""One job: its way so far, why it waits, its pods, Events and objects, and the verbs; of work that is gone, what the history has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.explain import Observed, explain, placement, pod_state
 from fluxqueue.cli.jobs import object_name
 from fluxqueue.dashboard.access import patches
+from fluxqueue.dashboard.ended_jobs import ended_job
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects
 from fluxqueue.dashboard.job_rows import JobRow
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
@@ -17,7 +18,7 @@ from fluxqueue.dashboard.timeline import timeline
 from fluxqueue.dashboard.verbs import VERBS, objection
 from fluxqueue.dashboard.viewers import NoApi
 
-__all__ = ["find_job", "job_page"]
+__all__ = ["ended_job_page", "find_job", "job_page"]
 
 _FACT: Final = re.compile(r"  (?P<name>\S.{0,30}?|\s*) {3,}(?P<text>\S.*)")
 _MOST_RANKS: Final = 200
@@ -43,7 +44,9 @@ def find_job(site: Site, asked: Asked) -> FluxJob:
     namespace, name = asked.path.get("namespace", ""), asked.path.get("name", "")
     job = site.state.jobs.get(namespace, name) if asked.visible.shows(namespace) else None
     if job is None:
-        raise NoSuchPage(f"There is no FluxJob {namespace}/{name} that you may see: it may have been removed after its end.")
+        raise NoSuchPage(
+            f"There is no FluxJob {namespace}/{name} that you may see: if it was removed after its end, the page History has it."
+        )
     return job
 
 
@@ -55,7 +58,26 @@ async def job_page(site: Site, asked: Asked) -> Content:
     except NoApi as error:
         objects = JobObjects(problems=[f"{str(error)[0].upper()}{str(error)[1:]}."])
     may = await site.door.access.may(asked.viewer.person, patches(job.metadata.namespace, job.metadata.name))
+    return _content(site, asked, job, objects, may=may)
+
+
+async def ended_job_page(site: Site, asked: Asked) -> Content:
+    """Return the page of work whose FluxJob is gone, as the history has it.
+
+    Raises
+    ------
+    NoSuchPage
+        The person cannot read a record of it.
+    """
+    job, user = await ended_job(site, asked)
+    return _content(site, asked, job, JobObjects(), ended=True, user=user)
+
+
+def _content(
+    site: Site, asked: Asked, job: FluxJob, objects: JobObjects, *, may: bool = False, ended: bool = False, user: str = ""
+) -> Content:
     headline, facts = _explained(job, objects, site)
+    facts += [("Submitted by", user)] if user else []
     html = render(
         "job.html",
         job=job,
@@ -68,6 +90,7 @@ async def job_page(site: Site, asked: Asked) -> Content:
         objects=objects,
         objections={name: objection(name, job) for name in VERBS},
         may=may,
+        ended=ended,
         csrf=asked.viewer.session.csrf,
         queues=sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000] if asked.visible.queues else [],
     )

@@ -132,7 +132,7 @@ async def test_work_whose_object_was_deleted_stays_in_the_past() -> None:
     assert "0 of 24 cpu" in text
     assert "of 2 that ended" in text
     assert "job/broken" in text
-    assert f"/jobs/blue/{broken.metadata.name}" not in text
+    assert f"/jobs/blue/{broken.metadata.name}?ended=" in text, "the history has it"
     made.api.rights.clear()
     made.clock.now += 60
     assert "job/broken" not in await html(made, ("list", "fluxjobs", "red"), NODES)
