@@ -13,22 +13,30 @@ refuses it.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["LONGEST_MESSAGE", "brief", "pictured", "time_text", "with_times", "without_controls"]
+__all__ = ["LONGEST_MESSAGE", "brief", "did_you_mean", "pictured", "time_text", "with_times", "without_controls"]
 
 LONGEST_MESSAGE: Final = 2_000
 """Characters of a message that is stored or shown. Those of Kubernetes have at most 1,024, and ours quote one of them."""
 
+_COMPARED: Final = 80
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _ANY = re.compile(rb"\\(?:u00[01]|[bfr])")
 _ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-fA-F])|.)", re.DOTALL)
 _SHORT: Final = {rb"\b": rb"\u2408", rb"\f": rb"\u240c", rb"\r": rb"\u240d"}
 _KEPT: Final = (0x09, 0x0A)
 _PICTURES: Final = {code: 0x2400 + code for code in range(0x20) if code not in _KEPT} | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """Return "did you mean NAME? " for a word that is none of the known ones; empty if none is close."""
+    close = difflib.get_close_matches(text[:_COMPARED].lower(), list(known), n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def without_controls(data: bytes) -> bytes:

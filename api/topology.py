@@ -8,7 +8,6 @@ object invalid by what the object says itself: it yields.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from functools import partial
 
 from fluxqueue.api import names
 from fluxqueue.api.bounds import max_pods
+from fluxqueue.api.texts import did_you_mean
 
 __all__ = [
     "ANYWHERE",
@@ -37,7 +37,6 @@ NONE = "none"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SLICE = re.compile(r"(\d{1,7})@(\S{1,316})")
 _MOST_LEVELS = 16
-_SHOWN = 80
 _OWN = "annotation"
 _REQUIRED = (names.REQUIRED_TOPOLOGY_ANNOTATION, names.KUEUE_REQUIRED_TOPOLOGY_ANNOTATION)
 _PREFERRED = (names.PREFERRED_TOPOLOGY_ANNOTATION, names.KUEUE_PREFERRED_TOPOLOGY_ANNOTATION)
@@ -262,8 +261,7 @@ class _Reader:
         name = self._by_label.get(text, text)
         if name not in self._order:
             known = ", ".join(reversed(self._order))
-            close = difflib.get_close_matches(text[:_SHOWN].lower(), [*self._order, *self._by_label], n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
+            meant = did_you_mean(text, [*self._order, *self._by_label])
             raise InvalidTopology(f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, or the node label of one")
         return name
 

@@ -6,13 +6,13 @@ when it starts. It refuses a name with capitals, but only after the request, in 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 from typing import Final
 
 from fluxqueue.api.names import DEFAULT_QUEUE
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.api.texts import did_you_mean
 
 __all__ = ["amount_problem", "cores_problem", "meant_queue", "memory_problem", "name_problem", "queue_problem"]
 
@@ -92,5 +92,4 @@ def queue_problem(queue: str, known: Collection[str] | None) -> str | None:
 
 def meant_queue(queue: str, known: Collection[str]) -> str:
     """Return "did you mean NAME? " for a name that no queue has; empty if no name is close."""
-    close = difflib.get_close_matches(queue.lower(), sorted({DEFAULT_QUEUE, *known}), n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    return did_you_mean(queue, sorted({DEFAULT_QUEUE, *known}))

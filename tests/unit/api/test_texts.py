@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fluxqueue.queue.main
-from fluxqueue.api.texts import brief, pictured, without_controls
+from fluxqueue.api.texts import brief, did_you_mean, pictured, without_controls
 
 
 def in_go(text: str) -> bytes:
@@ -55,3 +55,8 @@ def test_no_message_of_the_queue_writes_a_time_in_another_form() -> None:
     others = re.compile(r"%H:%M(?!:%S(?:\.%f)?Z)")
     found = [file.name for file in folder.rglob("*.py") if "simulator" not in file.parts and others.search(file.read_text())]
     assert found == []
+
+
+@pytest.mark.parametrize(("text", "said"), [("Nihgt", "did you mean night? "), ("x" * 100_000, ""), ("", "")])
+def test_a_word_that_is_close_is_offered(text: str, said: str) -> None:
+    assert did_you_mean(text, ["default", "night"]) == said
