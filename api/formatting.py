@@ -28,6 +28,8 @@ __all__ = [
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _MEBI = 1 << 20
 _NAMED = 5
+_DIGITS = 18
+"""Of a number at the end of a name, by which names are ordered."""
 _LONGEST = 400
 _LONGEST_SET = 60
 _TAINT = "taint:"
@@ -124,7 +126,7 @@ def format_node_set(nodes: str) -> str:
 def natural_order(host: str) -> tuple[str, int, str]:
     """Return the sort key of a node, by which ``node-9`` comes before ``node-10``."""
     stem = host.rstrip("0123456789")
-    return stem, int(host[len(stem) :] or 0), host
+    return stem, int(host[len(stem) :][:_DIGITS] or 0), host
 
 
 def _with_count(group: Sequence[str], count: int) -> str:

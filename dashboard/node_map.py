@@ -12,14 +12,14 @@ from decimal import Decimal
 from typing import Final
 
 from fluxqueue.api.fluxjobs import LIVE
-from fluxqueue.api.formatting import format_quantity
+from fluxqueue.api.formatting import format_quantity, natural_order
 from fluxqueue.api.graphnames import CPU, display_name, is_gpu, resource_name, resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.job_rows import JobRow
 
-__all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "natural", "node_map", "resource_title"]
+__all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "node_map", "resource_title"]
 
 MEMORY: Final = "memory"
 _TITLES: Final = {CPU: "Cores", MEMORY: "Memory", "nvidia.com:gpu": "GPUs", "amd.com:gpu": "GPUs (AMD)"}
@@ -164,14 +164,14 @@ def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, le
             _add(loads, row, seen=visible.shows(row.namespace))
     groups: dict[tuple[str, ...], list[Cell]] = {}
     totals: dict[str, Use] = {}
-    for node in sorted(nodes, key=lambda each: natural(each.metadata.name)):
+    for node in sorted(nodes, key=lambda each: natural_order(each.metadata.name)):
         cell = _cell(node, loads.get(node.metadata.name, _Load()))
         path = tuple(label for level in levels if (label := node.metadata.label(level)))
         groups.setdefault(path, []).append(cell)
         for use in cell.uses:
             so_far = totals.get(use.name, Use(use.name, 0, 0, 0))
             totals[use.name] = Use(use.name, so_far.seen + use.seen, so_far.others + use.others, so_far.total + use.total)
-    ordered = sorted(groups.items(), key=lambda each: [natural(part) for part in each[0]])
+    ordered = sorted(groups.items(), key=lambda each: [natural_order(part) for part in each[0]])
     states = Counter(cell.state for _, cells in ordered for cell in cells)
     return NodeMap(tuple(Group(path, tuple(cells)) for path, cells in ordered), tuple(totals.values()), states)
 
@@ -212,10 +212,3 @@ def _units(name: str, quantity: str | float) -> int:
 def _amount(kind: str, amount: int) -> str:
     name = resource_name(kind)
     return format_quantity(name, amount / 1000 if kind == CPU else amount * (1 << 20) if kind == MEMORY else amount)
-
-
-def natural(text: str) -> tuple[str, int, str]:
-    """Return a sort key by which node-10 comes after node-9."""
-    stem = text.rstrip("0123456789")
-    digits = text[len(stem) :][:18]
-    return stem, int(digits) if digits else -1, text

@@ -15,9 +15,9 @@ from typing import Final
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import LIVE, State
 from fluxqueue.api.fluxreservations import FluxReservation, ReservationState
+from fluxqueue.api.formatting import natural_order
 from fluxqueue.cli.tables import age, instant
 from fluxqueue.dashboard.job_rows import JobRow, planned_end
-from fluxqueue.dashboard.node_map import natural
 from fluxqueue.dashboard.pages.shared import planned_start
 
 __all__ = ["MOST_LANES", "MOST_TRACKS", "Bar", "Lane", "Plan", "Tick", "plan_of"]
@@ -141,7 +141,7 @@ def plan_of(
     inside = [span for span in spans if span.begin < end and (span.end is None or span.end > axis.begin)]
     inside.sort(key=lambda span: (_ORDER[span.kind], span.begin, span.label))
     busy = {host for span in inside for host in _hosts(span)} if nodes else set()
-    shown = sorted(sorted(nodes or (), key=lambda name: name not in busy)[:MOST_LANES], key=natural)
+    shown = sorted(sorted(nodes or (), key=lambda name: name not in busy)[:MOST_LANES], key=natural_order)
     by_node, undrawn = _by_node(inside, shown, axis) if nodes is not None else ((), 0)
     work = [span for span in inside if nodes is None or span.kind in _WAITS]
     hidden = max(0, len(work) - MOST_LANES) + len(nodes or ()) - len(shown)
@@ -205,9 +205,9 @@ def _hosts(span: _Span) -> Iterable[str]:
     """Return the nodes of a span, each once, in a natural order; waiting work has none."""
     if span.row is not None:
         shares: Mapping[str, object] = span.row.shares if span.kind not in _WAITS else {}
-        return sorted(shares, key=natural)
+        return sorted(shares, key=natural_order)
     try:
-        return sorted(set(hostlists.decode(span.nodes)), key=natural)
+        return sorted(set(hostlists.decode(span.nodes)), key=natural_order)
     except hostlists.InvalidHostlist:
         return ()
 

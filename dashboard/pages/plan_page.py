@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fluxqueue.dashboard.node_map import natural
+from fluxqueue.api.formatting import natural_order
 from fluxqueue.dashboard.pages.shared import visible_rows
 from fluxqueue.dashboard.plan import plan_of
 from fluxqueue.dashboard.site import Asked, Content, Site, render
@@ -32,6 +32,6 @@ def _make(site: Site, asked: Asked, hours: int, wanted: str, *, by_work: bool) -
     if not by_work:
         names = {node.metadata.name for node in site.state.nodes.list()} if asked.visible.nodes else set()
         names.update(host for row in rows if row.began is not None for host in row.shares)
-        nodes = sorted((name for name in names if wanted in name.lower()), key=natural)
+        nodes = sorted((name for name in names if wanted in name.lower()), key=natural_order)
     plan = plan_of(rows, reservations, site.clock(), hours, nodes=nodes)
     return Content("Plan", render("plan.html", plan=plan, hours=hours, choices=_HOURS, by_work=by_work, wanted=wanted))

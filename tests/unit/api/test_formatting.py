@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.api.formatting import format_constraint, format_graph_amount, format_node_set, format_nodes, format_quantity
+from fluxqueue.api.formatting import format_constraint, format_graph_amount, format_node_set, format_nodes, format_quantity, natural_order
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,8 @@ def test_nodes_are_shown_once_with_the_number_of_their_pods(nodes: str, message:
 )
 def test_a_column_shows_each_node_once_or_how_many_they_are(nodes: str, shown: str) -> None:
     assert format_node_set(nodes) == shown
+
+
+def test_names_are_in_a_natural_order_however_long_their_numbers_are() -> None:
+    names = ["node-10", "node", "node-9", "gpu2", f"node-{'9' * 5_000}"]
+    assert sorted(names, key=natural_order) == ["gpu2", "node", "node-9", "node-10", f"node-{'9' * 5_000}"]
