@@ -25,6 +25,7 @@ _DAYS: Final = ("1", "7", "30")
 _JOBS: Final = "1000"
 _SHOWN: Final = 50
 _LONGEST: Final = 63
+_LONGEST_USER: Final = 253
 _CHOICES: Final = 1_000
 _WAITS_S: Final = (10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 _ERRORS_S: Final = (-3_600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3_600.0)
@@ -37,14 +38,16 @@ async def history_page(site: Site, asked: Asked) -> Content:
     namespaces = sorted(name for name in site.state.namespaces if asked.visible.shows(name))[:_CHOICES]
     only = namespaces[0] if asked.visible.namespaces is not None and len(namespaces) == 1 else ""
     namespace = asked.parameters.get("namespace", "").strip()[:_LONGEST] or only
-    plots = [histogram("errors", "Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)]
+    user = asked.parameters.get("user", "").strip()[:_LONGEST_USER]
+    errors = histogram("errors", "Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)
+    plots = [] if user else [errors]  # FluxJobs do not name who submitted them
     problem = ""
     jobs: Sequence[dict[str, Any]] = ()
     if not namespace and asked.visible.namespaces is not None:
         problem = "Choose a namespace: the history of all namespaces is for who may list FluxJobs in all."
     else:
         try:
-            jobs, report = await _asked_for(site, asked, namespace, days)
+            jobs, report = await _asked_for(site, asked, namespace, user, days)
             plots = [histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S), *_uses(site, asked, report), *plots]
         except (NoAnswer, NoApi) as error:
             problem = f"{str(error)[0].upper()}{str(error)[1:]}."
@@ -60,14 +63,18 @@ async def history_page(site: Site, asked: Asked) -> Content:
         choices=_DAYS,
         namespace=namespace,
         namespaces=namespaces,
+        user=user,
+        mine=asked.viewer.person.username,
         most=len(jobs) >= int(_JOBS),
     )
     return Content("History", html)
 
 
-async def _asked_for(site: Site, asked: Asked, namespace: str, days: str) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+async def _asked_for(
+    site: Site, asked: Asked, namespace: str, user: str, days: str
+) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
     viewer = asked.viewer
-    where = {"namespace": namespace} if namespace else {}
+    where = {name: text for name, text in (("namespace", namespace), ("user", user)) if text}
     api, key = site.door.api(viewer), viewer.session.key
     history, report = await asyncio.gather(
         site.questions.history(api, key, "/history", {**where, "since": f"{days}d", "limit": _JOBS}),

@@ -54,6 +54,18 @@ async def test_all_namespaces_are_for_who_lists_all(queue: QueueStandin) -> None
     assert all("namespace" not in query for _, query, _ in queue.asked)
 
 
+async def test_the_work_of_one_person_is_asked_for_by_his_name(queue: QueueStandin) -> None:
+    made = stage(queue)
+    text = (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
+    assert 'href="?namespace=blue&amp;days=7&amp;user=with-1-blue">Mine</a>' in text
+    assert 'user=alice">alice</a>' in text
+    assert all("user" not in query for _, query, _ in queue.asked)
+    queue.asked.clear()
+    text = (await history_page(made.site, await asked(made, BLUE, namespace="blue", user="with-1-blue"))).html
+    assert ">Mine</a>" not in text
+    assert {(path, query["user"]) for path, query, _ in queue.asked} == {("/history", "with-1-blue"), ("/report", "with-1-blue")}
+
+
 async def test_who_sees_one_namespace_need_not_choose_it(queue: QueueStandin) -> None:
     made = stage(queue)
     text = (await history_page(made.site, await asked(made, BLUE))).html
