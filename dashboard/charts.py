@@ -112,7 +112,8 @@ def histogram(name: str, title: str, values: Sequence[float], edges: Sequence[fl
     labels.append(f"{_edge(edges[-1])} and more")
     late = tuple(signed and (index > 0 and edges[index - 1] >= 0) for index in range(len(counts)))
     middle = f"median {_edge(sorted(values)[len(values) // 2])}" if values else "nothing to count"
-    return Bars(name, title, tuple(labels), tuple(map(float, counts)), tuple(map(str, counts)), late, "jobs", middle)
+    words = tuple(f"{count} {'job' if count == 1 else 'jobs'}" for count in counts)
+    return Bars(name, title, tuple(labels), tuple(map(float, counts)), words, late, "jobs", middle)
 
 
 def series(name: str, title: str, points: Sequence[tuple[str, float]], unit: str, note: str = "") -> Bars:

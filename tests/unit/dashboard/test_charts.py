@@ -5,9 +5,9 @@ from fluxqueue.dashboard.charts import Chart, Series, histogram, series
 
 def test_values_are_counted_between_edges() -> None:
     chart = histogram("waits", "Waits", [0, 5, 10, 59, 60, 7_000], (10.0, 60.0))
-    assert chart.rows == [("< 10s", "2"), ("10s to 60s", "2"), ("60s and more", "2")]
+    assert chart.rows == [("< 10s", "2 jobs"), ("10s to 60s", "2 jobs"), ("60s and more", "2 jobs")]
     assert "median 59s" in chart.note
-    assert chart.words == "Waits: < 10s: 2; 10s to 60s: 2; 60s and more: 2"
+    assert chart.words == "Waits: < 10s: 2 jobs; 10s to 60s: 2 jobs; 60s and more: 2 jobs"
 
 
 def test_later_than_promised_is_marked() -> None:

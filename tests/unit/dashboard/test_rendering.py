@@ -54,3 +54,10 @@ def test_what_others_wrote_has_its_licence() -> None:
 def test_times_of_messages_are_written_in_the_zone_of_the_browser() -> None:
     text = told("<b> from 2026-03-02T12:00:00Z on")
     assert text == f"&lt;b&gt; from {moment('2026-03-02T12:00:00Z')} on"
+
+
+def test_only_what_runs_has_a_time_without_a_word() -> None:
+    """How long ago something was ends in "ago"; a length of time without a word is that of a run, next to its limit."""
+    sources = {path.name: path.read_text() for path in (STATIC.parent / "templates").glob("*.html")}
+    bare = {name: re.findall(r"\{\{ ([^{}]*) \| moment\(.since.\) \}\}", text) for name, text in sources.items()}
+    assert {name: found for name, found in bare.items() if found} == {"job.html": ["row.began"], "row.html": ["row.began"]}

@@ -35,7 +35,7 @@ async def test_the_map_has_groups_and_uses() -> None:
 async def test_one_node_lists_its_work_without_that_of_others() -> None:
     text = await html(stage(), ("list", "fluxjobs", "blue"), NODES, node="node-1")
     assert 'id="chosen-node">node-1' in text
-    assert "job/wrf</a> in blue, Running, 1 pods here" in text
+    assert "job/wrf</a> in blue, Running, 1 pod here" in text
     assert "1 other job, of namespaces that you do not see" in text
     assert "secret" not in text
 
