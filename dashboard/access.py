@@ -22,7 +22,7 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import ACCESS_REVIEWS
 from fluxqueue.kube.transport import Api
 
-__all__ = ["EVERYTHING", "MOST_NAMESPACES", "NODES_RIGHT", "AccessReviews", "Right", "Visible", "lists", "patches"]
+__all__ = ["EVERYTHING", "MOST_NAMESPACES", "NODES_RIGHT", "AccessReviews", "Right", "Visible", "lists", "patches", "tokens_of"]
 
 _ALLOWED_S: Final = 15.0
 _REFUSED_S: Final = 30.0
@@ -38,18 +38,19 @@ log: Final = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A verb on a kind of objects; ``namespace`` and ``name`` are empty for all."""
+    """A verb on a kind of objects, or on a part of them; ``namespace`` and ``name`` are empty for all."""
 
     verb: str
     group: str
     resource: str
     namespace: str = ""
     name: str = ""
+    subresource: str = ""
 
     @property
     def attributes(self) -> dict[str, str]:
         """The ``resourceAttributes`` of a SubjectAccessReview."""
-        parts = {"verb": self.verb, "group": self.group, "resource": self.resource, "namespace": self.namespace, "name": self.name}
+        parts = {field: getattr(self, field) for field in self.__slots__}
         return {name: text for name, text in parts.items() if text or name == "group"}
 
 
@@ -59,6 +60,11 @@ NODES_RIGHT: Final = Right("list", "", "nodes")
 def lists(resource: str, namespace: str = "") -> Right:
     """Return the right to list objects of our own kinds."""
     return Right("list", GROUP, resource, namespace)
+
+
+def tokens_of(account: str, namespace: str) -> Right:
+    """Return the right to request tokens of a ServiceAccount, which opens the history or the doctor."""
+    return Right("create", "", "serviceaccounts", namespace, account, "token")
 
 
 def patches(namespace: str, name: str) -> Right:
@@ -120,6 +126,10 @@ class AccessReviews:
     async def may(self, person: Person, right: Right) -> bool:
         """True if a person has a right; false also if the API server does not answer."""
         return bool(await self._answer(person, right))
+
+    async def lacks(self, person: Person, right: Right) -> bool:
+        """True if the API server says that a person does not have a right; false also if it does not answer."""
+        return await self._answer(person, right) is False
 
     async def _answer(self, person: Person, right: Right) -> bool | None:
         """Return whether a person has a right; None without an answer."""

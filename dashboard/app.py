@@ -98,7 +98,7 @@ class _App:
             if viewer is None:
                 return _to_sign_in(request)
             if (why := self._problem()) is not None:
-                return self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
+                return await self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
             if name == "overview" and request.url.query:  # the queue's address before there was an overview, which people have kept
                 return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=307)
             said = self._site.door.sessions.take_note(viewer.session)
@@ -111,7 +111,7 @@ class _App:
         version = self._site.state.version
         asked = await self._site.ask(viewer, dict(request.query_params), dict(request.path_params))
         if asked.visible.unanswered:
-            return self._no_answer(viewer)
+            return await self._no_answer(viewer)
         final = False
         try:
             try:
@@ -121,20 +121,21 @@ class _App:
                     raise
                 content, final = await ended_job_page(self._site, asked), True
         except NoSuchPage as error:
-            return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
+            return await self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
         version = version if content.version is None else content.version
         live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live and not final else ""
-        return self._shown(
+        return await self._shown(
             viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem, stale=self._site.stale()
         )
 
-    def _no_answer(self, viewer: Viewer) -> Response:
+    async def _no_answer(self, viewer: Viewer) -> Response:
         sentence = f"{NO_ANSWER}, so it is not known what you may see: load the page again in some seconds."
-        return self._shown(viewer, "No answer", render("message.html", sentence=sentence), status=503)
+        return await self._shown(viewer, "No answer", render("message.html", sentence=sentence), status=503)
 
-    def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
+    async def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
         known = {"here": "", "live": "", "said": "", "problem": "", "stale": False, **values}
-        pages = [(page.path, page.name) for page in PAGES.values()]
+        hidden = await self._site.hidden(viewer)
+        pages = [(page.path, page.name) for name, page in PAGES.items() if name not in hidden]
         text = render("layout.html", title=title, content=html, viewer=viewer, pages=pages, old=STALE, **known)
         response = HTMLResponse(text, status_code=status or (409 if known["problem"] else 200))
         set_cookie(response, viewer)
@@ -150,14 +151,14 @@ class _App:
             return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
         asked = await self._site.ask(viewer, {}, dict(request.path_params))
         if asked.visible.unanswered:
-            return self._no_answer(viewer)
+            return await self._no_answer(viewer)
         try:
             job = find_job(self._site, asked)
             if form.get("uid") != job.metadata.uid:
                 raise Refused("this is another job than the one the page showed: look at it again")
             said = await carry_out(self._site.door.api(viewer), job, read_change(request.path_params["verb"], form))
         except NoSuchPage as error:
-            return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404)
+            return await self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404)
         except (Refused, NoApi) as error:
             return await self._made(viewer, request, "job", _JOB, problem=str(error))
         self._site.door.sessions.leave_note(viewer.session, f"{said[0].upper()}{said[1:]}")
@@ -182,6 +183,14 @@ class _App:
             return _refused(429, str(error))
         events = stream(self._site, asked, updates, gather_s=GATHER_S if name == "queue" else PAGE_GATHER_S)
         return _EventStream(events, lambda: self._streams.leave(viewer.session))
+
+    async def no_page(self, request: Request, _error: Exception) -> Response:
+        """Say that there is no such page, in the design."""
+        sentence = render("message.html", sentence="There is no such page.")
+        viewer = await self._site.door.viewer(request)
+        if viewer is None:
+            return _alone("Not found", sentence, status=404)
+        return await self._shown(viewer, "Not found", sentence, status=404)
 
     async def show_sign_in(self, request: Request) -> Response:
         """Show the form, or the page that was wanted if somebody is signed in."""
@@ -228,8 +237,9 @@ def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
     problem
         Return why nothing can be shown now; None if it can.
     """
-    errors: dict[Any, Callable[[Request, Exception], Response]] = {_BadForm: _bad_form, 404: _no_page, Exception: _failed}
-    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers=errors))
+    app = _App(site, problem)
+    errors: dict[Any, Any] = {_BadForm: _bad_form, 404: app.no_page, Exception: _failed}
+    return ProtectedApp(Starlette(routes=app.routes(), exception_handlers=errors))
 
 
 class _EventStream(StreamingResponse):
@@ -275,10 +285,6 @@ def _bad_form(_request: Request, error: Exception) -> Response:
     return answer
 
 
-def _no_page(_request: Request, _error: Exception) -> Response:
-    return _refused(404, "there is no such page")
-
-
 def _failed(_request: Request, _error: Exception) -> Response:
     """Answer where there is a fault of this program; the server logs it."""
     return _refused(500, "this could not be shown or done because of a fault of the dashboard: its log says which")
@@ -311,6 +317,10 @@ def _to_sign_in(request: Request) -> Response:
 
 
 def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response:
-    form = render("sign_in.html", next=wanted)
+    return _alone("Sign in", render("sign_in.html", next=wanted), problem, status)
+
+
+def _alone(title: str, html: Markup, problem: str = "", status: int = 200) -> Response:
+    """Return a page for somebody who has not signed in."""
     values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None, "stale": False}
-    return HTMLResponse(render("layout.html", title="Sign in", content=form, problem=problem, **values), status_code=status)
+    return HTMLResponse(render("layout.html", title=title, content=html, problem=problem, **values), status_code=status)

@@ -20,6 +20,7 @@ import msgspec
 import orjson
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
+from fluxqueue.dashboard.access import Right, tokens_of
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
@@ -67,6 +68,11 @@ class Questions:
         self._clock = clock
         self._tokens: OrderedDict[tuple[str, str, str], tuple[float, str]] = OrderedDict()
         self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def doctor_right(self) -> Right:
+        """What the doctor asks of a person."""
+        return tokens_of(f"{self._address.release}-doctor", self._address.namespace)
 
     async def history(self, api: Api, who: str, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         """Ask ``/history`` or ``/report``.

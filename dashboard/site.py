@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from fluxqueue.dashboard.access import Visible
+from fluxqueue.dashboard.access import NODES_RIGHT, Visible
 from fluxqueue.dashboard.cluster import ClusterState
 from fluxqueue.dashboard.questions import Questions
 from fluxqueue.dashboard.rendering import environment
@@ -99,6 +100,12 @@ class Site:
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:
         """Return what somebody may see who looks at one namespace, or at all."""
         return await self.door.visible(viewer, self.state.namespaces, chosen)
+
+    async def hidden(self, viewer: Viewer) -> frozenset[str]:
+        """Return the pages that have nothing for somebody, by the rights that they ask for."""
+        needed = {"nodes": NODES_RIGHT, "doctor": self.questions.doctor_right}
+        lacking = await asyncio.gather(*(self.door.access.lacks(viewer.person, right) for right in needed.values()))
+        return frozenset(name for name, lacks in zip(needed, lacking, strict=True) if lacks)
 
     async def ask(self, viewer: Viewer, parameters: Mapping[str, str], path: Mapping[str, str]) -> Asked:
         """Return a question, with what may be seen."""

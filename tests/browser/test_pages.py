@@ -52,6 +52,21 @@ def test_the_sign_in_page_is_accessible_and_explains_itself(browser: object, das
     page.close()
 
 
+def test_the_menu_leads_only_where_somebody_may_look(sign_in: Open) -> None:
+    for who, pages in (("operator", ["Nodes", "Doctor"]), ("viewer", [])):
+        menu = sign_in(who).get_by_role("navigation", name="Pages")
+        expect(menu.get_by_role("link", name="History")).to_have_count(1)
+        assert [name for name in ("Nodes", "Doctor") if menu.get_by_role("link", name=name).count()] == pages
+
+
+def test_an_address_without_a_page_is_accessible_and_leads_back(sign_in: Open) -> None:
+    page = sign_in("viewer", "/nosuch")
+    expect(page.locator("main")).to_contain_text("There is no such page.")
+    is_accessible(page)
+    page.get_by_role("link", name="To the overview").click()
+    expect(page.locator("h1")).to_have_text("Overview")
+
+
 def test_one_leads_to_the_page_that_was_wanted(sign_in: Open) -> None:
     assert sign_in("viewer", "/plan?hours=24").url.endswith("/plan?hours=24")
 

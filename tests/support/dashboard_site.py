@@ -150,7 +150,8 @@ class PeopleApi:
         if request.path.endswith("/subjectaccessreviews"):
             wanted = body["spec"]["resourceAttributes"]
             namespaces = {wanted.get("namespace", ""), ""}
-            rights = {(body["spec"]["user"], wanted["verb"], wanted["resource"], namespace) for namespace in namespaces}
+            kind = "/".join(wanted[part] for part in ("resource", "subresource") if wanted.get(part))
+            rights = {(body["spec"]["user"], wanted["verb"], kind, namespace) for namespace in namespaces}
             return {"status": {"allowed": bool(rights & self.rights)}}
         if request.method == "PATCH":
             return {"metadata": {"name": "patched"}}

@@ -94,6 +94,31 @@ async def test_what_is_not_seen_is_like_what_is_not_there(path: str) -> None:
     assert not client.stage.api.writes()
 
 
+async def test_the_menu_has_the_pages_for_which_somebody_has_the_right() -> None:
+    client = InProcess(stage())
+    await client.sign_in("alice", BLUE)
+    text = (await client.get("/queue")).text
+    assert ">History</a>" in text
+    assert not any(f">{name}</a>" in text for name in ("Nodes", "Doctor"))
+    await client.sign_in("bob", BLUE, ("list", "nodes", ""), ("create", "serviceaccounts/token", "fluxqueue-system"))
+    text = (await client.get("/queue")).text
+    assert all(f">{name}</a>" in text for name in ("Nodes", "Doctor"))
+    client.stage.api.failing = True
+    client.stage.clock.now += 61
+    text = (await client.get("/queue")).text
+    assert all(f">{name}</a>" in text for name in ("Nodes", "Doctor")), "it is not known that he may not"
+
+
+async def test_an_address_without_a_page_says_so_in_the_design() -> None:
+    client = InProcess(stage())
+    answer = await client.get("/nosuch")
+    assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (404, True, False)
+    await client.sign_in("alice", BLUE)
+    for answer in (await client.get("/nosuch/%3Cb%3E"), await client.post("/nosuch", {})):
+        assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (404, True, True)
+        assert answer.headers["content-type"].startswith("text/html")
+
+
 async def test_a_verb_is_sent_by_the_person_and_said_once() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE, ("patch", "fluxjobs", "blue"))
