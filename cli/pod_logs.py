@@ -102,7 +102,9 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
             except ApiRefused as error:
                 if error.status not in (_NOT_YET, _DELETED):
                     raise _explained(client, pod, error) from None
-                notes.write(f"{label}: {pod.metadata.name} was deleted.\n" if error.status == _DELETED else _without_log(label, pod))
+                notes.write(
+                    f"{label}: {pod.metadata.name} was deleted.\n" if error.status == _DELETED else _without_log(label, pod, str(error))
+                )
     return 0 if printed else 1
 
 
@@ -162,8 +164,10 @@ def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: 
         unread.add(pod.metadata.uid)
 
 
-def _without_log(label: str, pod: Pod) -> str:
-    return f"{label}: {pod.metadata.name} has no log{'' if pod.terminal else ' yet'} ({pod_state(pod)}).\n"
+def _without_log(label: str, pod: Pod, why: str = "") -> str:
+    """Return that a pod has no log; of one that has ended, which will get none, also what its node says about that."""
+    said = f": {why.partition(': ')[2]}" if why and pod.terminal else ""
+    return f"{label}: {pod.metadata.name} has no log{'' if pod.terminal else ' yet'} ({pod_state(pod)}){said}.\n"
 
 
 def _explained(client: ApiClient, pod: Pod, error: ApiRefused) -> ClusterError:
