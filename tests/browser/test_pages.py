@@ -60,7 +60,8 @@ def test_the_menu_leads_only_where_somebody_may_look(sign_in: Open) -> None:
 
 
 def test_an_address_without_a_page_is_accessible_and_leads_back(sign_in: Open) -> None:
-    page = sign_in("viewer", "/nosuch")
+    page = sign_in("viewer")
+    page.goto("/nosuch")
     expect(page.locator("main")).to_contain_text("There is no such page.")
     is_accessible(page)
     page.get_by_role("link", name="To the overview").click()
