@@ -6,21 +6,31 @@ import argparse
 from datetime import UTC, datetime, timedelta
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.cli.api_client import ClusterError
 
-__all__ = ["read_since", "read_until"]
+__all__ = ["read_since", "read_until", "require_past"]
 
 
 def read_since(text: str) -> datetime:
-    """Read ``--since``, which has passed: ``2026-11-23``, ``2026-11-23T08:00:00Z``, ``12h``."""
-    time = _read("--since", text)
-    if time > datetime.now(UTC):
-        raise argparse.ArgumentTypeError(f"--since {text} lies in the future: name a time that has passed, or how long ago, such as 12h")
-    return time
+    """Read ``--since``: ``2026-11-23``, ``2026-11-23T08:00:00Z``, ``12h``."""
+    return _read("--since", text)
 
 
 def read_until(text: str) -> datetime:
-    """Read ``--until``, written as `read_since` reads it; it may lie in the future."""
+    """Read ``--until``, written as `read_since` reads it."""
     return _read("--until", text)
+
+
+def require_past(since: datetime | None) -> None:
+    """Refuse a ``--since`` that has not passed, in the words of the queue, which refuses it for `history`, `report` and `stats`.
+
+    Raises
+    ------
+    ClusterError
+        It has not.
+    """
+    if since is not None and since > datetime.now(UTC):
+        raise ClusterError("error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d")
 
 
 def _read(flag: str, text: str) -> datetime:

@@ -10,7 +10,7 @@ from fluxqueue.cli.custom_columns import PREFIX, CustomColumn, read_custom_colum
 from fluxqueue.cli.job_fields import read_sort, read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
 from fluxqueue.cli.job_selection import Stated, WorkloadSelection, add_selection_options
-from fluxqueue.cli.past_times import read_since
+from fluxqueue.cli.past_times import read_since, require_past
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.submitted_by import SELF
 from fluxqueue.cli.usage_errors import UsageParser
@@ -56,6 +56,7 @@ def _output(text: str) -> str | tuple[CustomColumn, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the queue."""
+    require_past(arguments.since)
     chosen = connection_of(arguments)
     output = arguments.output
     if arguments.watch and arguments.user:

@@ -123,12 +123,13 @@ def test_the_account_of_one_namespace_opens_no_other(stage: Stage, opened: Reade
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("history", "--since", "soon"), "since='soon' is no time"),
+        (("history", "--since", "soon"), "--since is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: 'soon' is none"),
+        (("history", "--since", "9999-01-01"), "error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d"),
         (("history", "--state", "done"), "state='done' is no state"),
         (("history", "--since", "1h", "--until", "2h"), "since is not before until"),
         (("report", "--by", "week"), "by='week' is no group: name some of namespace, account, queue, user, day"),
     ],
-    ids=["a time", "a state", "an order", "a group"],
+    ids=["a time", "a time to come", "a state", "an order", "a group"],
 )
 def test_bad_input_gets_one_sentence(opened: Reader, words: tuple[str, ...], sentence: str) -> None:
     refused = opened.run(*words)

@@ -1,4 +1,4 @@
-"""Times on the command line: a date, a time, or how long ago; `--since` has passed."""
+"""Times on the command line: a date, a time, or how long ago."""
 
 import argparse
 import time
@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fluxqueue.cli.past_times import read_since, read_until
+from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.past_times import read_since, read_until, require_past
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_what_is_no_time_is_refused_with_one_sentence(text: str) -> None:
 
 
 def test_since_a_time_to_come_is_refused() -> None:
-    tomorrow = (datetime.now() + timedelta(days=1)).isoformat(timespec="minutes")  # noqa: DTZ005  (as people write it)
-    assert read_until(tomorrow) > datetime.now(UTC)
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^--since {tomorrow} lies in the future: name a time that has passed, or how"):
-        read_since(tomorrow)
+    require_past(None)
+    require_past(read_since("1h"))
+    with pytest.raises(ClusterError, match="^error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d$"):
+        require_past(datetime.now(UTC) + timedelta(days=1))
