@@ -1,8 +1,9 @@
 """Which requests could never start in the cluster as it is, and which of those could start in a larger one.
 
 Satisfiability (could the request match this graph with nothing allocated and all nodes up?) depends on the family and the count of a
-request alone, and it is monotone in the count. So a few questions answer for all shapes. A cycle asks a limited number of them, so that a
-queue of many shapes does not hold it up.
+request alone, and it is monotone in the count, and in the amounts of a slot within a group of families
+(`fluxqueue.queue.scheduling.policies.demands`). So a few questions about the largest answer for all shapes. A cycle asks a limited number
+of them, so that a queue of many shapes does not hold it up.
 
 A request that does not fit the cluster may fit one with more nodes (`fluxqueue.queue.scheduling.node_shapes`). Its workload then waits for
 nodes that somebody adds or that are requested from an autoscaler.
@@ -10,7 +11,8 @@ nodes that somebody adds or that are requested from an autoscaler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import le
 
 import structlog
 
@@ -30,8 +32,11 @@ __all__ = ["SatisfiabilityCache"]
 
 log = structlog.get_logger()
 
+_FOR_NOW = (Reason.WAITING_FOR_NODES, Reason.RESERVATION)
 _QUESTIONS = 200
 _MOST_SHAPES = 100_000
+_MOST_SIZES = 64
+"""Of the sizes of a group that are known to fit."""
 
 
 class SatisfiabilityCache:
@@ -57,7 +62,14 @@ class SatisfiabilityCache:
         self._needed_shapes: dict[str, tuple[str, ...]] = {}
         self._demands: dict[str, Demand] = {}
         self._fits: dict[str, int] = {}
+        self._sizes_that_fit: dict[str, list[tuple[int, ...]]] = {}
+        """Count and amounts of a slot, by group."""
         self._fails: dict[str, tuple[int, MatchResult]] = {}
+
+    @property
+    def version(self) -> int:
+        """The version of the graph, for which all answers hold."""
+        return self._graph.version
 
     @property
     def unsatisfiable(self) -> Mapping[str, MatchResult]:
@@ -66,6 +78,7 @@ class SatisfiabilityCache:
             self._version = self._graph.version
             self._unsatisfiable, self._checked, self._needed_shapes = {}, set(), {}
             self._fits.clear()
+            self._sizes_that_fit.clear()
             self._fails.clear()
         return self._unsatisfiable
 
@@ -80,31 +93,55 @@ class SatisfiabilityCache:
             if workload is not None and workload.queue not in match_policies:
                 self._unsatisfiable[workload.shape] = MatchResult(MatchVerdict.UNSATISFIABLE, reason=change.message)
 
-    async def check(self, workloads: Sequence[WorkloadId]) -> bool:
-        """Ask which of these workloads could never start; return True if some are left for the next cycle."""
+    def learn_refused(self, changes: Sequence[ReasonChange], match_policies: Mapping[str, str]) -> None:
+        """Take over that what a pass refused for now fits the empty graph: the matcher has looked. They are its reasons as they came."""
+        for change in changes:
+            workload = self._ledger.get(change.workload) if change.reason in _FOR_NOW else None
+            if workload is not None and workload.queue not in match_policies and workload.shape not in self.unsatisfiable:
+                self._checked.add(workload.shape)
+
+    async def check(self, workloads: Collection[WorkloadId]) -> set[WorkloadId]:
+        """Ask which of these workloads could never start; return those left for the next cycle."""
         asked = 0
+        unknown: dict[str, tuple[Demand, Workload]] = {}
         for workload_id in workloads:
             workload = self._ledger.get(workload_id)
-            if workload is None or workload.shape in self._checked or workload.shape in self.unsatisfiable:
-                continue
-            if asked >= _QUESTIONS:
-                return True
-            demand = self._demand(workload.shape, workload.jobspec)
+            if workload is not None and workload.shape not in self.unsatisfiable and workload.shape not in self._checked:
+                unknown.setdefault(workload.shape, (self._demand(workload.shape, workload.jobspec), workload))
+        largest_first = sorted(unknown.values(), key=lambda pair: (pair[0].group, pair[0].amounts, pair[0].count), reverse=True)
+        for demand, workload in largest_first:
             failed = self._fails.get(demand.family)
             if failed is not None and demand.count == failed[0]:
                 self._unsatisfiable[workload.shape] = failed[1]
-            elif demand.count > self._fits.get(demand.family, 0):
+            elif not self._is_known_to_fit(demand):
+                if asked >= _QUESTIONS:
+                    continue
                 asked += 1
-                answer = await self._ask(workload)
-                if answer is None:
-                    pass
-                elif answer.verdict is MatchVerdict.UNSATISFIABLE:
-                    self._unsatisfiable[workload.shape] = answer
-                    self._fails[demand.family] = demand.count, answer
-                else:
-                    self._fits[demand.family] = demand.count
+                self._note(demand, workload.shape, await self._ask(workload))
             self._checked.add(workload.shape)
-        return False
+        left = unknown.keys() - self._checked
+        found = ((workload_id, self._ledger.get(workload_id)) for workload_id in workloads) if left else ()
+        return {workload_id for workload_id, workload in found if workload is not None and workload.shape in left}
+
+    def _is_known_to_fit(self, demand: Demand) -> bool:
+        if demand.count <= self._fits.get(demand.family, 0):
+            return True
+        size = demand.count, *demand.amounts
+        return any(all(map(le, size, known)) for known in self._sizes_that_fit.get(demand.group, ()))
+
+    def _note(self, demand: Demand, shape: str, answer: MatchResult | None) -> None:
+        """Take over the answer about a demand."""
+        if answer is None:
+            return
+        if answer.verdict is MatchVerdict.UNSATISFIABLE:
+            self._unsatisfiable[shape] = answer
+            self._fails[demand.family] = demand.count, answer
+            return
+        self._fits[demand.family] = max(demand.count, self._fits.get(demand.family, 0))
+        if demand.group:
+            sizes = self._sizes_that_fit.setdefault(demand.group, [])
+            sizes.append((demand.count, *demand.amounts))
+            del sizes[:-_MOST_SIZES]
 
     async def _ask(self, workload: Workload) -> MatchResult | None:
         """Return the answer of the matcher; None if it fails on this request, which keeps no other from its reason."""

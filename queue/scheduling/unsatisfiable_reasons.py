@@ -23,7 +23,10 @@ from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["UnsatisfiableReasons"]
+__all__ = ["NO_PRESENT_NODE", "UnsatisfiableReasons"]
+
+NO_PRESENT_NODE = "no present node could hold it; "
+"""How the reason of work begins that would fit nodes which somebody adds."""
 
 _WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION}) | LIMIT_REASONS
 _SHORT = (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)

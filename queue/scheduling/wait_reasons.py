@@ -7,7 +7,7 @@ they have none. Several sources then refine the reasons, one after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -31,7 +31,7 @@ from fluxqueue.queue.scheduling.outages import Outages
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
-from fluxqueue.queue.scheduling.unsatisfiable_reasons import UnsatisfiableReasons
+from fluxqueue.queue.scheduling.unsatisfiable_reasons import NO_PRESENT_NODE, UnsatisfiableReasons
 from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -78,6 +78,12 @@ class WaitReasons:
         self._unsatisfiable = UnsatisfiableReasons(ledger, graph, satisfiability)
         self._outages = Outages(ledger, graph)
         self._unexplained: set[WorkloadId] = set()
+        self._unchecked: set[WorkloadId] = set()
+        """Work of which it is not known yet whether it can ever start. It has a reason, and gets one again when that is known."""
+        self._never: set[WorkloadId] = set()
+        """Work that is told that no present node could hold it."""
+        self._nodes_version = -1
+        self._nodes_changed = False
         self._limited: set[WorkloadId] = set()
         self._untold = False
         self._told: dict[WorkloadId, int | None] = {}
@@ -92,6 +98,7 @@ class WaitReasons:
         for workload_id in workloads:
             self._unexplained.discard(workload_id)
             self._kept_out.discard(workload_id)
+            self._never.discard(workload_id)
             workload = self._ledger.get(workload_id) if workload_id in self._backlogs else None
             if workload is None:
                 continue
@@ -99,6 +106,8 @@ class WaitReasons:
             self._why_not.note_shown(workload)
             if workload.reason is Reason.RESERVATION:
                 self._kept_out.add(workload_id)
+            if workload.reason in (Reason.UNSATISFIABLE, Reason.PROVISIONING) or workload.message.startswith(NO_PRESENT_NODE):
+                self._never.add(workload_id)
             if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
@@ -140,17 +149,34 @@ class WaitReasons:
         held
             Reservations in the graph.
         """
+        for result in cycle.results:
+            self._satisfiability.learn_refused(result.reasons, cycle.match_policies)
+        unchecked = await self._compare_with_nodes(cycle.match_policies)
         changes = self._collect(cycle, held)
         changes = await self._blocking.refine(changes, held)
         workloads = [change.workload for change in changes]
-        unchecked = await self._satisfiability.check(workloads)
+        self._unchecked = await self._satisfiability.check(workloads)
         later = await self._satisfiability.check_growth(workloads)
         changes = self._unsatisfiable.refine(changes, self._provisions)
         changes = await self._outages.refine(changes, held)
         changes = self._why_not.refine(self._deadlines.refine(self._avoided.refine(changes)))
         await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
         self._unexplained = (self._unexplained - {each.workload for each in changes}) | later
-        return unchecked or bool(later) or self._untold
+        return unchecked or bool(self._unchecked or later) or self._untold
+
+    async def _compare_with_nodes(self, match_policies: Container[str]) -> bool:
+        """After a change of nodes, explain again what is told that it never fits and does, and what never fits and is not told so.
+
+        Most of it is not matched, since something smaller was refused before it. Return True if some of it is left for the next cycle.
+        """
+        if not self._nodes_changed and self._nodes_version == self._satisfiability.version:
+            return False
+        self._nodes_version = self._satisfiability.version
+        waiting = [each for queue, backlog in self._backlogs.by_queue.items() if queue not in match_policies for each in backlog]
+        self._nodes_changed = bool(await self._satisfiability.check(list({each.shape: each.id for each in waiting}.values())))
+        never = self._satisfiability.unsatisfiable
+        self._unexplained |= {each.id for each in waiting if (each.shape in never) is not (each.id in self._never)}
+        return self._nodes_changed
 
     def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
         """The reasons of the round: limits first, then the matcher's answers, reservations, and general reasons for the rest."""
@@ -166,6 +192,7 @@ class WaitReasons:
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)
         self._unexplained |= {workload_id for workload_id in self._blocking.outdated(held) if workload_id in self._backlogs}
+        self._unexplained |= {workload_id for workload_id in self._unchecked if workload_id in self._backlogs}
         for workload_id in self._unexplained - explained:
             workload = self._ledger.get(workload_id)
             if workload is not None and workload.state is State.PENDING:

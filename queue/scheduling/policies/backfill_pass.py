@@ -20,6 +20,7 @@ A reservation is kept, with these exceptions, which are also the causes that use
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -38,10 +39,10 @@ from fluxqueue.queue.scheduling.policies.passes import (
     MatchStep,
     PassResult,
     PendingQueue,
-    Refusals,
     Step,
     waiting_reason,
 )
+from fluxqueue.queue.scheduling.policies.refusals import Refusals
 
 __all__ = ["HIGHER_ORDER", "NOT_WAITING", "BackfillPass"]
 
@@ -155,14 +156,13 @@ class BackfillPass:
             return MatchStep((workload,), reserve=True)
         room = self._free_depth(row)
         if room > 0 and any(held > row for held in self._reserved):
-            if self._refusals.open[row]:
-                return MatchStep((workload,), stop=True)
-            self._block(row)
-            return CancelStep(self._to_cancel, self._cancel_cause)
+            # Also if it is refused already: it may be one that never fits, which costs nobody a reservation.
+            return MatchStep((workload,), stop=True)
         if room > 0 and (self._batch_size == 1 or room >= limit or not self._refusals.open[row]):
             self._rows_asked = self._run(self._refusals.possible, row, min(limit, room), before)
             return MatchStep(tuple(self._backlog[row] for row in self._rows_asked), reserve=True)
-        self._rows_asked = self._run(self._refusals.open, row, min(limit, self._batch_size), before)
+        most = min(limit, self._batch_size) if room > 0 else limit
+        self._rows_asked = self._run(self._refusals.open, row, most, before, of_family=self._batch_size)
         predicted = room <= 0
         workloads = (self._backlog[row] for row in self._rows_asked)
         return MatchStep(tuple(map(self._predictable, workloads)) if predicted else tuple(workloads), stop=room > 0, predicted=predicted)
@@ -202,13 +202,19 @@ class BackfillPass:
         self._to_cancel = tuple(reservation for held, reservation in self._reserved.items() if held > row)
         self._cancel_cause = HIGHER_ORDER
 
-    def _run(self, candidates: OpenRows, row: int, limit: int, before: Key | None) -> list[int]:
-        """Rows without a reservation to ask about together, from this one on."""
+    def _run(self, candidates: OpenRows, row: int, limit: int, before: Key | None, *, of_family: int | None = None) -> list[int]:
+        """Rows without a reservation to ask about together, from this one on; at most ``of_family`` of a family, which may be refused."""
         rows: list[int] = []
+        families: Counter[int] = Counter()
         following: int | None = row
         while following is not None and len(rows) < limit and following not in self._reserved:
             if rows and before is not None and self._backlog.key(following) >= before:
                 break
+            if of_family is not None:
+                family, _, _ = self._backlog.request_kind(following)
+                families[family] += 1
+                if families[family] > of_family:
+                    break
             rows.append(following)
             following = candidates.next(following + 1)
         return rows[: self._context.quotas.together([self._backlog[each] for each in rows])]

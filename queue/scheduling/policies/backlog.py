@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TypeVar
@@ -20,17 +19,16 @@ import numpy.typing as npt
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.users import user_of
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of
+from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
 
-__all__ = ["FIRST", "Backlog", "Column", "Key", "RequestKinds", "first_of", "key_of"]
+__all__ = ["FIRST", "Backlog", "Key", "first_of", "key_of"]
 
 Key = tuple[int, datetime, int]
 FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
 """Comes before every workload in policy order."""
 _Item = TypeVar("_Item")
-_Kind = tuple[int, int, int]
 _Shape = tuple[int, int, int, tuple[tuple[str, int], ...]]
 """Number, family, number of slots, and what all of it requests of each resource type."""
-Column = npt.NDArray[np.int64]
 
 _COLUMNS = 5
 _KIND, _SHAPE, _NAMESPACE, _ACCOUNT, _USER = range(_COLUMNS)
@@ -64,15 +62,6 @@ def _between(items: list[_Item], rows: list[int]) -> list[_Item]:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
-class RequestKinds:
-    """The kinds of requests in a backlog, as columns: family, number of slots, and duration (`FOREVER_S` if there is none)."""
-
-    families: Column
-    counts: Column
-    durations: Column
-
-
 class Backlog:
     """Pending workloads of a queue that may be matched. Must not change during a pass."""
 
@@ -82,8 +71,12 @@ class Backlog:
         self._by_id: dict[WorkloadId, Key] = {}
         self._table = np.zeros((_COLUMNS, _FIRST_CAPACITY), dtype=np.int64)
         self._families: dict[str, int] = {}
+        self._family_texts: dict[int, str] = {}
         self._next_family = 0
-        self._kinds: dict[_Kind, int] = {}
+        self._groups: dict[str, int] = {}
+        self._next_group = 0
+        self._slot_sizes: dict[int, SlotSize] = {}
+        self._kinds: dict[Kind, int] = {}
         self._kind_columns: RequestKinds | None = None
         self._namespaces: dict[str, int] = {}
         self._accounts: dict[str, int] = {}
@@ -125,18 +118,17 @@ class Backlog:
     def request_kinds(self) -> RequestKinds:
         """Return all kinds of requests."""
         if self._kind_columns is None:
-            columns = np.array([*self._kinds], dtype=np.int64).reshape(-1, 3).T.copy()
-            self._kind_columns = RequestKinds(*columns)
+            self._kind_columns = RequestKinds(self._kinds, self._slot_sizes)
         return self._kind_columns
 
-    def request_kind(self, position: int) -> _Kind:
+    def request_kind(self, position: int) -> Kind:
         """Return family, number of slots, and duration of the workload at a position."""
         number, kinds = self._table[_KIND, position], self.request_kinds()
         return int(kinds.families[number]), int(kinds.counts[number]), int(kinds.durations[number])
 
     def family_text(self, position: int) -> str:
         """Return the family of the workload at a position, as all backlogs name it."""
-        return demand_of(self[position].jobspec).family
+        return self._family_texts[self.request_kind(position)[0]]
 
     def family_number(self, family: str) -> int | None:
         """Return the number of a family in `request_kinds`; None if no workload has it."""
@@ -276,7 +268,10 @@ class Backlog:
             demand = demand_of(workload.jobspec)
             if (family := self._families.get(demand.family)) is None:
                 family = self._families[demand.family] = self._next_family
+                self._family_texts[family] = demand.family
                 self._next_family += 1
+                if demand.group:
+                    self._slot_sizes[family] = self._group_number(demand.group), demand.amounts
             amounts = _interned(tuple(sorted(amounts_of(workload.jobspec).items())))
             known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count, amounts)
             self._amounts.clear()
@@ -290,8 +285,14 @@ class Backlog:
         user = self._users.setdefault(user_of(workload), len(self._users))
         return kind_number, number, namespace, account, user
 
+    def _group_number(self, group: str) -> int:
+        if (number := self._groups.get(group)) is None:
+            number = self._groups[group] = self._next_group
+            self._next_group += 1
+        return number
+
     def _forget_unused(self) -> None:
-        """Forget kinds, shapes and families that no workload has any more. A family keeps its number, and no other one gets it."""
+        """Forget kinds, shapes, families and groups that no workload has any more. Their numbers are not given again."""
         kinds, self._table[_KIND, : len(self)] = np.unique(self.kinds, return_inverse=True)
         known_kinds = [*self._kinds]
         self._kinds = {known_kinds[old]: new for new, old in enumerate(kinds.tolist())}
@@ -302,3 +303,7 @@ class Backlog:
         self._amounts.clear()
         used = {family for _, family, _, _ in self._shapes.values()}
         self._families = {text: family for text, family in self._families.items() if family in used}
+        self._family_texts = {family: text for text, family in self._families.items()}
+        self._slot_sizes = {family: size for family, size in self._slot_sizes.items() if family in used}
+        used_groups = {group for group, _ in self._slot_sizes.values()}
+        self._groups = {text: group for text, group in self._groups.items() if group in used_groups}

@@ -3,18 +3,22 @@
 Requests of one *family* differ only in the number of slots (or nodes) and the duration. Within a family fitting is monotone: if a request
 does not fit, then no request for as many or more slots and as long or longer fits. So one refusal of the matcher holds for a part of the
 queue, and a pass over a hundred thousand workloads asks a few hundred questions.
+
+Families of one *group* differ only in what a slot has of each resource. Fitting is monotone in these amounts too. So is a queue of ten
+thousand different requests answered by some hundred questions.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from fluxqueue.fluxion.match.jobspec import SLOT
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED
 from fluxqueue.queue.model.jobspecs import MIN_PODS
 from fluxqueue.queue.model.moldable import started_pods
@@ -27,6 +31,8 @@ FOREVER_S = 1 << 40
 """Duration of work without an end: longer than any other."""
 _LARGEST = 1 << 62
 """Largest figure in a column."""
+_GROUPED = frozenset({"constraints", "reservation"})
+"""Attributes that a request in a group may have."""
 _LONGEST = 512
 """Of a family that is kept as it is: each waiting workload with other rules is a family of its own."""
 
@@ -41,10 +47,16 @@ class Demand:
         The request without its count and its duration, as canonical JSON; a digest of it if that is long.
     count
         Slots, or nodes.
+    group
+        The family without the amounts of a slot, likewise; empty for a family that is alone, since more may fit where less does not.
+    amounts
+        What a slot has of each resource, in the order of the group.
     """
 
     family: str
     count: int
+    group: str = ""
+    amounts: tuple[int, ...] = ()
 
 
 def demand_of(jobspec: str) -> Demand:
@@ -53,6 +65,9 @@ def demand_of(jobspec: str) -> Demand:
     Jobspecs whose only top-level resource has a plain count share a family if they differ in that count alone. Labelled levels with one
     vertex above that resource do not change that. Moldable work is a family of its own for each least number of pods: what
     is refused with all of them may fit with fewer. Any other jobspec is a family of its own.
+
+    Families of plain slots, on any nodes or each on a node, share a group. Rules about nodes that slots share, levels, and rules about
+    other pods keep a family alone: there, the matcher may find a place for more and not for less.
 
     Parameters
     ----------
@@ -81,7 +96,29 @@ def demand_of(jobspec: str) -> Demand:
             system = {**system, MIN_PODS: least}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
         return Demand(_short(jobspec.encode()), 1)
-    return Demand(_short(orjson.dumps([resources, system], option=orjson.OPT_SORT_KEYS)), count)
+    family = _text([resources, system])
+    plain = None if levels or least or not _GROUPED.issuperset(system) else _without_amounts(resources)
+    return Demand(family, count) if plain is None else Demand(family, count, _text([plain[0], system]), plain[1])
+
+
+def _without_amounts(resources: Sequence[Any]) -> tuple[list[dict[str, Any]], tuple[int, ...]] | None:
+    """Return the only slot of a request, and the node above it, without amounts, and the amounts; None if it has another form."""
+    top = resources[0] if len(resources) == 1 and isinstance(resources[0], dict) else {}
+    members = top.get("with")
+    if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
+        return None
+    if top.get("type") == "node":
+        below = _without_amounts(members) if members and members[0].get("type") == SLOT else None
+        return None if below is None else ([{**top, "with": below[0]}], below[1])
+    amounts = [member.get("count") for member in members]
+    plain = top.get("type") == SLOT and not any("with" in member for member in members)
+    if not plain or not amounts or not all(type(amount) is int and 0 < amount <= _LARGEST for amount in amounts):
+        return None
+    return [{**top, "with": [{**member, "count": 1} for member in members]}], tuple(amounts)
+
+
+def _text(parts: list[Any]) -> str:
+    return _short(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS))
 
 
 def _short(text: bytes) -> str:
@@ -90,7 +127,7 @@ def _short(text: bytes) -> str:
 
 def _labelled(resource: Mapping[str, Any]) -> bool:
     """True if it is a level of the topology with one vertex: more below it is harder to fit."""
-    return resource.get("label") in (GROUP, PREFERRED) and resource.get("type") != "slot"
+    return resource.get("label") in (GROUP, PREFERRED) and resource.get("type") != SLOT
 
 
 def amounts_of(jobspec: str) -> Mapping[str, int]:

@@ -21,10 +21,10 @@ from fluxqueue.queue.scheduling.policies.passes import (
     MatchStep,
     PassResult,
     PendingQueue,
-    Refusals,
     Step,
     waiting_reason,
 )
+from fluxqueue.queue.scheduling.policies.refusals import Refusals
 
 __all__ = ["FcfsPass"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.queue.scheduling.policies.backlog import Column
+from fluxqueue.queue.scheduling.policies.request_kinds import Column
 
 __all__ = ["Mask", "OpenRows"]
 
@@ -47,9 +47,9 @@ class OpenRows:
     def __getitem__(self, row: int) -> bool:
         return row < int(self._closed_from[self._classes[row]]) and (self._kept is None or bool(self._kept[row]))
 
-    def close(self, closed: Mask, first: int) -> None:
+    def close(self, classes: Column, first: int) -> None:
         """Close all rows of these classes from a row on."""
-        np.minimum(self._closed_from, first, out=self._closed_from, where=closed)
+        self._closed_from[classes] = np.minimum(self._closed_from[classes], first)
 
     def close_row(self, row: int) -> None:
         """Close one row."""

@@ -1,9 +1,15 @@
-"""Requests are compared by family."""
+"""Requests are compared by family, and plain ones by the group of their family."""
 
 from __future__ import annotations
 
 import json
+from decimal import Decimal
+from typing import Any
 
+import pytest
+
+from fluxqueue.api.topology import TopologyRequest
+from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.scheduling.policies.demands import demand_of
 
 
@@ -23,3 +29,42 @@ def test_a_family_takes_little_memory_however_long_the_request_is() -> None:
     assert len(demand_of(request(1, 500)).family) == 64
     assert len(demand_of("[" * 5_000).family) == 64
     assert "node-2" in demand_of(request(1, 3)).family
+
+
+def sized(cores: int, **placement: Any) -> str:
+    requests = {"cpu": Decimal(cores), "memory": Decimal(cores << 30)}
+    least = placement.pop("min_pods", 0)
+    return jobspec_of(f"default/of-{cores}", [SizedPods(requests, 3)], duration_s=60, placement=PlacementRules(**placement), min_pods=least)
+
+
+@pytest.mark.parametrize("placement", [{}, {"one_per_node": True}, {"constraint": {"hostlist": ["n1"]}}, {"reservation": "class"}])
+def test_families_of_plain_slots_that_differ_in_amounts_are_a_group(placement: dict[str, Any]) -> None:
+    one, two = demand_of(sized(1, **placement)), demand_of(sized(2, **placement))
+    assert one.family != two.family
+    assert one.group == two.group != ""
+    assert (one.amounts, two.amounts) == ((1_000, 1_024, 1), (2_000, 2_048, 1))
+
+
+def test_other_nodes_other_resources_or_a_node_for_each_are_another_group() -> None:
+    other = jobspec_of("default/gpu", [SizedPods({"cpu": Decimal(1), "nvidia.com/gpu": Decimal(1)}, 3)], duration_s=60)
+    requests = [sized(1), sized(1, one_per_node=True), sized(1, constraint={"hostlist": ["n1"]}), other]
+    assert len({demand_of(each).group for each in requests}) == len(requests)
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        sized(1, min_pods=2),
+        sized(1, topology=TopologyRequest(required="rack")),
+        sized(1, topology=TopologyRequest(exclusive=True)),
+        sized(1, pod_rules={"namespace": "default"}),
+        jobspec_of("default/two", [SizedPods({"cpu": Decimal(cores)}, 1) for cores in (1, 2)], duration_s=60),
+        "nonsense",
+        '{"resources": [{"type": "slot", "count": 1, "with": [{"type": "cpu", "count": {"min": 1}}]}]}',
+        '{"resources": [{"type": "slot", "count": 1, "with": [{"type": "cpu", "count": 0}]}]}',
+        '{"resources": [{"type": "node", "count": 1, "with": 3}]}',
+    ],
+)
+def test_a_family_is_alone_where_more_may_fit_and_less_does_not(alone: str) -> None:
+    demand = demand_of(alone)
+    assert (demand.group, demand.amounts) == ("", ())

@@ -29,9 +29,8 @@ def test_open_rows_equal_a_mask_with_a_value_for_each_row(classes: list[int], st
     rows, mask = OpenRows(column, CLASSES), np.ones(len(classes), dtype=np.bool_)
     for what, which, first in steps:
         if what == "close":
-            closed = np.isin(np.arange(CLASSES), list(which))
-            rows.close(closed, first)
-            mask[first:] &= ~closed[column[first:]]
+            rows.close(np.array(sorted(which), dtype=np.int64), first)
+            mask[first:] &= ~np.isin(column[first:], list(which))
         elif what == "close_row" and which < len(classes):
             rows.close_row(which)
             mask[which] = False
@@ -43,7 +42,7 @@ def test_open_rows_equal_a_mask_with_a_value_for_each_row(classes: list[int], st
             assert rows.next(which) == next((row for row in range(which, len(classes)) if mask[row]), None)
         elif what == "copy":
             former, rows = rows, rows.copy()
-            former.close(np.ones(CLASSES, dtype=np.bool_), 0)
+            former.close(np.arange(CLASSES), 0)
     assert [rows[row] for row in range(len(classes))] == mask.tolist()
     for position in range(len(classes) + 2):
         assert rows.next(position) == next((row for row in range(position, len(classes)) if mask[row]), None)

@@ -1,0 +1,106 @@
+"""The kinds of requests in a backlog, as columns, and which of them ask for at least as much as a refused one.
+
+A kind is a family, a number of slots and a duration. A refusal holds for those kinds of its family, and of its group
+(`fluxqueue.queue.scheduling.policies.demands`), that ask for as much or more of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Column", "Kind", "RequestKinds", "SlotSize"]
+
+Column = npt.NDArray[np.int64]
+
+Kind = tuple[int, int, int]
+"""Family, number of slots, and duration (`FOREVER_S` if there is none)."""
+SlotSize = tuple[int, tuple[int, ...]]
+"""Number of a group, and what a slot has of each resource, in the order of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Kinds, with their figures; of a group also what a slot has, one row for each resource."""
+
+    numbers: Column
+    counts: Column
+    durations: Column
+    amounts: Column
+
+
+class RequestKinds:
+    """All kinds of a backlog.
+
+    Parameters
+    ----------
+    kinds
+        All kinds; a kind is named by its place here.
+    sizes
+        Slots of the families that are in a group.
+
+    Attributes
+    ----------
+    families, counts, durations
+        By kind.
+    """
+
+    def __init__(self, kinds: Collection[Kind], sizes: Mapping[int, SlotSize]) -> None:
+        columns: Column = np.array([*kinds], dtype=np.int64).reshape(-1, 3).T.copy()
+        self.families, self.counts, self.durations = columns
+        self._sizes = sizes
+        self._of_family = _ByValue(self.families)
+        self._of_group: _ByValue | None = None
+        self._members: dict[int, _Members] = {}
+
+    def of_family(self, family: int, count: int, duration: int) -> Column:
+        """Return the kinds of a family that ask for at least so many slots for at least so long."""
+        numbers = self._of_family.places(family)
+        larger: Column = numbers[(self.counts[numbers] >= count) & (self.durations[numbers] >= duration)]
+        return larger
+
+    def group_of(self, family: int) -> int | None:
+        """Return the group of a family; None if it is alone."""
+        size = self._sizes.get(family)
+        return None if size is None else size[0]
+
+    def of_group(self, family: int, count: int, duration: int) -> Column:
+        """Return the kinds of the group of a family that do, and that ask for as much or more of everything in a slot."""
+        group, least = self._sizes[family]
+        members = self._of(group, len(least))
+        wanted = (members.counts >= count) & (members.durations >= duration)
+        for amount, amounts in zip(least, members.amounts, strict=True):
+            wanted &= amounts >= amount
+        return members.numbers[wanted]
+
+    def _of(self, group: int, resources: int) -> _Members:
+        members = self._members.get(group)
+        if members is None:
+            if self._of_group is None:
+                groups = (self._sizes.get(family, _ALONE)[0] for family in self.families.tolist())
+                self._of_group = _ByValue(np.fromiter(groups, dtype=np.int64, count=len(self.families)))
+            numbers = self._of_group.places(group)
+            sizes = [self._sizes[family][1] for family in self.families[numbers].tolist()]
+            amounts: Column = np.array(sizes, dtype=np.int64).reshape(len(numbers), resources).T.copy()
+            members = self._members[group] = _Members(numbers, self.counts[numbers], self.durations[numbers], amounts)
+        return members
+
+
+_ALONE: SlotSize = (-1, ())
+
+
+class _ByValue:
+    """The places of each value in a column."""
+
+    def __init__(self, column: Column) -> None:
+        self._order: Column = np.argsort(column, kind="stable")
+        values, firsts = np.unique(column[self._order], return_index=True)
+        self._parts = dict(zip(values.tolist(), map(slice, firsts, [*firsts[1:], len(column)]), strict=True))
+
+    def places(self, value: int) -> Column:
+        """Return the places of a value, ascending."""
+        found: Column = self._order[self._parts.get(value, slice(0))]
+        return found

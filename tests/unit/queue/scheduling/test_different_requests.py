@@ -1,0 +1,142 @@
+"""Much waiting work with different requests: few questions to the matcher, and the same starts and reasons as if all were asked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+
+import msgspec
+import pytest
+from support.builders import make_node
+from support.queue_bench import Bench, a_machine, job
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.messages import MatchBatch, MatchResult
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
+from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.scheduling import satisfiability
+from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
+
+IN_GENERAL = "its request does not fit now: smaller or shorter requests of its kind wait too"
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    """Four nodes of 8 cores and 32 GiB, each with work that leaves three of its cores."""
+    async with a_machine() as made:
+        made.policy = Policy.EASY
+        await made.submit(*(job(f"runs{number}", 1, "5") for number in range(4)))
+        await made.cycle()
+        yield made
+
+
+class Questions:
+    """Counts what the matcher is asked about."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.matched = self.ever = 0
+        match, satisfy = bench.fluxion.match_batch, bench.fluxion.satisfy
+
+        async def counted_match(requests: list[object], **kwargs: object) -> MatchBatch:
+            self.matched += sum(1 for each in requests if getattr(each, "explain"))  # noqa: B009  # of a request of either kind
+            return await match(requests, **kwargs)  # type: ignore[arg-type]  # passed on as it came
+
+        async def counted_satisfy(jobspec: str, **kwargs: object) -> MatchResult:
+            self.ever += 1
+            return await satisfy(jobspec, **kwargs)  # type: ignore[arg-type]  # passed on as it came
+
+        monkeypatch.setattr(bench.fluxion, "match_batch", counted_match)
+        monkeypatch.setattr(bench.fluxion, "satisfy", counted_satisfy)
+
+    def clear(self) -> None:
+        self.matched = self.ever = 0
+
+
+def sized(name: str, millicores: int, mebi: int, pods: int = 1) -> NewWorkload:
+    requests = {"cpu": Decimal(millicores) / 1000, "memory": Decimal(mebi) * (1 << 20)}
+    jobspec = jobspec_of(f"default/{name}", [SizedPods(requests, pods)], duration_s=3600)
+    return replace(job(name, pods, "1"), jobspec=jobspec, shape=shape_of(jobspec), pods=pods)
+
+
+def different(count: int) -> list[NewWorkload]:
+    """Jobs of one pod that fit an empty node, and none beside other work."""
+    rng = random.Random(1)
+    sizes = {(rng.randrange(4_500, 8_000), rng.randrange(1_024, 30_000)) for _ in range(count)}
+    return [sized(f"w{number}", *size) for number, size in enumerate(sorted(sizes, key=lambda _size: rng.random()))]
+
+
+async def end(bench: Bench, name: str) -> None:
+    await bench.ledger.finish([Ending(bench.row(name).id, State.COMPLETED, Outcome.SUCCEEDED)])
+
+
+async def test_an_end_costs_few_questions_however_many_different_requests_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.submit(job("small", 1, "1"))
+    await bench.cycle()
+    waiting = different(2_000)
+    await bench.submit(*waiting)
+    questions = Questions(bench, monkeypatch)
+    await bench.cycle()
+    assert questions.matched < EXPLAINED + 150
+    assert questions.ever < 50
+    questions.clear()
+    await end(bench, "small")
+    await bench.cycle()
+    assert 0 < questions.matched < EXPLAINED + 150
+    assert questions.ever == 0
+    questions.clear()
+    await bench.submit(job("stranger", 1, "1", namespace="other"))
+    await bench.cycle()
+    assert bench.row("stranger").state is State.ALLOCATED
+    assert questions.matched == 1
+
+
+async def test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too(bench: Bench) -> None:
+    await bench.submit(*(sized(f"w{number:03}", 6_000 + number, 1_024 + number) for number in range(EXPLAINED + 20)))
+    await bench.cycle()
+    messages = [bench.row(f"w{number:03}").message for number in range(1, EXPLAINED + 20)]
+    assert messages[:2] == ["no node has 6.001 cpu free: the most free is 3 cpu", "no node has 6.002 cpu free: the most free is 3 cpu"]
+    assert messages[EXPLAINED - 1 :] == [IN_GENERAL] * 20
+
+
+async def test_what_can_never_start_is_told_so_wherever_it_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(satisfiability, "_QUESTIONS", 5)
+    await bench.submit(*(sized(f"w{number}", 6_000 + number, 1_024) for number in range(EXPLAINED + 20)))
+    await bench.submit(*(sized(f"large{number}", 7_000, 40_000 + number) for number in range(12)))
+    for _ in range(4):
+        await bench.cycle()
+    rows = [bench.row(f"large{number}") for number in range(12)]
+    assert {row.reason for row in rows} == {Reason.UNSATISFIABLE}
+    assert rows[3].message == "no node has 39.07 GiB memory: the largest has 32 GiB memory in all"
+    assert {bench.row(f"w{number}").reason for number in range(EXPLAINED + 20)} == {Reason.WAITING_FOR_NODES}
+
+
+async def test_work_that_never_fits_costs_nobody_a_reservation_though_smaller_work_was_refused(bench: Bench) -> None:
+    await bench.submit(sized("first", 6_000, 1_024), sized("second", 5_000, 1_024))
+    await bench.cycle()
+    reserved = bench.row("first").message
+    assert "reserved for it" in reserved
+    await bench.submit(replace(sized("never", 8_000, 99_000), priority=5))
+    await bench.cycle()
+    assert bench.row("never").reason is Reason.UNSATISFIABLE
+    assert bench.row("first").message == reserved
+
+
+async def test_what_is_told_of_work_far_behind_follows_the_nodes(bench: Bench) -> None:
+    huge = msgspec.convert(make_node("huge").uid("huge").allocatable(cpu="8", memory="64Gi", pods="110").build(), Node)
+    await bench.submit(*(sized(f"w{number}", 6_000 + number, 1_024) for number in range(EXPLAINED + 20)))
+    await bench.submit(sized("large", 7_000, 40_000), sized("usual", 7_000, 2_048))
+    await bench.cycle()
+    assert (bench.row("large").reason, bench.row("usual").reason) == (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
+    await bench.submit(replace(sized("first", 5_000, 40_000), priority=5))
+    bench.nodes.apply(huge)
+    await bench.cycle()
+    assert bench.row("first").state is State.ALLOCATED
+    assert (bench.row("large").reason, bench.row("large").message) == (Reason.WAITING_FOR_NODES, IN_GENERAL)
+    bench.nodes.remove(huge)
+    await bench.cycle()
+    assert (bench.row("large").reason, bench.row("usual").reason) == (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
