@@ -1,6 +1,7 @@
 """CPU of a leader for each pod of a large gang, on an API server and tables in memory, and how long strangers' Jobs wait meanwhile.
 
-``python benchmarks/gang_costs.py [--sizes 1000,10000] [--kinds nonindexed,indexed,podgroup] [--rate 400]``. A leader of all parts and the
+``python benchmarks/gang_costs.py [--sizes 1000,10000] [--kinds nonindexed,indexed,podgroup] [--rate 400]``. With ``--kinds waiting`` the
+sizes are those of Jobs of one pod that wait for one node, each with another request, until each has its row. A leader of all parts and the
 matcher run in this process; there is no network, no Postgres and no Job controller. The pods of a gang come at a rate and are bound as
 soon as nothing keeps them. Each second somebody else creates a Job of one pod, which ends after two seconds. The CPU time of the stand-ins
 is part of the figures. How long strangers wait is told in seconds and in seconds of CPU of this process: on a busy machine only the second
@@ -19,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gang_manifests import job, member
+from gang_manifests import filling_job, job, member, waiting_job
 from support.builders import Json, make_node
 from support.controller_bench import RecordedEvents, managed_caches, running
 from support.memory_api import MemoryApi
@@ -37,12 +38,14 @@ from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.store.clock import LeaderClock
+from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 KINDS = ("nonindexed", "indexed", "podgroup")
+WAITING = "waiting"
 GANG, STRANGER = "gang", "stranger"
 _PODS_OF_NODE = 100
-_RUN_S, _LIMIT_S, _TICK_S = 2.0, 1_800.0, 0.005
+_RUN_S, _LIMIT_S, _TICK_S, _LONG_TICK_S = 2.0, 1_800.0, 0.005, 0.1
 
 
 class Cluster:
@@ -90,6 +93,19 @@ class Cluster:
         self.memory.put("jobs", body | {"status": {"succeeded": 1, "conditions": conditions}})
         asyncio.get_running_loop().call_later(_RUN_S, self.memory.remove, "jobs", name)
 
+    async def make_waiting(self, jobs: int, rate: float) -> None:
+        """Create Jobs at a rate that wait for a node on which other work runs, and ask for something else each."""
+        self.memory.put("jobs", held(filling_job(GANG, "n0")))
+        while GANG not in self.released_at:
+            await asyncio.sleep(_TICK_S)
+        began = time.perf_counter()
+        for number in range(jobs):
+            if (early_s := began + number / rate - time.perf_counter()) > 0:
+                await asyncio.sleep(early_s)
+            elif number % 16 == 0:
+                await asyncio.sleep(0)
+            self.memory.put("jobs", held(waiting_job(f"{WAITING}-{number}", number, "n0")))
+
     async def make_pods(self, kind: str, pods: int, rate: float) -> None:
         """Create the pods of the gang at a rate, as the Job controller and the webhook do."""
         if kind != "podgroup":
@@ -127,7 +143,11 @@ class Cluster:
 
 def suspended(name: str, pods: int, *, indexed: bool) -> Json:
     """Return a Job as the webhook leaves it."""
-    body = job(name, pods, indexed=indexed)
+    return held(job(name, pods, indexed=indexed))
+
+
+def held(body: Json) -> Json:
+    """Return a Job as the webhook leaves it."""
     body["metadata"]["annotations"] = {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}
     body["spec"]["suspend"] = True
     return body
@@ -174,8 +194,9 @@ class Outcome:
 async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     """Run one gang, with strangers beside it until two seconds after it runs."""
     outcome, memory, trigger = Outcome(kind, pods), MemoryApi(), Trigger()
+    cores = "8" if kind == WAITING else "64"
     for number in range(-(-pods // _PODS_OF_NODE) + 2):
-        memory.put("nodes", make_node(f"n{number}", cpu="64", memory="256Gi", pods=str(_PODS_OF_NODE + 10)).build())
+        memory.put("nodes", make_node(f"n{number}", cpu=cores, memory="256Gi", pods=str(_PODS_OF_NODE + 10)).build())
     cluster, caches, ledger, fluxion = Cluster(memory), managed_caches(memory), await memory_ledger(), LocalFluxion()
     caches.jobs.add_handler(cluster.job_changed)
     caches.pods.add_handler(cluster.pod_changed)
@@ -197,10 +218,10 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
             others = asyncio.create_task(strangers(cluster, outcome))
             await asyncio.sleep(1)
             began, used = time.perf_counter(), time.process_time()
-            making = asyncio.create_task(cluster.make_pods(kind, pods, rate))
+            making = asyncio.create_task(cluster.make_waiting(pods, rate) if kind == WAITING else cluster.make_pods(kind, pods, rate))
             async with asyncio.timeout(_LIMIT_S):
-                while len(cluster.bound) < pods:
-                    await asyncio.sleep(_TICK_S)
+                while len(cluster.bound) < pods if kind != WAITING else not making.done() or _waiting(ledger) < pods:
+                    await asyncio.sleep(_TICK_S if kind != WAITING else _LONG_TICK_S)
             outcome.seconds, outcome.cpu_ms_of_pod = time.perf_counter() - began, 1e3 * (time.process_time() - used) / pods
             await making
             swept = time.perf_counter()
@@ -210,6 +231,10 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
             others.cancel()
             await asyncio.gather(others, return_exceptions=True)
     return outcome
+
+
+def _waiting(ledger: Ledger) -> int:
+    return sum(row.name.startswith(WAITING) for row in ledger.all())
 
 
 async def follow(trigger: Trigger, task: ControlTask, run: Callable[[], Awaitable[None]], outcome: Outcome) -> None:

@@ -39,9 +39,9 @@ def member(group: str, pods: int, number: int) -> dict[str, Any]:
 
 
 def waiting_job(name: str, number: int, node: str) -> dict[str, Any]:
-    """Return a Job of one pod that asks for most of a node, and for an amount of memory that no other number asks for."""
+    """Return a Job of one pod that asks for most of a node, and for other cores and memory than any other number below a million."""
     body = job(name, 1, indexed=False)
-    _ask(body, node, cpu="7", memory=f"{1024 * 1024 + number}Ki")
+    _ask(body, node, cpu=f"{5_000 + 7_919 * number % 3_000}m", memory=f"{1_024 + 7_919 * number % 4_096}Mi")
     return body
 
 
