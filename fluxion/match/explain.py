@@ -41,6 +41,7 @@ class _Need:
     per_piece: int
     amounts: tuple[tuple[str, int], ...]
     level: str
+    in_words: str
 
 
 def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
@@ -83,9 +84,9 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
     for need in needs:
         pieces = survey.holding(need.amounts, need.per_piece, in_nodes=need.level == NODE)
         if pieces < need.pieces:
-            kind, noun = ("nodes", "nodes") if need.level == NODE else (SLOT, "slots")
+            kind = "nodes" if need.level == NODE else SLOT
             where = "the empty cluster holds" if window.empty else "free now:"
-            return f"wants {need.pieces} {noun}, {where} {pieces}", (Shortage(kind, need.pieces, pieces, "cluster"),)
+            return f"wants {need.in_words}, {where} {pieces}", (Shortage(kind, need.pieces, pieces, "cluster"),)
     return "the parts fit, but not in the arrangement the request asks for", ()
 
 
@@ -188,11 +189,11 @@ def _needs(levels: Sequence[Resource], times: int = 1) -> list[_Need]:
         if level.type == NODE:
             slots = [child for child in level.children if child.type == SLOT]
             plain = tuple((child.type, child.count.low) for child in level.children if child.type != SLOT)
-            needs.extend(_Need(count, slot.count.low, _amounts(slot), NODE) for slot in slots)
+            needs.extend(_Need(count, slot.count.low, _amounts(slot), NODE, level.counted(count)) for slot in slots)
             if plain or not slots:
-                needs.append(_Need(count, 1, plain, NODE))
+                needs.append(_Need(count, 1, plain, NODE, level.counted(count)))
         elif level.type == SLOT and not any(below.type == NODE for below in level.walk()):
-            needs.append(_Need(count, 1, _amounts(level), SLOT))
+            needs.append(_Need(count, 1, _amounts(level), SLOT, level.counted(count)))
         else:
             needs.extend(_needs(level.children, count))
     return needs

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from fluxqueue.fluxion.documents import Document, InvalidDocument, read_document
 from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, read_constraint
+from fluxqueue.fluxion.graph.vertices import NODE
 from fluxqueue.fluxion.match.domains import DomainRule, InvalidDomains, read_domains
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED, LevelNeed
 
@@ -88,6 +89,11 @@ class Resource:
     children: tuple[Resource, ...] = ()
     label: str = ""
     exclusive: bool | None = None
+
+    def counted(self, count: int) -> str:
+        """Return a number of these in words. Slots with the label ``pod``, or ``pod.0`` and so on, are the pods that people know."""
+        noun = NODE if self.type == NODE else "pod" if self.label.partition(".")[0] == "pod" else SLOT
+        return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
     def walk(self) -> Iterator[Resource]:
         """Yield this resource and all below it."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from fluxqueue.fluxion.graph.vertices import NODE
 from fluxqueue.fluxion.match.domains import AtMost, WholeNodes
-from fluxqueue.fluxion.match.jobspec import Jobspec, Resource
+from fluxqueue.fluxion.match.jobspec import SLOT, Jobspec
 from fluxqueue.fluxion.match.level_placement import LevelNeeds, LevelPlacer
 from fluxqueue.fluxion.match.windows import Window
 from fluxqueue.fluxion.messages import Shortage
@@ -35,13 +35,14 @@ def explain_levels(placer: LevelPlacer, jobspec: Jobspec, window: Window) -> Exp
     if not units.any() and (window.empty or not whole):
         return None
     part = inner.resources[0]
-    size, noun = part.count.low, _noun(part)
+    size = part.count.low
     ladder = placer.ladder(needs, size)
     assert ladder is not None
     held, columns, _ = ladder.amounts(units)
     total, wanted = int(held.sum()), needs.groups if needs.cells else size
-    what = f"{wanted} groups of {size} {noun}, each below one {needs.cells}" if needs.cells else f"{wanted} {noun}{_shared(inner)}"
-    shortage = NODE if noun == "nodes" else "slot"
+    whole_parts = f"{wanted} groups of {part.counted(size)}, each below one {needs.cells}"
+    what = whole_parts if needs.cells else f"{part.counted(wanted)}{_shared(inner)}"
+    shortage = NODE if part.type == NODE else SLOT
     if total < wanted:
         where = "the empty cluster holds" if window.empty else "free now:"
         return f"wants {what}{',' if not needs.cells else ':'} {where} {total}", (Shortage(shortage, wanted, total, "cluster"),)
@@ -65,7 +66,3 @@ def _shared(inner: Jobspec) -> str:
     most = min((rule.most for rule in inner.domains if isinstance(rule, AtMost) and not rule.key), default=0)
     whole = any(isinstance(rule, WholeNodes) for rule in inner.domains)
     return " on whole nodes" * whole + (f", at most {most} of them on one node" if most else "")
-
-
-def _noun(part: Resource) -> str:
-    return "nodes" if part.type == NODE else "slots"

@@ -92,6 +92,8 @@ def test_a_job_id_makes_a_request_repeatable() -> None:
         ([nodes(4, slot(1, cpu=100))], MatchVerdict.UNSATISFIABLE, "wants 4 nodes, the empty cluster holds 3"),
         ([slot(1, fpga=1)], MatchVerdict.UNSATISFIABLE, "no node has 1 fpga: none has any"),
         ([slot(10, cpu=1_000)], MatchVerdict.BUSY, "wants 10 slots, free now: 8"),
+        ([slot(10, "pod", cpu=1_000)], MatchVerdict.BUSY, "wants 10 pods, free now: 8"),
+        ([slot(10, "pod.1", cpu=1_000)], MatchVerdict.BUSY, "wants 10 pods, free now: 8"),
         ([nodes(3, slot(1, cpu=100), exclusive=True)], MatchVerdict.BUSY, "wants 3 nodes, free now: 2"),
         ([slot(0, cpu=1)], MatchVerdict.UNSATISFIABLE, "a count in the request is 0: nothing can satisfy it"),
         ([nodes(1)], MatchVerdict.INVALID, "resources: nothing is exclusive: ask for a slot, or set exclusive: true"),

@@ -58,14 +58,14 @@ async def test_work_waits_with_the_best_rack_in_its_reason(bench: Bench) -> None
     await bench.cycle()
     row = bench.row("wide")
     assert (row.state, row.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
-    assert "no rack has free 4 slots: r1 has the most: 3" in row.message
+    assert "no rack has free 4 pods: r1 has the most: 3" in row.message
 
 
 async def test_what_no_rack_could_hold_is_unsatisfiable_and_larger_ones_of_its_family_too(bench: Bench) -> None:
     await bench.submit(job("wide", 5, "4", required_topology="rack"), job("wider", 6, "4", required_topology="rack"))
     await bench.cycle()
     assert [bench.row(name).reason for name in ("wide", "wider")] == [Reason.UNSATISFIABLE] * 2
-    assert "no rack holds 5 slots: the largest holds 4" in bench.row("wide").message
+    assert "no rack holds 5 pods: the largest holds 4" in bench.row("wide").message
 
 
 async def test_a_rack_is_reserved_for_what_waits_and_backfill_leaves_it(bench: Bench) -> None:

@@ -100,7 +100,7 @@ def test_nothing_is_planned_on_nodes_of_work_without_an_end() -> None:
 def test_a_request_that_fits_no_node_has_a_reason_and_blocks_no_work() -> None:
     snapshot = a_snapshot(a_fluxjob("huge-1", 3, 60), a_fluxjob("next-2", 1, 60), policy="fcfs")
     assert waits(snapshot) == {"huge-1": None, "next-2": 0}
-    assert "never: wants 3 slots" in forecast_table(snapshot, {"as it is": asyncio.run(forecast(snapshot))})
+    assert "never: wants 3 pods" in forecast_table(snapshot, {"as it is": asyncio.run(forecast(snapshot))})
 
 
 def test_held_work_and_work_without_a_queue_is_left_out_and_counted() -> None:
