@@ -162,10 +162,13 @@ class StartEstimator:
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
         for number, queue in enumerate(sorted(backlogs, key=lambda queue: (self._planned_at[queue], queue))):
             first = _first(backlogs[queue], context)
-            planned = self._former_plan(first, context.now)
+            discipline = disciplines.get(queue, _USUAL_DISCIPLINE)
+            planned: dict[WorkloadId, int | None] = dict(self._former_plan(first, context.now))
             if not number or time.monotonic() < began + _BUDGET_S:
-                planned |= await self._plan_ahead(first, disciplines.get(queue, _USUAL_DISCIPLINE), reservations)
+                planned |= await self._plan_ahead(first, discipline, reservations)
                 self._planned_at[queue] = began
+            if discipline.policy is Policy.FCFS:
+                planned = self._one_after_the_other(first, planned, reservations)
             for position, workload in enumerate(first, 1):
                 reservation = reservations.get(workload.id)
                 at = reservation.start if reservation is not None else planned.get(workload.id)
@@ -194,9 +197,24 @@ class StartEstimator:
 
     def _former_plan(self, first: Iterable[Workload], now: int) -> dict[WorkloadId, int]:
         """Return the starts that were planned before and lie ahead."""
-        estimates = {workload.id: self.estimates.get(workload.id) for workload in first}
+        estimates = {workload.id: self.estimates.get(workload.id) for workload in first if not self._over_limit(workload.id)}
         starts = {key: int(each.eta.timestamp()) for key, each in estimates.items() if each is not None and each.eta and not each.reserved}
         return {key: start for key, start in starts.items() if start > now}
+
+    def _one_after_the_other(
+        self, first: Iterable[Workload], planned: Mapping[WorkloadId, int | None], reservations: Mapping[WorkloadId, HeldReservation]
+    ) -> dict[WorkloadId, int | None]:
+        """Return the starts of a queue in which nothing overtakes: none before that ahead, and none after one that is not known."""
+        starts: dict[WorkloadId, int | None] = {}
+        latest = 0
+        for workload in first:
+            if workload.id in reservations or self._over_limit(workload.id):
+                continue
+            at = planned.get(workload.id)
+            if at is None:
+                break
+            starts[workload.id] = latest = max(at, latest)
+        return starts
 
     def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
         eta = datetime.fromtimestamp(at, UTC) if at is not None else None
@@ -227,20 +245,20 @@ class StartEstimator:
 
     async def _plan_ahead(
         self, first: Iterable[Workload], discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation]
-    ) -> dict[WorkloadId, int]:
-        """Return the starts of the next workloads if each had a reservation. The graph is left as it was."""
+    ) -> dict[WorkloadId, int | None]:
+        """Return the starts of the next workloads if each had a reservation; None: there is none. The graph is left as it was."""
         waiting = [workload for workload in first if workload.id not in reservations and not self._over_limit(workload.id)]
         if waiting and not self._ids:
             self._ids = await self._ledger.next_jobids(_PER_QUEUE)
         in_order = discipline.policy is Policy.FCFS  # each start is asked for once that before it is known
         at_once = 1 if in_order else _AT_ONCE
-        starts: dict[WorkloadId, int] = {}
+        starts: dict[WorkloadId, int | None] = {}
+        not_before = 0
         used: list[FluxionJobId] = []
         until = time.monotonic() + _QUEUE_BUDGET_S
         try:
             while waiting and time.monotonic() < until:
                 batch, waiting = waiting[:at_once], waiting[at_once:]
-                not_before = max(starts.values(), default=0) if in_order else 0
                 ids = self._ids[len(used) : len(used) + len(batch)]
                 used += ids
                 requests = [
@@ -255,11 +273,12 @@ class StartEstimator:
                     for workload, jobid in zip(batch, ids, strict=True)
                 ]
                 answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
-                starts.update(
-                    (workload.id, answer.at)
-                    for workload, answer in zip(batch, answers, strict=True)
-                    if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED)
-                )
+                at = [answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None for answer in answers]
+                starts.update(zip((workload.id for workload in batch), at, strict=True))
+                if in_order:
+                    if at[-1] is None:
+                        break
+                    not_before = at[-1]
         finally:
             if used:
                 await self._graph.fluxion.cancel_many(used, call=self._graph.call())

@@ -331,6 +331,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- there is no estimate for": (
         f"{_ESTIMATES}::test_work_that_waits_for_a_limit_has_a_position_and_no_estimate",
         f"{_ESTIMATES}::test_a_shape_that_fits_no_cluster_takes_no_position",
+        f"{_ESTIMATES}::test_nothing_is_expected_to_start_after_work_without_an_end",
+        f"{_ESTIMATES}::test_first_come_first_served_expects_nothing_behind_work_of_which_nothing_is_known",
     ),
     "| a duration that does not parse": (
         f"{_BAD}::test_an_invalid_duration_is_refused_with_the_name_of_its_field",

@@ -160,15 +160,44 @@ async def test_first_come_first_served_plans_no_start_before_that_ahead() -> Non
     assert starts[Policy.EASY] == [START + timedelta(hours=1), START]
 
 
+async def test_first_come_first_served_expects_nothing_behind_work_of_which_nothing_is_known() -> None:
+    async with a_machine() as bench:
+        await bench.submit(replace(job("forever", 1, "8"), duration_s=None))
+        await bench.cycle()
+        await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
+        backlogs, starts = {"default": Backlog(bench.row(name) for name in ("whole", "small"))}, {}
+        for policy in (Policy.FCFS, Policy.EASY):
+            estimator = StartEstimator(bench.ledger, bench.graph)
+            await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=policy)})
+            starts[policy] = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
+    assert starts[Policy.FCFS] == [None, None]
+    assert starts[Policy.EASY] == [None, START]
+
+
+async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    fcfs = {"default": Discipline(policy=Policy.FCFS)}
+    async with a_machine() as bench:
+        await bench.submit(job("long", 3, "8", "1h"), job("short", 1, "8", "30m"))
+        await bench.cycle()
+        await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
+        estimator = StartEstimator(bench.ledger, bench.graph)
+        await estimator.update({"default": Backlog([bench.row("small")])}, {}, CycleContext(NOW), fcfs)
+        clock.now_s, clock.step_s = 100.0, 0.3  # time for one of them
+        await estimator.update({"default": Backlog(map(bench.row, ("whole", "small")))}, {}, CycleContext(NOW), fcfs)
+        starts = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
+    assert starts == [START + timedelta(hours=1)] * 2
+
+
 class SlowMachine:
     """A monotonic clock on which everything takes long."""
 
     def __init__(self, step_s: float = 0.2) -> None:
         self.now_s = 0.0
-        self._step_s = step_s
+        self.step_s = step_s
 
     def monotonic(self) -> float:
-        self.now_s += self._step_s
+        self.now_s += self.step_s
         return self.now_s
 
 
@@ -219,6 +248,17 @@ async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
         estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
         await estimator.update(backlogs, {}, CycleContext(NOW))
         assert estimator.estimates[bench.row("a").id].eta is None
+
+
+async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    clock.now_s += 100
+    limited = ReasonChange(workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit")
+    await bench.ledger.set_reasons([limited])
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    assert [estimator.estimates[bench.row(name).id].eta for name in ("a", "b")] == [None, START + timedelta(hours=1)]
 
 
 async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench: Bench) -> None:
