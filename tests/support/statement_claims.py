@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from support.statement_pictures import Picture, ShownWork, seconds_at
+from support.statement_queues import POSITION_S, overtaking, positions, shared_nodes
 from support.statement_reasons import REASONS, Check, NotCheckable
 
 from fluxqueue.api import hostlists, names
@@ -83,9 +84,11 @@ def false_claims(picture: Picture, namespace: str | None = None) -> Iterator[Fal
         for claim in CLAIMS:
             if (not claim.stored or work.as_stored) and (why := claim.why_false(work, picture)):
                 yield False_(claim.name, work.row.uid, work.title, _said(work), why, claim.extra_s)
-    for queue, why in _positions(picture).items():
-        yield False_("position", queue, f"the queue {queue!r}", "", why, _POSITION_S)
-    for node, why in _shared_nodes(picture).items():
+    for queue, why in positions(picture).items():
+        yield False_("position", queue, f"the queue {queue!r}", "", why, POSITION_S)
+    for queue, why in overtaking(picture).items():
+        yield False_("one after the other", queue, f"the queue {queue!r}", "", why, POSITION_S)
+    for node, why in shared_nodes(picture).items():
         yield False_("exclusive", node, f"the node {node}", "", why, 0.0)
 
 
@@ -253,34 +256,6 @@ def _reserved(work: ShownWork, picture: Picture) -> str:
     )
 
 
-_POSITION_S = 45.0
-"""While many change, each is shown at most twice a minute, and twenty of them every two seconds."""
-
-
-def _positions(picture: Picture) -> Mapping[str, str]:
-    """Return which queues do not count 1, 2, 3 and so on, or not in the order of priority."""
-    by_queue: dict[str, list[tuple[int, int, str]]] = {}
-    for work in picture.work:
-        status, row = work.fluxjob.status, work.row
-        if status.position is not None and row.state is State.PENDING:
-            by_queue.setdefault(row.queue, []).append((status.position, row.priority, work.title))
-    found: dict[str, str] = {}
-    for queue, shown in by_queue.items():
-        shown.sort()
-        numbers = [number for number, *_ in shown]
-        if numbers != list(range(1, len(shown) + 1)):
-            found[queue] = f"its positions are {', '.join(f'{number} ({title})' for number, _, title in shown)}"
-        elif not _orders_by_more(picture, queue) and [row for _, row, _ in shown] != sorted((row for _, row, _ in shown), reverse=True):
-            found[queue] = f"its positions are not by priority: {shown}"
-    return found
-
-
-def _orders_by_more(picture: Picture, queue: str) -> bool:
-    """True if a queue orders by more than priorities."""
-    known = picture.queues.get(queue)
-    return known is None or known.spec.priority_weights is not None or bool(picture.accounts)
-
-
 # ---- nodes ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -315,22 +290,6 @@ def _elsewhere(work: ShownWork, grant: Allocation) -> str:
         if ours and pod.active and pod.spec.node_name and pod.spec.node_name not in held:
             return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and it holds {', '.join(sorted(held))}"
     return ""
-
-
-def _shared_nodes(picture: Picture) -> Mapping[str, str]:
-    """Return the nodes that one allocation has for itself and another one uses."""
-    alone: dict[str, Allocation] = {}
-    users: dict[str, list[Allocation]] = {}
-    for allocation in picture.ledger.allocations:
-        for share in allocation.shares:
-            users.setdefault(share.node, []).append(allocation)
-            if share.exclusive:
-                alone[share.node] = allocation
-    return {
-        node: f"{holder.jobid} has it for itself, and {', '.join(str(each.jobid) for each in users[node] if each is not holder)} too"
-        for node, holder in alone.items()
-        if len(users[node]) > 1
-    }
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------------------------------

@@ -167,6 +167,9 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     "running": lambda: alone(running()),
     "allocated": lambda: alone(running(State.ALLOCATED, pod={"spec.nodeName": None, "status.phase": "Pending"})),
     "running, with pods that are matched alone": lambda: alone(without_nodes(a_job(make_job()))),
+    "first come, first served": lambda: picture(
+        *(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=n)) for n in (1, 2)), queues={"default": a_queue(policy="fcfs")}
+    ),
     "completed": lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Complete")),
     "failed": lambda: alone(ended(State.FAILED, Outcome.FAILED, "Failed")),
 }
@@ -295,6 +298,21 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
         "position",
         lambda: picture(
             *(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=n), priority=n) for n in (1, 2)),
+        ),
+    ),
+    "the second starts first": (
+        "one after the other",
+        lambda: picture(
+            *(waiting(Reason.WAITING_FOR_NODES, "", expected(at, position=n)) for n, at in ((1, LATER), (2, NOW))),
+            queues={"default": a_queue(policy="fcfs")},
+        ),
+    ),
+    "the second starts and nothing is known of the first": (
+        "one after the other",
+        lambda: picture(
+            waiting(Reason.WAITING_FOR_NODES, "", Estimate(position=1, eta=None, eta_soonest=None, eta_first=None, reserved=False)),
+            waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=2)),
+            queues={"default": a_queue(policy="fcfs")},
         ),
     ),
     "both have the node for themselves": (
