@@ -11,9 +11,6 @@ from support.stage_accounts import Accounts
 
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
-NOT_CHECKED_YET = frozenset({"test_dashboard"})
-"""Files that have not run with the checker of statements. A few more, with clusters of their own, say ``statements=False``."""
-
 
 @pytest.fixture(scope="session")
 def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
@@ -45,9 +42,9 @@ def computing(computing_cluster: InProcessCluster) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def stage(whole_cluster: InProcessCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(whole_cluster: InProcessCluster) -> Iterator[Stage]:
     """A managed namespace. Its objects are deleted after the test, and then Fluxion must hold nothing."""
-    with managed_namespace(whole_cluster, statements=request.path.stem not in NOT_CHECKED_YET) as stage:
+    with managed_namespace(whole_cluster) as stage:
         yield stage
 
 
