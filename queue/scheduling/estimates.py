@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -243,6 +243,24 @@ class StartEstimator:
         workload = self._ledger.get(workload_id)
         return workload is not None and workload.reason in LIMIT_REASONS
 
+    async def _ask(
+        self, batch: Sequence[Workload], ids: Sequence[FluxionJobId], discipline: Discipline, not_before: int
+    ) -> list[int | None]:
+        """Reserve nodes for workloads, one after the other, and return their starts; None: there is none."""
+        requests = [
+            JobMatchRequest(
+                workload.jobspec,
+                jobid,
+                reserve=True,
+                duration_s=workload.duration_s or 0,
+                policy=discipline.match_policy,
+                not_before=not_before,
+            )
+            for workload, jobid in zip(batch, ids, strict=True)
+        ]
+        answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
+        return [answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None for answer in answers]
+
     async def _plan_ahead(
         self, first: Iterable[Workload], discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation]
     ) -> dict[WorkloadId, int | None]:
@@ -250,39 +268,40 @@ class StartEstimator:
         waiting = [workload for workload in first if workload.id not in reservations and not self._over_limit(workload.id)]
         if waiting and not self._ids:
             self._ids = await self._ledger.next_jobids(_PER_QUEUE)
-        in_order = discipline.policy is Policy.FCFS  # each start is asked for once that before it is known
-        at_once = 1 if in_order else _AT_ONCE
+        in_order = discipline.policy is Policy.FCFS
+        at_once, not_before = _AT_ONCE, 0
         starts: dict[WorkloadId, int | None] = {}
-        not_before = 0
         used: list[FluxionJobId] = []
         until = time.monotonic() + _QUEUE_BUDGET_S
         try:
             while waiting and time.monotonic() < until:
-                batch, waiting = waiting[:at_once], waiting[at_once:]
+                batch = waiting[:at_once]
                 ids = self._ids[len(used) : len(used) + len(batch)]
                 used += ids
-                requests = [
-                    JobMatchRequest(
-                        workload.jobspec,
-                        jobid,
-                        reserve=True,
-                        duration_s=workload.duration_s or 0,
-                        policy=discipline.match_policy,
-                        not_before=not_before,
-                    )
-                    for workload, jobid in zip(batch, ids, strict=True)
-                ]
-                answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
-                at = [answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None for answer in answers]
-                starts.update(zip((workload.id for workload in batch), at, strict=True))
-                if in_order:
-                    if at[-1] is None:
-                        break
-                    not_before = at[-1]
+                at = await self._ask(batch, ids, discipline, not_before)
+                taken = _in_order(at) if in_order else len(batch)
+                starts.update(zip((workload.id for workload in batch[:taken]), at, strict=False))
+                waiting = waiting[taken:]
+                if not in_order:
+                    continue
+                if (last := at[taken - 1]) is None:
+                    break
+                not_before, at_once = last, min(2 * taken, _AT_ONCE)
+                if overtaking := ids[taken:]:  # they are asked for again, from there on
+                    await self._graph.fluxion.cancel_many(overtaking, call=self._graph.call())
+                    del used[-len(overtaking) :]
         finally:
             if used:
                 await self._graph.fluxion.cancel_many(used, call=self._graph.call())
         return starts
+
+
+def _in_order(starts: Sequence[int | None]) -> int:
+    """Return how many starts are in the order in which they were asked for, up to the first that is not known, which counts."""
+    for number, (before, start) in enumerate(itertools.pairwise(starts), 1):
+        if before is None or (start is not None and start < before):
+            return number
+    return len(starts)
 
 
 def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:

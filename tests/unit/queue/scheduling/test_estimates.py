@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -199,6 +200,35 @@ class SlowMachine:
     def monotonic(self) -> float:
         self.now_s += self.step_s
         return self.now_s
+
+
+async def test_many_are_planned_at_once_also_first_come_first_served(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.1))
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, *(f"w{number}" for number in range(30)))
+    await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)})
+    starts = [estimator.estimates[bench.row(f"w{number}").id].eta for number in range(30)]
+    assert starts == [START + timedelta(hours=1 + number) for number in range(30)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.0))
+    draw = random.Random(seed)
+    plans = []
+    async with a_machine() as bench:
+        await bench.submit(job("runs", 3, "8", "1h"), job("small", 1, "4", "20m"))
+        await bench.cycle()
+        names = [f"w{number}" for number in range(12)]
+        for name in names:
+            await bench.submit(job(name, draw.randint(1, 4), draw.choice(["2", "8"]), draw.choice(["1m", "10m", "1h"])))
+        for at_once in (1, 20):
+            monkeypatch.setattr("fluxqueue.queue.scheduling.estimates._AT_ONCE", at_once)
+            estimator, backlogs = StartEstimator(bench.ledger, bench.graph), {"default": Backlog(map(bench.row, names))}
+            await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)})
+            plans.append([estimator.estimates[bench.row(name).id].eta for name in names])
+    assert plans[0] == plans[1]
+    assert None not in plans[0]
+    assert plans[0] == sorted(plans[0])  # type: ignore[type-var]  # none is None
 
 
 async def test_a_busy_queue_does_not_take_the_plans_of_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
