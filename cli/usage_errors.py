@@ -98,7 +98,8 @@ class UsageParser(argparse.ArgumentParser):
             return f"{command} needs {match['missing'].replace(', ', ' and ')}{such_as}"
         if match := _UNKNOWN.fullmatch(message):
             meant = self._meant(match["given"].split(" ")[0].partition("=")[0])
-            return f"{command} does not understand {match['given']!r}{meant or such_as}"
+            example = f": an example is {self.example}" if self.example else ""
+            return f"{command} does not understand {match['given']!r}{meant or example}"
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
         if match := _AMBIGUOUS.fullmatch(message):

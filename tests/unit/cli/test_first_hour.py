@@ -145,6 +145,8 @@ TRANSCRIPT = [
     ("move waiting -q night", 0, "job/waiting moved to queue night"),
     ("cancel -q ''", 1, "-q is empty: give a value, or leave it out"),
     ("cancel waiting", 0, "job/waiting cancelled"),
+    # What became of it
+    ("history waiting", 1, "history does not understand 'waiting': an example is kubectl fluxqueue history"),
 ]
 
 
