@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.builders import JobBuilder, make_job
 from support.end_to_end import Stage
+from support.statements import statements_checked
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
@@ -76,8 +77,9 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
         client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fluxqueue/managed": "true"}}})
     stage = ForeignStage(cluster, name)
     stage.until("the default service account is there", lambda: client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-    yield stage
-    stage.clear()
+    with statements_checked(cluster, name):
+        yield stage
+        stage.clear()
 
 
 def job(name: str, pods: int, cpu: str = "8") -> JobBuilder:

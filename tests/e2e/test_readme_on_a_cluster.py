@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.statements import statements_checked
 
 from fluxqueue.api import names
 from fluxqueue.local.binaries import Tool
@@ -34,11 +35,12 @@ def run(command: str, cluster: ControlPlane) -> str:
 def default_namespace(whole_cluster: InProcessCluster) -> Iterator[ControlPlane]:
     """The namespace of the README, with the same labels before and after."""
     cluster = whole_cluster.control_plane
-    yield cluster
-    cluster.kubectl("delete", "job", "lammps", "--ignore-not-found", "--wait=true", "--timeout=60s")
-    cluster.kubectl("label", "namespace", "default", f"{names.MANAGED_LABEL}-")
-    listed = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}"
-    wait_until(lambda: cluster.client.get(listed)["items"] == [], "no FluxJob in namespace default", 60)
+    with statements_checked(whole_cluster, "default"):
+        yield cluster
+        cluster.kubectl("delete", "job", "lammps", "--ignore-not-found", "--wait=true", "--timeout=60s")
+        cluster.kubectl("label", "namespace", "default", f"{names.MANAGED_LABEL}-")
+        listed = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}"
+        wait_until(lambda: cluster.client.get(listed)["items"] == [], "no FluxJob in namespace default", 60)
 
 
 def test_the_commands_that_submit_the_first_job_work(default_namespace: ControlPlane) -> None:

@@ -161,8 +161,8 @@ class StatementChecker:
 
 
 @contextmanager
-def statements_checked(cluster: InProcessCluster, namespace: str) -> Iterator[StatementChecker]:
-    """Check what FluxJobs of a namespace say; fail at the end. If the test failed by itself, that is noted with its failure."""
+def statements_checked(cluster: InProcessCluster, namespace: str | None = None) -> Iterator[StatementChecker]:
+    """Check what FluxJobs of a namespace, or of all, say; fail at the end. If the test failed by itself, that is noted with its failure."""
     checker = StatementChecker(PictureReader(cluster), namespace)
     checker.start()
     try:
