@@ -58,7 +58,7 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster) as stage:
         yield stage
         stage.kubectl("delete", "minicluster,jobs,deployments,statefulsets,pods,pvc", "--all", "--timeout=60s", check=False)
 

@@ -180,7 +180,7 @@ def follow_later_pods(stage: Stage) -> None:
 
 
 def test_released_work_runs_without_us_and_a_new_installation_leaves_it_alone(cluster: InProcessCluster) -> None:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster) as stage:
         apply_work(stage)
         before = running(stage)
         with kubelet(cluster):
@@ -208,7 +208,7 @@ def test_released_work_runs_without_us_and_a_new_installation_leaves_it_alone(cl
 
 
 def test_kept_work_waits_for_a_new_installation_which_queues_it_again(cluster: InProcessCluster) -> None:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster) as stage:
         stage.apply(make_job("gang").indexed(4).cpu("8").pod_annotation(*FOREVER).build())
         stage.until_state("gang", State.RUNNING)
         stage.apply(
