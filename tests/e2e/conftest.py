@@ -37,7 +37,7 @@ def computing_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 @pytest.fixture
 def computing(computing_cluster: InProcessCluster) -> Iterator[Stage]:
     """A managed namespace whose pods run."""
-    with managed_namespace(computing_cluster, statements=False) as stage:
+    with managed_namespace(computing_cluster) as stage:
         yield stage
 
 
