@@ -15,6 +15,7 @@ import structlog
 from support.differential_judge import Judge, Trial
 from support.differential_reducer import reduced
 from support.differential_worlds import World, make_world
+from support.statements import statements_checked
 
 from fluxqueue.kube.transport import Api
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
@@ -64,11 +65,12 @@ async def run(judge: Judge, worlds: Sequence[World]) -> list[Trial]:
 @pytest.mark.parametrize("scheduler", ["stock", "fluxion"])
 async def test_the_queue_says_and_does_what_the_real_scheduler_would(judged_cluster: InProcessCluster, scheduler: str) -> None:
     numbers = [int(ONE)] if ONE else [number for number in range(WORLDS) if number % 4 == 3 or scheduler == "stock"]
-    async with Api.connect(judged_cluster.kubeconfig, max_in_flight=32) as api:
-        judge = Judge(api, fluxion=scheduler == "fluxion")
-        await judge.prepare()
-        failed = await run(judge, [make_world(SEED, number) for number in numbers])
-        small = [await reduced(trial.world, judge.fails) for trial in failed[:SHOWN]]
+    with statements_checked(judged_cluster):
+        async with Api.connect(judged_cluster.kubeconfig, max_in_flight=32) as api:
+            judge = Judge(api, fluxion=scheduler == "fluxion")
+            await judge.prepare()
+            failed = await run(judge, [make_world(SEED, number) for number in numbers])
+            small = [await reduced(trial.world, judge.fails) for trial in failed[:SHOWN]]
     lines = [f"seed {SEED} {trial.title}" for trial in failed]
     assert not failed, "\n".join([*lines, *(each.text() for each in small)])
     assert judge.verdicts["started"] > 0.2 * len(numbers)

@@ -24,6 +24,7 @@ from support.hostile import Attack
 from support.hostile_gangs import GANG_KINDS, NATIVE_KIND
 from support.kubernetes_gates import NATIVE_FLAGS, NATIVE_GATES, NATIVE_VERSION
 from support.replicas import metrics
+from support.statements import statements_checked
 
 from fluxqueue.api import names
 from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
@@ -160,9 +161,10 @@ def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_w
         assert not stranger.problem, stranger.problem
         assert leader(cluster) == before, "\n".join(cluster.programs["queue"].process.log.read_text(errors="replace").splitlines()[-60:])
 
-    attack.go(seconds, check, lambda: stranger.job)
-    already = len(stranger.waits_s)
-    others.until("a Job is released after it", lambda: len(stranger.waits_s) > already + 1 or stranger.problem, 2 * LONG)
+    with statements_checked(cluster):
+        attack.go(seconds, check, lambda: stranger.job)
+        already = len(stranger.waits_s)
+        others.until("a Job is released after it", lambda: len(stranger.waits_s) > already + 1 or stranger.problem, 2 * LONG)
     stranger.stopped.set()
     stranger.join(2 * LONG)
     check()

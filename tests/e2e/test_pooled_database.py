@@ -47,7 +47,7 @@ def cluster(server: LocalPostgres, database_pooler: Pooler, service_folder: Path
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster, statements=False) as stage:  # where this is developed there is no pooler to try it with
         stage.until("both queues are ready, and one leads", lambda: _roles(cluster) == ["follower", "leader"], 60)
         yield stage
 

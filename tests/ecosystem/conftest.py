@@ -45,6 +45,6 @@ def _built(controller: EcosystemController) -> Path:
 @pytest.fixture
 def stage(cluster: InProcessCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A managed namespace, in which nothing is left at the end. The test file names what it makes as `RESOURCES`."""
-    with managed_namespace(cluster, statements=False) as made:
+    with managed_namespace(cluster, statements=False) as made:  # the controllers were not built since there is a checker of statements
         yield made
         made.kubectl("delete", request.module.RESOURCES, "--all", "--wait=true", "--timeout=60s", check=False)
