@@ -18,7 +18,8 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, Partition, ScopeKey
-from fluxqueue.queue.scheduling.policies.backlog import Backlog, Column
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.request_kinds import Column
 
 __all__ = ["LimitStops", "parts_of", "rows_under"]
 

@@ -25,7 +25,8 @@ from fluxqueue.queue.scheduling.limit_scopes import (
     queue_scope,
 )
 from fluxqueue.queue.scheduling.limit_stops import parts_of
-from fluxqueue.queue.scheduling.policies.backlog import Backlog, Column
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.request_kinds import Column
 
 __all__ = ["RowGroups", "WorkScopes"]
 
