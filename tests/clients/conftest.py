@@ -57,7 +57,7 @@ def cluster(path: str, service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster, statements=False) as stage:  # it was tried on a machine that was too busy
         yield stage
 
 

@@ -38,6 +38,8 @@ from fluxqueue.queue.store.rows import allocation_of, workload_of
 __all__ = ["Ledger", "Picture", "PictureReader", "ShownWork", "seconds_at"]
 
 _T = TypeVar("_T")
+for _kind in (FluxJob, FluxQueue, Job, Node, PartialObjectMetadata, Pod, ResourceQuota):
+    msgspec.json.Decoder(_kind)  # two threads that read the first object of a kind at once end the process
 _FLUX = f"/apis/{names.API_VERSION}"
 _WORKLOADS = """
 SELECT * FROM fluxqueue.workload WHERE finished_at IS NULL OR finished_at > now() - interval '1 minute'
