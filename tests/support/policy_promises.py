@@ -30,7 +30,10 @@ _PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", 
 _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
+_REFUSALS, _DIFFERENT = f"{_SCHEDULING}/policies/test_refusals.py", f"{_SCHEDULING}/test_different_requests.py"
+
 NO_PROMISES = (
+    "Requests of which none is the larger one",
     "| policy |",
     "| what work says |",
     "| part |",
@@ -46,6 +49,15 @@ NO_PROMISES = (
 """Headings of tables, and words around the promises."""
 
 PROMISES: Mapping[str, tuple[str, ...]] = {
+    "A cycle goes through the waiting work in order": (f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",),
+    "- If a request does not fit now, none of its kind": (
+        f"{_DIFFERENT}::test_an_end_costs_few_questions_however_many_different_requests_wait",
+    ),
+    "- Starts, reservations and their order are the same": (f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",),
+    "- The first hundred of each queue are always told": (
+        f"{_DIFFERENT}::test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too",
+        f"{_DIFFERENT}::test_what_can_never_start_is_told_so_wherever_it_waits",
+    ),
     "Each FluxQueue has one": (f"{_PRIORITIES}::test_without_weights_the_order_is_priority_and_submit_time",),
     "| `fcfs`": (f"{_FCFS}::test_the_first_that_does_not_fit_closes_its_queue",),
     "| `easy`": (f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",),

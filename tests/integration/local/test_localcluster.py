@@ -200,7 +200,7 @@ def test_down_ends_everything_and_keeps_the_data_until_it_is_to_be_deleted(folde
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-@pytest.mark.parametrize("step", ["starting Postgres", "starting queue"])
+@pytest.mark.parametrize("step", ["starting Postgres", "starting dashboard"])
 def test_an_up_that_is_broken_off_leaves_nothing_running(step: str, number: signal.Signals, service_folder: Path) -> None:
     folder = service_folder / "broken-off"
     command = [PROGRAM, "local", "up", "--dir", str(folder), "--nodes", "1"]
