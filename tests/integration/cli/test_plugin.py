@@ -197,7 +197,14 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(c
 @pytest.mark.parametrize(
     ("words", "said", "field", "value"),
     [
-        pytest.param(["hold", "waiting"], "job/waiting held\n", "hold", True, id="hold"),
+        pytest.param(
+            ["hold", "waiting"],
+            "job/waiting held\n"  # no queue runs here
+            "job/waiting: the queue has not read this within 15 s; kubectl fluxqueue version shows whether it runs\n",
+            "hold",
+            True,
+            id="hold",
+        ),
         pytest.param(["hold", "job/waiting"], "job/waiting is held already\n", "hold", True, id="hold again"),
         pytest.param(["release", "job/waiting"], "job/waiting released\n", "hold", False, id="release"),
         pytest.param(["prioritize", "job/waiting", "-5"], "job/waiting has priority -5\n", "priority", -5, id="a lower priority"),

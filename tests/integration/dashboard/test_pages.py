@@ -39,7 +39,7 @@ def test_without_the_queue_s_address_history_and_doctor_say_how_to_give_it(brows
 
 
 def test_the_map_shows_the_node_of_a_job_without_those_of_others(browse: Browse) -> None:
-    assert "job/runs</a> in blue, Running, 1 pods here" in browse("operator").get("/nodes?node=node-1").text
+    assert "job/runs</a> in blue, Running, 1 pod here" in browse("operator").get("/nodes?node=node-1").text
 
 
 def test_streams_of_one_session_are_bounded_and_free_again_when_left(browse: Browse) -> None:
