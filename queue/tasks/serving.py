@@ -19,7 +19,7 @@ __all__ = ["Serving", "within"]
 _MORE_WITHIN_S: Final = 0.15
 """A task ends when nothing was requested for this long."""
 _LONG_S: Final = 1.0
-_LONGEST_REST_S: Final = 0.5
+_LONGEST_REST_S: Final = 0.25
 
 Handle = Callable[[ControlTask], Awaitable[float | None]]
 """Carries out cycles or releases; returns None, or the seconds until they are to be tried again."""
