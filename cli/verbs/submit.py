@@ -44,6 +44,9 @@ def add_options(verb: str, command: UsageParser) -> None:
     add_request_options(command)
     dry_run = "client (or no word), server: create nothing, and show the Job with -o yaml"
     command.add_argument("--dry-run", default="none", choices=["none", "client", "server"], help=dry_run)
+    command.add_argument(
+        "--test-only", action="store_true", help="create nothing, and say when and where it would start, and what would start later"
+    )
     command.add_argument("-o", "--output", default="", choices=["yaml", "json", "name"], help="form of the output")
     command.add_argument("--wait", action="store_true", help="until it has ended; exit code 1 unless it succeeded")
     command.add_argument("--attach", action="store_true", help="the same, and print what its pods print, with their ranks")
@@ -51,6 +54,8 @@ def add_options(verb: str, command: UsageParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Submit a Job."""
+    if arguments.test_only:
+        _require_alone(arguments)
     asked, after = vars(arguments), tuple(arguments.after_dashes)
     if arguments.script:
         path, *words = arguments.script
@@ -77,12 +82,30 @@ def run(arguments: argparse.Namespace) -> int:
         if (tried["metadata"].get("labels") or {}).get(names.SEEN_LABEL) != names.SEEN_VALUE:
             require_installed(client, namespace)
             raise ClusterError(f"error: {not_managed(namespace)}")
+        if arguments.test_only:
+            return _test(arguments, tried)
         if arguments.dry_run == "server":
             return _show(tried, arguments.output, " (server dry run)")
         created = _create(client, manifest, {})
         _show(created, arguments.output, " created")
         sys.stdout.flush()
         return _follow(client, namespace, created, arguments) if arguments.wait or arguments.attach else 0
+
+
+def _require_alone(arguments: argparse.Namespace) -> None:
+    """Refuse options that need a Job, beside ``--test-only``, which creates none."""
+    beside = {"--dry-run": arguments.dry_run != "none", "--wait": arguments.wait, "--attach": arguments.attach}
+    if given := [option for option, is_given in beside.items() if is_given]:
+        raise ClusterError(f"error: --test-only creates no Job, so {given[0]} cannot be beside it: give one of them")
+    if arguments.output not in ("", "json"):
+        raise ClusterError(f"error: --test-only prints sentences, or one object with -o json: -o {arguments.output} cannot be beside it")
+
+
+def _test(arguments: argparse.Namespace, tried: dict[str, Any]) -> int:
+    from fluxqueue.cli.job_forecasts import show_forecast  # who submits needs neither matcher nor simulator
+
+    kubeconfig, context = getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None)
+    return show_forecast(kubeconfig, context, tried, now(), sys.stdout, as_json=arguments.output == "json")
 
 
 @contextmanager

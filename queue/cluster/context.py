@@ -5,20 +5,23 @@ These are plain values. `fluxqueue.queue.cluster.caches` builds them from its st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState, WaitingBudget
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, QueueState, WaitingBudget
+from fluxqueue.api.metadata import PriorityClass
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
 from fluxqueue.queue.noderules.device_requests import NO_DEVICES, Devices
 from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
 
-__all__ = ["ClusterContext", "QueueDefaults", "queue_defaults"]
+__all__ = ["ClusterContext", "QueueDefaults", "queue_defaults", "site_context"]
 
 _ALL_NAMESPACES = Members()
+_SYSTEM_CLASSES = "system-"
+"""The API server refuses names that begin so for the classes of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +118,23 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
         min_pods_percent=spec.min_pods_percent,
         waiting=of_namespace.waiting if of_namespace is not None else None,
     )
+
+
+def site_context(
+    queues: Iterable[FluxQueue], priority_classes: Iterable[PriorityClass], runtime_classes: Iterable[RuntimeClass]
+) -> ClusterContext:
+    """Return what these objects of a cluster decide, for all namespaces alike. The queue ``default`` may be missing."""
+    classes = tuple(priority_classes)
+    usual = next((item.value for item in classes if item.global_default), 0)
+    return ClusterContext(
+        queues={names.DEFAULT_QUEUE: QueueDefaults(), **{queue.metadata.name: queue_defaults(queue.spec) for queue in queues}},
+        priority_classes={item.metadata.name: item.value if _counts(item) else usual for item in classes},
+        default_priority=usual,
+        runtime_classes={item.metadata.name: item for item in runtime_classes},
+    )
+
+
+def _counts(priority_class: PriorityClass) -> bool:
+    """True if work of a class goes ahead by it. Everybody may name the classes of programs, which are not about the order of work."""
+    meta = priority_class.metadata
+    return not meta.name.startswith(_SYSTEM_CLASSES) and (meta.labels or {}).get(names.PRIORITY_COUNTS_LABEL) != "false"

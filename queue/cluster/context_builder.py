@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.api import names
 from fluxqueue.api.fluxreservations import FluxReservation
-from fluxqueue.api.metadata import PriorityClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.accounts import ClusterAccounts
-from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults, queue_defaults
+from fluxqueue.queue.cluster.context import ClusterContext, site_context
 from fluxqueue.queue.cluster.reservations import ClusterReservations, spec_changed
 from fluxqueue.queue.cluster.watched_objects import WatchedObjects
 
 __all__ = ["ContextBuilder"]
-
-_SYSTEM_CLASSES = "system-"
-"""The API server refuses names that begin so for the classes of others."""
 
 
 class ContextBuilder:
@@ -63,16 +58,11 @@ class ContextBuilder:
 
     def _read(self) -> ClusterContext:
         """Return what is the same for all namespaces."""
-        classes = self._objects.priority_classes.list()
-        usual = next((item.value for item in classes if item.global_default), 0)
-        queues = {queue.metadata.name: queue_defaults(queue.spec) for queue in self._objects.fluxqueues.list()}
-        return ClusterContext(
-            queues={names.DEFAULT_QUEUE: QueueDefaults(), **queues},
-            priority_classes={item.metadata.name: item.value if _counts(item) else usual for item in classes},
-            default_priority=usual,
-            runtime_classes={item.metadata.name: item for item in self._objects.runtime_classes.list()},
-            storage=self._objects.storage,
-            devices=self._objects.devices,
+        objects = self._objects
+        return replace(
+            site_context(objects.fluxqueues.list(), objects.priority_classes.list(), objects.runtime_classes.list()),
+            storage=objects.storage,
+            devices=objects.devices,
             levels=self._levels,
             reservations=self.reservations.plans,
         )
@@ -84,9 +74,3 @@ class ContextBuilder:
     def _forget(self, _change: Change[Any]) -> None:
         self._context = None
         self._of_namespaces.clear()
-
-
-def _counts(priority_class: PriorityClass) -> bool:
-    """True if work of a class goes ahead by it. Everybody may name the classes of programs, which are not about the order of work."""
-    meta = priority_class.metadata
-    return not meta.name.startswith(_SYSTEM_CLASSES) and (meta.labels or {}).get(names.PRIORITY_COUNTS_LABEL) != "false"

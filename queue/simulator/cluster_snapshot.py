@@ -274,7 +274,7 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
     if claimed_devices(job.spec.jobspec):
         return "claims devices, which are not forecast"
     unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")
-    return f"asks for the level {unknown!r:.80}: name the levels of the queue by --topology-level" if unknown else ""
+    return f"asks for the level {unknown!r:.80}: fluxqueue simulate takes the levels of the queue by --topology-level" if unknown else ""
 
 
 def _workload(number: int, job: FluxJob, now: datetime, account: str) -> Workload:

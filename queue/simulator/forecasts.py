@@ -47,10 +47,13 @@ class Forecast:
         Unix seconds by workload; None if there is no start.
     reasons
         Why a workload never starts, if the matcher refused it for good.
+    nodes
+        Of each workload that starts, one for each of its slots.
     """
 
     starts: Mapping[WorkloadId, int | None]
     reasons: Mapping[WorkloadId, str]
+    nodes: Mapping[WorkloadId, Sequence[str]]
 
 
 def under(snapshot: ClusterSnapshot, policy: Policy, depth: int) -> ClusterSnapshot:
@@ -87,6 +90,7 @@ class _Run:
         self._waiting = {workload.id: workload for workload in snapshot.pending}
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
         self._reasons: dict[WorkloadId, str] = {}
+        self._nodes: dict[WorkloadId, Sequence[str]] = {}
 
     async def run(self, match_policy: str) -> Forecast:
         call = CallContext(now=self._now)
@@ -111,7 +115,7 @@ class _Run:
             if self._now in starts:
                 self._periods_left -= 1
             await self._end_due()
-        return Forecast(self._starts, self._reasons)
+        return Forecast(self._starts, self._reasons, self._nodes)
 
     def _next_period(self) -> list[int]:
         """Return when a budget begins again, unless nothing started in the last periods."""
@@ -197,6 +201,7 @@ class _Run:
             self._budgets.start(workload, _allocation(workload, answer, ends=bool(workload.duration_s)))
             self._periods_left = _MOST_PERIODS
             self._starts[workload.id] = self._now
+            self._nodes[workload.id] = [share.node for share in answer.shares for _ in range(sum(share.slots.values()))]
             if workload.duration_s:
                 heapq.heappush(self._ends, (answer.end, int(workload.id)))
 

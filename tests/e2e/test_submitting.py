@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.builders import make_job
 from support.end_to_end import Stage
+from support.statement_pictures import seconds_at
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -157,3 +158,43 @@ def test_statistics_count_what_ran(stage: Stage, tmp_path: Path) -> None:
     table = stage.plugin("stats", "-A", "--ascii", environ=environ).stdout.splitlines()
     assert table[1].split()[:2] == ["TIME", "SUBMITTED"]
     assert table[-1].split()[0] == "all"
+
+
+def test_a_job_that_is_only_tested_starts_when_and_where_it_was_told(stage: Stage) -> None:
+    holder = make_job("holder").cpu("8").indexed(7).annotation(names.DURATION_ANNOTATION, "30m")
+    stage.apply(holder.pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("holder", State.RUNNING)
+    waits = ("-N", "2", "-c", "8", "-t", "10m")
+    now, later = forecast_of(stage, "-c", "8", "-t", "10m"), forecast_of(stage, *waits)
+    assert now["start"] <= now["now"]
+    assert 0 < later["start"] - later["now"] <= 30 * 60
+    assert [each.example.name for each in stage.rows()] == ["holder"], "a Job was created"
+    name = submitted(stage, *waits)
+    stage.until("the queue expects the same start", lambda: (eta := expected(stage, name)) is not None and abs(eta - later["start"]) < 60)
+    said = stage.plugin("submit", "--image", IMAGE, "--test-only", *waits).stdout
+    assert "would start at " in said
+    assert "1 waits ahead of it in the queue default" in said
+    stage.kubectl("delete", "job", "holder", name)
+
+
+def test_a_job_that_would_never_start_is_told_so(stage: Stage) -> None:
+    done = stage.plugin("submit", "--image", IMAGE, "--test-only", "-N", "100", "-c", "1")
+    assert (done.returncode, done.stdout.partition(":")[0].partition(" ")[2]) == (1, "would not start"), done.stderr
+    assert "wants 100 pods" in done.stdout
+    refused = stage.plugin("submit", "--image", IMAGE, "--test-only", "--wait")
+    assert refused.stderr == "error: --test-only creates no Job, so --wait cannot be beside it: give one of them\n"
+
+
+def forecast_of(stage: Stage, *words: str) -> dict[str, int]:
+    """Return the forecast of a Job that is not submitted."""
+    done = stage.plugin("submit", "--image", IMAGE, "--test-only", "-o", "json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+def expected(stage: Stage, name: str) -> int | None:
+    """Return the start that the queue expects of waiting work, in Unix seconds."""
+    job = stage.row(name).fluxjob
+    at = seconds_at(job.status.eta) if job is not None else None
+    return int(at.timestamp()) if at is not None else None

@@ -146,7 +146,7 @@ def test_work_below_levels_of_the_topology_is_forecast() -> None:
 
 def test_work_below_an_unknown_level_is_left_out_with_the_remedy() -> None:
     snapshot = in_rows(a_fluxjob("row-2", 2, 60, topology=TopologyRequest(required="row")), levels=DEFAULT_LEVELS)
-    assert snapshot.left_out == (("asks for the level 'row': name the levels of the queue by --topology-level", 1),)
+    assert snapshot.left_out == (("asks for the level 'row': fluxqueue simulate takes the levels of the queue by --topology-level", 1),)
 
 
 def test_foreign_pods_keep_their_nodes() -> None:
