@@ -18,21 +18,9 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.tables import age, clock, in_zone
 from fluxqueue.kube.errors import ApiError
-from fluxqueue.kube.kinds import (
-    FLUXACCOUNTS,
-    FLUXJOBS,
-    FLUXQUEUES,
-    FLUXRESERVATIONS,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    RUNTIME_CLASSES,
-)
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.simulator.cluster_snapshot import SiteObjects
-from fluxqueue.queue.simulator.job_forecasts import ClusterObjects, DelayedWork, JobForecast, forecast_job
+from fluxqueue.queue.simulator.cluster_reading import MOST_PODS, TooManyPods, read_cluster
+from fluxqueue.queue.simulator.job_forecasts import DelayedWork, JobForecast, forecast_job
 
 __all__ = ["show_forecast"]
 
@@ -67,6 +55,10 @@ def show_forecast(
     read = msgspec.convert(job, Job)
     try:
         found = asyncio.run(_forecast(kubeconfig, context, read, now))
+    except TooManyPods:
+        raise ClusterError(
+            f"error: more than {MOST_PODS:,} pods are on nodes, too many for a forecast: submit it, and explain says when it starts"
+        ) from None
     except ApiError as error:
         if error.status != _FORBIDDEN:
             raise
@@ -82,21 +74,8 @@ def show_forecast(
 
 
 async def _forecast(kubeconfig: str | None, context: str | None, job: Job, now: datetime) -> JobForecast:
-    namespace = job.metadata.namespace
     async with Api.connect(kubeconfig, context, user_agent="fluxqueue/submit") as api:
-        nodes, pods, fluxjobs = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS))
-        site = SiteObjects(*await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS)))
-        labels = (await api.get(NAMESPACES, namespace)).metadata.labels
-        objects = ClusterObjects(
-            nodes,
-            pods,
-            fluxjobs,
-            site,
-            await api.list(PRIORITY_CLASSES) if job.spec.template.spec.priority_class_name else (),
-            await api.list(RUNTIME_CLASSES) if job.spec.template.spec.runtime_class_name else (),
-            labels or {},
-            await api.list(LIMIT_RANGES, namespace),
-        )
+        objects = await read_cluster(api, job)
     return await forecast_job(objects, job, now)
 
 

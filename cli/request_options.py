@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fluxqueue.api import names
@@ -20,7 +20,7 @@ from fluxqueue.cli.submissions import Submission, job_name
 from fluxqueue.cli.time_limits import FORMS, read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["add_request_options", "header_options", "submission"]
+__all__ = ["InvalidOption", "add_request_options", "header_options", "read_options", "submission"]
 
 _ANNOTATIONS: Final = {
     "time": names.DURATION_ANNOTATION,
@@ -77,12 +77,23 @@ def header_options(script: Script, path: str) -> dict[str, Any]:
     ClusterError
         One cannot be read; the message names the script.
     """
-    parser = _HeaderParser(prog="submit", add_help=False, allow_abbrev=False)
-    add_request_options(parser)
     try:
-        return vars(parser.parse_args(list(script.options)))
-    except _InvalidHeader as error:
+        return read_options(script.options)
+    except InvalidOption as error:
         raise ClusterError(f"error: the #FQ lines of {path}: {error}") from None
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """Return options that stand elsewhere than on the command line.
+
+    Raises
+    ------
+    InvalidOption
+        One cannot be read; the message is a sentence.
+    """
+    parser = _RaisingParser(prog="submit", add_help=False, allow_abbrev=False)
+    add_request_options(parser)
+    return vars(parser.parse_args(list(words)))
 
 
 def submission(options: Mapping[str, Any], command: tuple[str, ...], stem: str) -> Submission:
@@ -132,15 +143,15 @@ def _memory_problem(text: str) -> str | None:
     return f"{text[:40]!r} of memory is none: write a size, or leave it out"
 
 
-class _InvalidHeader(Exception):
-    """An option in a script cannot be read."""
+class InvalidOption(Exception):
+    """An option cannot be read."""
 
 
-class _HeaderParser(UsageParser):
+class _RaisingParser(UsageParser):
     """Raises instead of ending the program."""
 
     def error(self, message: str) -> Any:
-        raise _InvalidHeader(self._sentence(message))
+        raise InvalidOption(self._sentence(message))
 
 
 def _add(group: Any, flag: str, long: str | None, metavar: str, text: str, read: Callable[[str], Any]) -> None:

@@ -18,7 +18,7 @@ from fluxqueue.api.durations import MAX_DURATION_S, parse_duration
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.arrays import TaskArray
 
-__all__ = ["Submission", "job_manifest", "job_name"]
+__all__ = ["Submission", "job_manifest", "job_name", "job_yaml"]
 
 _NOT_DNS = re.compile(r"[^a-z0-9-]+")
 _LONGEST_STEM = 57
@@ -158,3 +158,17 @@ def _pod_spec(asked: Submission) -> dict[str, Any]:
     if asked.service_account:
         spec["serviceAccountName"] = asked.service_account
     return spec
+
+
+def job_yaml(job: dict[str, Any]) -> str:
+    """Return a Job as YAML, in which a script has its lines."""
+    import yaml
+
+    class _Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    _Dumper.add_representer(str, text)
+    return str(yaml.dump(job, Dumper=_Dumper, sort_keys=False, width=140))

@@ -26,6 +26,7 @@ from fluxqueue.dashboard.pages.nodes_page import nodes_page
 from fluxqueue.dashboard.pages.overview_page import overview_page
 from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
+from fluxqueue.dashboard.pages.submit_page import Submitted, act, refused_page, submit_page
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
 from fluxqueue.dashboard.rendering import ENDED_PARAMETER, STATIC, asset, assets
@@ -57,6 +58,7 @@ PAGES: Final[dict[str, PageAddress]] = {
     "queue": PageAddress("/queue", "Queue", queue_page),
     "nodes": PageAddress("/nodes", "Nodes", nodes_page),
     "plan": PageAddress("/plan", "Plan", plan_page),
+    "submit": PageAddress("/submit", "Submit", submit_page, live=False),
     "limits": PageAddress("/limits", "Queues and accounts", limits_page),
     "history": PageAddress("/history", "History", history_page, live=False),
     "doctor": PageAddress("/doctor", "Doctor", doctor_page, live=False),
@@ -79,6 +81,7 @@ class _App:
         return [
             *pages,
             Route("/jobs/{namespace}/{name}/{verb}", self.change, methods=["POST"]),
+            Route("/submit", self.submit, methods=["POST"]),
             Route("/live/{page}", self.follow),
             Route("/sign-in", self.show_sign_in),
             Route("/sign-in", self.sign_in, methods=["POST"]),
@@ -164,6 +167,27 @@ class _App:
         self._site.door.sessions.leave_note(viewer.session, f"{said[0].upper()}{said[1:]}")
         where = "/".join(quote(request.path_params[part], safe="") for part in ("namespace", "name"))
         return RedirectResponse(f"/jobs/{where}", status_code=303)
+
+    async def submit(self, request: Request) -> Response:
+        """Write, try or create a Job."""
+        viewer = await self._site.door.viewer(request)
+        if viewer is None:
+            return _to_sign_in(request)
+        form = await _form(request)
+        if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
+            return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
+        asked = await self._site.ask(viewer, {}, {})
+        if asked.visible.unanswered:
+            return await self._no_answer(viewer)
+        here = PAGES["submit"].path
+        try:
+            done, problem = await act(self._site, asked, form), ""
+        except (Refused, NoApi) as error:
+            done, problem = refused_page(self._site, asked, form), f"{str(error)[:1].upper()}{str(error)[1:]}."
+        if isinstance(done, Submitted):
+            self._site.door.sessions.leave_note(viewer.session, done.sentence)
+            return RedirectResponse(f"{PAGES['queue'].path}?{urlencode({'namespace': done.namespace})}", status_code=303)
+        return await self._shown(viewer, done.title, done.html, here=here, problem=problem)
 
     async def follow(self, request: Request) -> Response:
         """Send changes of a page."""

@@ -180,7 +180,9 @@ class Api:
         data = await self._wire.call(Request("list", kind.plural, action, "GET", kind.path(namespace), query))
         return decode_page(data, kind.type, action)
 
-    async def create(self, kind: Kind[T], body: dict[str, Any], namespace: str | None = None, *, strict: bool = False) -> T:
+    async def create(
+        self, kind: Kind[T], body: dict[str, Any], namespace: str | None = None, *, strict: bool = False, dry_run: bool = False
+    ) -> T:
         """Create an object; ``apiVersion`` and ``kind`` are added if the body lacks them.
 
         Parameters
@@ -189,6 +191,8 @@ class Api:
             What is created, and where.
         strict
             Have the server refuse fields that the kind does not have, instead of dropping them.
+        dry_run
+            Create nothing, and return what would be created, after admission.
 
         Raises
         ------
@@ -201,7 +205,11 @@ class Api:
             raise ValueError(f"create {kind.kind}: in which namespace?")
         action = f"create {kind.describe(meta.get('name') or meta.get('generateName', '') + '*', namespace)}"
         payload = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
-        query = {"fieldManager": FIELD_MANAGER, **({"fieldValidation": "Strict"} if strict else {})}
+        query = {
+            "fieldManager": FIELD_MANAGER,
+            **({"fieldValidation": "Strict"} if strict else {}),
+            **({"dryRun": "All"} if dry_run else {}),
+        }
         data = await self._wire.call(Request("create", kind.plural, action, "POST", kind.path(namespace), query, payload))
         return decode(data, kind.type, action)
 

@@ -20,7 +20,7 @@ from fluxqueue.cli.request_options import add_request_options, header_options, s
 from fluxqueue.cli.scripts import literal, read_script
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.slurm_lines import OF_SLURM, read_slurm_lines
-from fluxqueue.cli.submissions import job_manifest
+from fluxqueue.cli.submissions import job_manifest, job_yaml
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser
 from fluxqueue.cli.waiting import FINISHED, STARTED, Progress, wait_for
@@ -145,24 +145,10 @@ def _show(job: dict[str, Any], output: str, done: str) -> int:
     if output == "json":
         print(json.dumps(job, indent=4))
     elif output == "yaml":
-        print(_yaml(job), end="")
+        print(job_yaml(job), end="")
     else:
         print(f"job.batch/{name}{'' if output == 'name' else done}")
     return 0
-
-
-def _yaml(job: dict[str, Any]) -> str:
-    """Return a Job as YAML, in which a script has its lines."""
-    import yaml
-
-    class _Dumper(yaml.SafeDumper):
-        pass
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    _Dumper.add_representer(str, text)
-    return str(yaml.dump(job, Dumper=_Dumper, sort_keys=False, width=140))
 
 
 def _follow(client: ApiClient, namespace: str, created: dict[str, Any], arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import Page, expect
 from support.accessibility import is_accessible
 from support.dashboard_stage import RunningDashboard
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import fluxjob_name
 
 Open = Callable[..., Page]
@@ -22,10 +24,17 @@ PAGES = {
     "job": (WRF, "needs 4 nodes with 2 cpu each"),
     "nodes": ("/nodes?node=node-3", "job/gromacs"),
     "plan": ("/plan", "job/wrf"),
+    "submit": ("/submit", "What it asks for"),
     "limits": ("/limits", "physics"),
     "history": ("/history?namespace=blue&days=7", "lammps-3"),
     "doctor": ("/doctor", "Fluxion holds 4 cpu of node-2"),
 }
+_BY_WEBHOOK = {
+    "metadata:": f'metadata:\n  labels: {{{names.SEEN_LABEL}: "{names.SEEN_VALUE}"}}',
+    "annotations:": f"annotations:\n    {names.SUSPENDED_BY_ANNOTATION}: {names.SUSPENDED_BY_WEBHOOK}",
+    "\nspec:": "\nspec:\n  suspend: true",
+}
+"""What admission would write, which is not here."""
 _PICTURES = ("job", "history", "doctor")
 """Those of the other pages are taken of a busy cluster (`test_busy`)."""
 
@@ -80,6 +89,24 @@ def test_hostile_texts_run_nothing(sign_in: Open) -> None:
     page.goto("/queue")
     assert page.title() == "Queue - fluxqueue"
     assert page.locator("main img, main script").count() == 0
+
+
+def test_a_job_is_written_tried_and_shows_when_it_would_start(sign_in: Open, picture: Picture) -> None:
+    page = sign_in("operator", "/submit?namespace=blue")
+    page.get_by_label("Image").fill("example/solver")
+    page.get_by_label("Nodes", exact=True).fill("2")
+    page.get_by_role("button", name="Write the Job").click()
+    written = page.locator("#manifest")
+    expect(written).to_have_value(re.compile("completions: 2"))
+    typed = admitted = written.input_value()
+    for own, by_webhook in _BY_WEBHOOK.items():
+        admitted = admitted.replace(own, by_webhook, 1)
+    written.fill(admitted)
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("status").filter(has_text="What would become of")).to_contain_text("As far as all work takes its stated time")
+    is_accessible(page)
+    written.fill(typed)
+    picture(page, "submit")
 
 
 def test_nothing_comes_from_elsewhere(sign_in: Open, dashboard: RunningDashboard) -> None:
