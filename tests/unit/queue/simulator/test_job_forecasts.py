@@ -101,7 +101,7 @@ def test_a_job_that_fits_no_node_says_why() -> None:
         (a_job(1, "1h").label(names.MANAGED_LABEL, "false"), {}, "would not take it"),
     ],
 )
-def test_a_job_that_would_not_be_matched_says_why(job: JobBuilder, queue: dict[str, str], reason: str) -> None:
+def test_a_job_that_would_not_be_matched_says_why(job: JobBuilder, queue: dict[str, Any], reason: str) -> None:
     found = forecast_of(objects(**queue), job)
     assert found.start is None
     assert reason in found.reason
