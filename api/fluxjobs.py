@@ -168,9 +168,10 @@ class RequeueReason(PartialObject, frozen=True):
 class FluxJobStatus(PartialObject, frozen=True):
     """The state of the workload.
 
-    ``account`` is the FluxAccount it belongs to. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``node_set`` is for
-    people: each node once, and only their number where that is long. ``eta`` is the planned start. ``eta_soonest`` is the start if running
-    workloads end early. ``eta_first`` is the first ``eta`` that was given, kept to the end.
+    ``account`` is the FluxAccount it belongs to, and ``submitted_by`` the user name of who submitted it. ``nodes`` is an RFC 29 hostlist;
+    entry i is the node of rank i. ``node_set`` is for people: each node once, and only their number where that is long. ``eta`` is the
+    planned start. ``eta_soonest`` is the start if running workloads end early. ``eta_first`` is the first ``eta`` that was given, kept to
+    the end.
     ``requeue_reasons`` has the last requeues, the newest last. The conditions are not here: the queue writes them
     (`fluxqueue.queue.status.fluxjob_conditions`), and nothing of the project reads them.
     """
@@ -179,6 +180,7 @@ class FluxJobStatus(PartialObject, frozen=True):
     reason: str = ""
     message: str = ""
     account: str = ""
+    submitted_by: str = ""
     position: int | None = None
     eta: str | None = None
     eta_soonest: str | None = None

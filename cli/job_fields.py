@@ -42,6 +42,7 @@ _KEYS: Mapping[str, _Reader] = {
     "object": lambda job, _: object_name(job),
     "queue": lambda job, _: job.spec.queue,
     "account": lambda job, _: job.status.account,
+    "user": lambda job, _: job.status.submitted_by,
     "state": lambda job, _: state_of(job),
     "reason": lambda job, _: job.status.reason,
     "message": lambda job, _: job.status.message,

@@ -24,7 +24,7 @@ from fluxqueue.cli.listing import Listed, list_jobs, print_none, rendered
 from fluxqueue.cli.managed_namespaces import why_nothing_waits
 from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import not_found
-from fluxqueue.cli.submitted_by import SELF, Submitters, own_name
+from fluxqueue.cli.submitted_by import SELF, own_name
 from fluxqueue.cli.tables import columns, printable, wants_colour
 
 __all__ = ["JobsQuery", "jobs", "selected_jobs"]
@@ -89,16 +89,12 @@ def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool 
     ClusterError
         A name does not exist, or the server refuses.
     """
+    selection = _with_name(client, selection)
     listed, version = list_jobs(client, selection.namespace, raw=raw)
     has_labels = labelled_uids(client, selection.namespace, selection.selector) if selection.selector else None
     if selection.queue and not any(item.job.spec.queue == selection.queue for item in listed):
         require_queue(client, selection.queue)
     chosen = [item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))]
-    if selection.user:
-        submitters, user = Submitters(client, selection.namespace), selection.user
-        submitters.read(item.job for item in chosen)
-        user = own_name(client) if user == SELF else user
-        chosen = [item for item in chosen if submitters.of(item.job) == user]
     for name in selection.names:
         if not any(is_called(item.job, name) for item in chosen):
             raise not_found(f"{names.FLUXJOBS}.{names.GROUP}", name)
@@ -113,6 +109,7 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
     ClusterError
         A name does not exist, or the server refuses.
     """
+    query = dataclasses.replace(query, selection=_with_name(client, query.selection))
     chosen, version = selected_jobs(client, query.selection, raw=query.raw)
     _print(client, chosen, query, out, now())
     if not query.watch:
@@ -122,6 +119,11 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
     out.flush()
     _follow(client, query, version, chosen, out, now)
     return 0
+
+
+def _with_name(client: ApiClient, selection: WorkloadSelection) -> WorkloadSelection:
+    """Return the selection with the name of who asks, where it is the own work that is asked for."""
+    return dataclasses.replace(selection, user=own_name(client)) if selection.user == SELF else selection
 
 
 def _say_none(client: ApiClient, namespace: str | None) -> None:
@@ -203,16 +205,13 @@ def _print(client: ApiClient, chosen: Sequence[Listed], query: JobsQuery, out: T
         cells = [[cell(documents[job.metadata.uid], column.path) for column in query.columns] for job in ordered_jobs]
         out.write(columns([column.title for column in query.columns] if query.titles else None, cells))
     else:
-        out.write(_table(client, ordered_jobs, query, out, now))
+        out.write(_table(ordered_jobs, query, out, now))
 
 
-def _table(client: ApiClient, ordered: Sequence[FluxJob], query: JobsQuery, out: TextIO, now: datetime) -> str:
+def _table(ordered: Sequence[FluxJob], query: JobsQuery, out: TextIO, now: datetime) -> str:
     """Return the table; one that goes on as a watch, or has no titles, keeps its empty columns."""
     titles = rows.headers(wide=query.wide, namespaces=query.namespaces)
-    submitters = Submitters(client, query.selection.namespace)
-    if query.wide:
-        submitters.read(ordered)
-    cells = [rows.row(job, now, wide=query.wide, namespaces=query.namespaces, user=submitters.of(job)) for job in ordered]
+    cells = [rows.row(job, now, wide=query.wide, namespaces=query.namespaces) for job in ordered]
     if query.titles and not query.watch:
         titles, cells = without_empty(titles, cells)
     if not query.wide and not query.watch:

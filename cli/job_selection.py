@@ -51,7 +51,7 @@ class WorkloadSelection:
     since
         Only what has not ended before.
     user
-        Who submitted it, or `SELF`.
+        Who submitted it; `SELF` until it is known who asks.
     """
 
     namespace: str | None = "default"
@@ -69,6 +69,7 @@ class WorkloadSelection:
             (not self.names or any(is_called(job, name) for name in self.names))
             and (not self.queue or job.spec.queue == self.queue)
             and (not self.states or state_of(job).lower() in self.states)
+            and (not self.user or job.status.submitted_by == self.user)
             and (self.since is None or ended is None or ended >= self.since)
         )
 

@@ -172,15 +172,15 @@ def headers(*, wide: bool = False, namespaces: bool = False) -> list[str]:
     return [*first, "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "RUN", "POS", "START", *more, "INFO"]
 
 
-def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = False, user: str = "") -> list[str]:
-    """Return the cells of one FluxJob, in the order of `headers`; its user is not known by it."""
+def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = False) -> list[str]:
+    """Return the cells of one FluxJob, in the order of `headers`."""
     waited, ran = times(job, now)
     first = [job.metadata.namespace] if namespaces else []
     more = []
     if wide:
         duration = age(job.spec.duration_seconds) if job.spec.duration_seconds else ""
         jobid = "" if job.status.jobid is None else str(job.status.jobid)
-        more = [user, str(job.spec.priority), duration, jobid, job.metadata.name]
+        more = [job.status.submitted_by, str(job.spec.priority), duration, jobid, job.metadata.name]
     cells = [
         object_name(job) or job.metadata.name,
         job.spec.queue,

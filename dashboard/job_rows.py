@@ -28,11 +28,12 @@ _RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.P
 _ENDED: Final = 3
 _LATE: Final = float(1 << 62)
 _NODES_WIDTH: Final = 48
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _NO_PROGRESS: Final = '<progress max="1" value="0"'
 """Its part changes with the time, and the row does not."""
 
 
-SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "position", "eta", "submitted", "pods")
+SORTS: Final = ("order", "namespace", "job", "user", "queue", "state", "priority", "position", "eta", "submitted", "pods")
 """What the table can be sorted by."""
 
 
@@ -85,8 +86,9 @@ class JobRow:
     @cached_property
     def search(self) -> str:
         """What a text filter looks at, in lower case."""
-        job = self.job
-        parts = (self.namespace, self.title, job.metadata.name, self.queue, self.state, self.reason, job.status.account, job.status.nodes)
+        job, status = self.job, self.job.status
+        names = (self.namespace, self.title, job.metadata.name, self.queue, status.account, status.submitted_by)
+        parts = (*names, self.state, self.reason, status.nodes)
         return " ".join(parts).lower()
 
     def key(self, sort: str) -> tuple[Any, ...]:
@@ -107,6 +109,11 @@ class JobRow:
         part = (now - self.began) / max(ends - self.began, timedelta(seconds=1))
         over = ' class="over"' if part > 1 else ""
         return self.html.replace(_NO_PROGRESS, f'<progress{over} max="1" value="{min(max(part, 0.0), 1.0):.3f}"', 1)
+
+    @property
+    def user(self) -> str:
+        """The name of who submitted it, without what all ServiceAccounts have before theirs."""
+        return self.job.status.submitted_by.removeprefix(_SERVICE_ACCOUNT)
 
     @property
     def duration(self) -> str:
@@ -193,6 +200,10 @@ class JobRow:
     @property
     def _by_job(self) -> tuple[Any, ...]:
         return (self.title,)
+
+    @property
+    def _by_user(self) -> tuple[Any, ...]:
+        return (self.job.status.submitted_by,)
 
     @property
     def _by_queue(self) -> tuple[Any, ...]:

@@ -49,6 +49,7 @@ class TableQuery:
     backwards: bool = False
     page: int = 1
     account: str = ""
+    user: str = ""
 
     def link(self, **changes: object) -> str:
         """Return the query string of this question with some changes; it begins with ``?``."""
@@ -60,6 +61,7 @@ class TableQuery:
             "state": wanted.state,
             "reason": wanted.reason,
             "account": wanted.account,
+            "user": wanted.user,
             "sort": "" if wanted.sort == "order" else wanted.sort,
             "backwards": "1" if wanted.backwards else "",
             "page": "" if wanted.page == 1 else str(wanted.page),
@@ -69,7 +71,7 @@ class TableQuery:
     @property
     def filters(self) -> bool:
         """True if it leaves anything out."""
-        return any((self.text, self.namespace, self.queue, self.state, self.reason, self.account))
+        return any((self.text, self.namespace, self.queue, self.state, self.reason, self.account, self.user))
 
     def takes(self, row: JobRow) -> bool:
         """True if a row is asked for."""
@@ -82,6 +84,8 @@ class TableQuery:
         if self.reason and row.reason != self.reason:
             return False
         if self.account and row.job.status.account != self.account:
+            return False
+        if self.user and row.job.status.submitted_by != self.user:
             return False
         return not self.text or all(word in row.search for word in self.text.lower().split())
 
@@ -107,6 +111,7 @@ def read_query(parameters: Mapping[str, str]) -> TableQuery:
         text("backwards") == "1",
         max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         text("account"),
+        text("user"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fluxqueue.cli.api_client import ApiClient, ClusterError
+from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.custom_columns import PREFIX, CustomColumn, read_custom_columns
 from fluxqueue.cli.job_fields import read_sort, read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
@@ -59,8 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     require_past(arguments.since)
     chosen = connection_of(arguments)
     output = arguments.output
-    if arguments.watch and arguments.user:
-        raise ClusterError("error: -w follows all work of the namespace: leave -u and --me out, or follow labels (-l)")
     query = JobsQuery(
         selection=WorkloadSelection(
             namespace=None if arguments.all_namespaces else namespace_of(arguments, chosen),

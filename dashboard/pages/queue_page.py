@@ -16,6 +16,7 @@ __all__ = ["RowUpdates", "queue_page", "read_query"]
 _COLUMNS = (
     ("namespace", "Namespace"),
     ("job", "Job"),
+    ("user", "User"),
     ("queue", "Queue"),
     ("state", "State"),
     ("pods", "Pods"),
@@ -48,6 +49,7 @@ async def queue_page(site: Site, asked: Asked) -> Content:
     html = render(
         "queue.html",
         query=query,
+        mine=asked.viewer.person.username,
         page=page,
         summary=_summary(query, page),
         columns=_columns(query),

@@ -299,6 +299,7 @@ def _workload(number: int, job: FluxJob, now: datetime, account: str) -> Workloa
         message="",
         submitted_at=_time(job.status.submitted_at) or now,
         account=account,
+        submitted_by=job.status.submitted_by,
     )
 
 

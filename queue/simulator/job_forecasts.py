@@ -150,7 +150,7 @@ def _fluxjob(described: NewWorkload, now: datetime) -> FluxJob:
     return FluxJob(
         ObjectMeta(name=described.name, namespace=described.namespace, uid=described.uid),
         FluxJobSpec(reference, described.queue, described.priority, described.duration_s or 0, described.pods, described.jobspec),
-        FluxJobStatus(state=State.PENDING, reason=reason, submitted_at=now.isoformat()),
+        FluxJobStatus(state=State.PENDING, reason=reason, submitted_by=described.submitted_by, submitted_at=now.isoformat()),
     )
 
 

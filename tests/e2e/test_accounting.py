@@ -73,6 +73,9 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
     for name in ("first", "second"):
         stage.until_state(name, State.COMPLETED)
     who = stage.job("first").metadata.annotation(KEY)
+    fluxjob = stage.row("first").fluxjob
+    assert fluxjob is not None
+    assert fluxjob.status.submitted_by == who
     assert who
     found = {row["name"]: row for row in stage.until("both ends", lambda: _ended(opened, 2))}
     assert {(row["user"], row["state"], row["namespace"]) for row in found.values()} == {(who, "Completed", stage.namespace)}

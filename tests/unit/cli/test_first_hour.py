@@ -60,7 +60,6 @@ TRANSCRIPT = [
     ("jobs -o jsno", 1, "-o/--output takes wide, json"),
     ("jobs --me", 0, "job/waiting"),
     ("jobs -u nobody", 0, "No resources found"),
-    ("jobs --me -w", 1, "leave -u and --me out"),
     ("jobs nobody", 1, '"nobody" not found'),
     ("jobs -n empty", 0, "fluxqueue does not manage namespace empty"),
     # A script of Slurm
@@ -155,7 +154,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     """A cluster with a queue, work that runs and work that waits; it is what all commands ask."""
     server = PluginServer().has_jobs(
         fluxjob("running", state="Running", nodes="node-1"),
-        fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z"),
+        fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z", submittedBy="ada"),
         fluxjob("mesh", kind="PodGroup", state="Pending", reason="WaitingForNodes", position=2),
     )
     server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
@@ -163,8 +162,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     server.has(f"/apis/{names.API_VERSION}/namespaces/empty/fluxjobs")
     server.objects["/api/v1/namespaces/empty"] = {"metadata": {"labels": {}}}
     server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
-    mine = {"metadata": {"name": "waiting", "uid": "waiting", "annotations": {names.SUBMITTED_BY_ANNOTATION: "ada"}}}
-    server.has(JOBS, mine)
     server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
     server.objects[f"{JOBS}/waiting"] = {"metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}}
     labels = {"batch.kubernetes.io/controller-uid": "running"}

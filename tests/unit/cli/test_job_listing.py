@@ -76,10 +76,8 @@ def test_the_name_of_the_fluxjob_is_in_the_wide_table() -> None:
     assert "job-solver-1a2b3" not in printed(JobsQuery(), RUNNING)
 
 
-def test_the_work_of_one_user_is_found_by_what_admission_wrote() -> None:
-    server = PluginServer().has_jobs(RUNNING, WAITING)
-    objects = [{"metadata": {"name": name, "uid": name, "annotations": {"fluxqueue/submitted-by": user}}} for name, user in USERS]
-    server.has("/apis/batch/v1/namespaces/default/jobs", *objects)
+def test_the_work_of_one_user_is_found() -> None:
+    server = PluginServer().has_jobs(*(fluxjob(name, state="Pending", submittedBy=user) for name, user in USERS))
     reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     server.objects[f"POST {reviews}"] = {"status": {"userInfo": {"username": "ada"}}}
     for user, found in (("bob", "job/waiting"), (SELF, "job/solver"), ("eve", "")):
@@ -138,14 +136,16 @@ def test_a_name_that_is_not_there_is_refused() -> None:
 
 
 def test_a_watch_goes_on_with_changes_of_what_is_selected() -> None:
-    server = PluginServer().has_jobs(WAITING)
-    moved = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=2)
-    started = fluxjob("solver", state="Running", nodes="node-1")
-    changes = [event("MODIFIED", with_version(job, "7")) for job in (moved, started)]
+    server = PluginServer().has_jobs(fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, submittedBy="ada"))
+    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
+    moved = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=2, submittedBy="ada")
+    started = fluxjob("solver", state="Running", nodes="node-1", submittedBy="ada")
+    of_another = fluxjob("waiting", state="Pending", submittedBy="bob")
+    changes = [event("MODIFIED", with_version(job, "7")) for job in (moved, started, of_another)]
     server.streams[fluxjobs_path()] = [event("MODIFIED", WAITING), *changes, event("DELETED", with_version(moved, "8"))]
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        jobs(server.client, JobsQuery(WorkloadSelection(states=frozenset({"pending"})), watch=True), out, lambda: NOW)
+        jobs(server.client, JobsQuery(WorkloadSelection(states=frozenset({"pending"}), user=SELF), watch=True), out, lambda: NOW)
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[2].split()[6] == "2"

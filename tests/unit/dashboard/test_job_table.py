@@ -168,3 +168,13 @@ def test_work_whose_object_was_deleted_is_remembered_for_a_day() -> None:
 
 def test_a_bounded_number_of_deleted_work_is_remembered() -> None:
     assert JobTable().gone.maxlen == 20_000
+
+
+def test_the_work_of_one_person_is_found_and_sorted_by_name() -> None:
+    users = (("a", "bob"), ("b", "system:serviceaccount:lab:robot"), ("c", "ada"), ("d", ""))
+    found = table(*(job(name, submittedBy=user) for name, user in users))
+    assert titles(found, read_query({"user": "ada"})) == ["c"]
+    assert read_query({"user": "ada"}).link() == "?user=ada"
+    assert titles(found, read_query({"q": "robot"})) == ["b"]
+    rows = found.page(read_query({"sort": "user"}), EVERYTHING).rows
+    assert [row.user for row in rows] == ["", "ada", "bob", "lab:robot"]

@@ -295,3 +295,12 @@ def test_a_forecast_reaches_the_next_month_also_where_other_budgets_are_for_a_da
     job = a_fluxjob("w-0", 1, 3_600)
     job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account="md"))
     assert waits(snapshot_of([a_node("n0")], (), [job], site, NOW)) == {"w-0": MIDNIGHT + 13 * 86_400}
+
+
+def test_the_limits_of_users_hold_for_who_submitted_the_work() -> None:
+    first, second, other = (a_fluxjob(name, 1, 300) for name in ("first-1", "second-2", "other-3"))
+    named = [
+        msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, submitted_by=user))
+        for job, user in ((first, "ada"), (second, "ada"), (other, "bob"))
+    ]
+    assert waits(a_snapshot(*named, limits={"perUser": {"running": 1}})) == {"first-1": 0, "second-2": 300, "other-3": 0}
