@@ -10,14 +10,12 @@ Without a scheduler of ours there are no choices, and every pod is pinned to its
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.schedulers import InvalidScheduler, choose_scheduler, parse_scheduler, queue_name_of
-from fluxqueue.api.typedvalues import meant_queue
 
 __all__ = ["SchedulerChoices"]
 
@@ -34,26 +32,11 @@ class SchedulerChoices:
         ``spec.scheduler`` of the FluxQueues that set it, by name. The watch updates it while the server runs.
     namespaces
         The label ``fluxqueue/queue`` of the namespaces that carry it, by name. The watch updates it while the server runs.
-    queue_names
-        Returns the names of all FluxQueues; None while they are not known. The watch sets it.
     """
 
     default: SchedulerName
     queues: dict[str, SchedulerName] = field(default_factory=dict, compare=False)
     namespaces: dict[str, str] = field(default_factory=dict, compare=False)
-    queue_names: Callable[[], frozenset[str] | None] = field(default=lambda: None, compare=False)
-
-    def queue_warning(self, meta: ObjectMeta) -> str | None:
-        """Return that the queue which an object names does not exist; None if it does, or if that is not known.
-
-        Who asks may not be allowed to read the queues, so no other name is told than the one that may be meant.
-        """
-        queue = meta.label(names.QUEUE_LABEL)
-        known = self.queue_names() if queue and queue != names.DEFAULT_QUEUE else None
-        if not queue or known is None or queue in known:
-            return None
-        missing = f"there is no queue {queue!r}, so it waits until there is"
-        return f"label {names.QUEUE_LABEL}: {missing}: {meant_queue(queue, known)}kubectl fluxqueue queues lists them"
 
     def of_pod(self, namespace: str, meta: ObjectMeta, scheduler_name: str | None) -> SchedulerName:
         """Return which scheduler binds a pod that is to be created.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
+from fluxqueue.api import names
 from fluxqueue.webhook.annotations import unread
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import request_exemption
@@ -53,12 +54,12 @@ def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Dec
         decision = decide_pod(review, review.object, settings, now)
     if decision.outcome is not AdmissionOutcome.HELD or review.object.metadata.controller is not None:
         return decision
-    no_queue = settings.choices.queue_warning(review.object.metadata) if settings.choices is not None else None
-    warnings = (*unread(review), *deadline_warnings(review.object.metadata, now), *((no_queue,) if no_queue else ()))
-    return _warned(review, decision, warnings)
+    meta = review.object.metadata
+    no_queue = settings.queues.warning(f"label {names.QUEUE_LABEL}", meta.label(names.QUEUE_LABEL))
+    return _warned(review, decision, (*unread(review), *deadline_warnings(meta, now), no_queue))
 
 
-def _warned(review: Review, decision: Decision, warnings: tuple[str, ...]) -> Decision:
-    """Add warnings about an object that a person creates."""
-    named = tuple(f"{review.describe()}: {warning}" for warning in warnings)
+def _warned(review: Review, decision: Decision, warnings: tuple[str | None, ...]) -> Decision:
+    """Add warnings about an object that a person creates; None is none."""
+    named = tuple(f"{review.describe()}: {warning}" for warning in warnings if warning is not None)
     return replace(decision, warnings=(*decision.warnings, *named)) if named else decision

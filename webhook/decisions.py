@@ -9,6 +9,7 @@ from typing import Literal
 from fluxqueue.api import names
 from fluxqueue.api.topology import TopologyLevel
 from fluxqueue.webhook.choices import SchedulerChoices
+from fluxqueue.webhook.known_queues import KnownQueues
 from fluxqueue.webhook.patches import Operation
 
 __all__ = ["AdmissionOutcome", "AdmissionRefusal", "AdmissionSettings", "Decision"]
@@ -74,6 +75,8 @@ class AdmissionSettings:
         own pods.
     choices
         Which scheduler binds which pod; None if no scheduler of ours is installed.
+    queues
+        Which FluxQueues exist.
     record_submitters
         Write on each object who created it.
     levels
@@ -84,5 +87,6 @@ class AdmissionSettings:
     daemonset_controllers: frozenset[str] = field(default=frozenset(names.DAEMONSET_CONTROLLERS))
     exempt_namespaces: frozenset[str] = field(default=frozenset(names.SYSTEM_NAMESPACES))
     choices: SchedulerChoices | None = None
+    queues: KnownQueues = field(default_factory=KnownQueues, compare=False)
     record_submitters: bool = False
     levels: tuple[TopologyLevel, ...] = ()

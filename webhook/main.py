@@ -1,8 +1,8 @@
 """`fluxqueue webhook`: the admission server as a program.
 
-It needs a folder with a certificate and nothing else: no kubeconfig, no database. Only where a scheduler of ours is installed
-(``--default-scheduler``) it also watches FluxQueues and namespaces, with the pod's ServiceAccount or a kubeconfig, and it never waits for
-them. It logs one JSON object per line to standard error.
+It needs a folder with a certificate and nothing else: no database, and no API server. Where it can reach one, with the pod's ServiceAccount
+or a kubeconfig, it watches FluxQueues, and with a scheduler of ours (``--default-scheduler``) namespaces, and never waits for them. It logs
+one JSON object per line to standard error.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ import datetime as dt
 import functools
 import gc
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fluxqueue.api import names
 from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS, limit_pods
 from fluxqueue.api.topology import InvalidTopology, levels_of
-
-if TYPE_CHECKING:
-    from fluxqueue.webhook.choices import SchedulerChoices
 
 __all__ = ["main"]
 
@@ -57,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fluxqueue.webhook.choices import SchedulerChoices
     from fluxqueue.webhook.decisions import AdmissionSettings
     from fluxqueue.webhook.server import CannotListen, ServerSettings, serve
+    from fluxqueue.webhook.watch import watch_queues
 
     configure_logging(arguments.log_level)
     limit_pods(arguments.max_pods)
@@ -78,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.server_name,
         arguments.health_port,
     )
-    watch = _watch(admission.choices, arguments.kubeconfig) if admission.choices is not None else None
+    watch = functools.partial(watch_queues, admission.queues, admission.choices, arguments.kubeconfig)
     gc.freeze()  # modules loaded by now live as long as the process: the collector need not scan them again
     try:
         uvloop.run(serve(settings, admission, lambda: dt.datetime.now(dt.UTC), watch))
@@ -86,12 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fluxqueue webhook: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
         return _REFUSED
     return 0
-
-
-def _watch(choices: SchedulerChoices, kubeconfig: Path | None) -> Callable[[], Coroutine[None, None, None]]:
-    from fluxqueue.webhook.watch import watch_choices
-
-    return functools.partial(watch_choices, choices, kubeconfig)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="with --default-scheduler, to watch FluxQueues with (default: the pod's)",
+        help="to watch FluxQueues with (default: the pod's)",
     )
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
     return parser

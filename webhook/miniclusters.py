@@ -23,7 +23,8 @@ def validate_minicluster(minicluster: MiniCluster, settings: AdmissionSettings) 
     findings = find_problems(minicluster)
     starts = tuple(start_problems("MiniCluster", minicluster.metadata))
     below = unreadable_topology(minicluster.metadata.annotations, levels=settings.levels)
-    return ObjectProblems(errors=(*findings.errors, *starts, *below), warnings=findings.warnings)
+    no_queue = settings.queues.warning("spec.queue", minicluster.spec.queue)
+    return ObjectProblems(errors=(*findings.errors, *starts, *below), warnings=(*findings.warnings, *((no_queue,) if no_queue else ())))
 
 
 def validate_minicluster_edit(former: MiniCluster, minicluster: MiniCluster) -> tuple[str, ...]:

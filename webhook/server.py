@@ -84,7 +84,7 @@ async def serve(
     clock
         The time, with a zone.
     watch
-        Updates the known choices of a scheduler while the server runs. No response waits for it.
+        Updates the known queues, and choices of a scheduler, while the server runs. No response waits for it.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Watches the FluxQueues and namespaces that choose a scheduler, without ever delaying the server.
+"""Watches which FluxQueues exist and which of them, or of the namespaces, choose a scheduler, without ever delaying the server.
 
-Two lists are watched: the FluxQueues, and the namespaces that name a queue. No response waits for them. Until they have been read, and
-while the API server is unreachable, the known choices count, the installation's default applies to the rest, and no queue is said to be
-missing. So no error in here may end the server, and its readiness does not depend on it: the API server needs the webhook to create the
-very pods that may provide the connection to the API server.
+Two lists are watched: the FluxQueues and, with a scheduler of ours, the namespaces that name a queue. No response waits for them. Until
+they have been read, and while the API server is unreachable, the known choices count, the installation's default applies to the rest, and
+no queue is said to be missing. So no error in here may end the server, and its readiness does not depend on it: the API server needs the
+webhook to create the very pods that may provide the connection to the API server.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
 from fluxqueue.webhook.choices import SchedulerChoices
+from fluxqueue.webhook.known_queues import KnownQueues
 
-__all__ = ["watch_choices"]
+__all__ = ["watch_queues"]
 
 log = structlog.get_logger(__name__)
 
@@ -34,31 +35,39 @@ _RETRY_S = 10.0
 _V = TypeVar("_V")
 
 
-async def watch_choices(choices: SchedulerChoices, kubeconfig: Path | None = None) -> None:
+async def watch_queues(known: KnownQueues, choices: SchedulerChoices | None, kubeconfig: Path | None = None) -> None:
     """Watch FluxQueues and namespaces until cancelled. Every failure is logged, and the watch is started again.
 
     Parameters
     ----------
+    known
+        The queues to be updated.
     choices
-        The choices to be updated.
+        The choices to be updated; None if no scheduler of ours is installed.
     kubeconfig
         None for the ServiceAccount of the pod, as in `fluxqueue.kube.credentials.Credentials.load`.
     """
     queues: ObjectCache[FluxQueue] = ObjectCache()
     namespaces: ObjectCache[Namespace] = ObjectCache()
-    queues.add_handler(lambda change: _write(choices.queues, change, lambda queue: queue.spec.scheduler))
-    namespaces.add_handler(lambda change: _write(choices.namespaces, change, lambda namespace: namespace.metadata.label(names.QUEUE_LABEL)))
+    consequence, told = "nobody is told that a queue does not exist", ""
+    if choices is not None:
+        consequence = f"{choices.default} binds pods that choose no scheduler, and {consequence}"
+        of_queues, of_namespaces = choices.queues, choices.namespaces
+        queues.add_handler(lambda change: _write(of_queues, change, lambda queue: queue.spec.scheduler))
+        namespaces.add_handler(lambda change: _write(of_namespaces, change, lambda namespace: namespace.metadata.label(names.QUEUE_LABEL)))
     while True:
         try:
             async with Api.connect(kubeconfig, user_agent="fluxqueue/webhook") as api, asyncio.TaskGroup() as group:
                 reflector = Reflector(api, FLUXQUEUES, queues)
-                choices.queue_names = functools.partial(_names, queues, reflector)
+                known.listed = functools.partial(_names, queues, reflector)
                 group.create_task(reflector.run())
-                group.create_task(Reflector(api, NAMESPACES, namespaces, label_selector=names.QUEUE_LABEL).run())
+                if choices is not None:
+                    group.create_task(Reflector(api, NAMESPACES, namespaces, label_selector=names.QUEUE_LABEL).run())
         except NoConfiguration as error:
-            log.warning("choices.unknown", error=str(error), consequence=f"{choices.default} binds pods that choose no scheduler")
+            if told != (told := str(error)):  # a webhook without an API server goes on without one
+                log.warning("queues.unknown", error=told, consequence=consequence)
         except Exception:
-            log.exception("choices.failed")
+            log.exception("queues.unwatched")
         await asyncio.sleep(_RETRY_S)
 
 

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from support.builders import JobBuilder, make_job, make_pod
+from support.builders import JobBuilder, make_job, make_pod, make_queue
 from support.end_to_end import Stage, wrong
 
 from fluxqueue.api import names
@@ -57,6 +57,25 @@ def test_work_of_an_unknown_queue_waits_until_the_queue_exists(stage: Stage) -> 
     fluxjob = stage.until_reason("lost", "UnknownQueue")
     assert "nowhere" in fluxjob.status.message
     assert stage.job("lost").spec.suspend is True
+
+
+def test_an_unknown_queue_is_told_at_apply_with_the_one_that_may_be_meant(stage: Stage) -> None:
+    """The cluster is as the chart comes: pods are bound by its own scheduler, and the webhook has the rights of the chart."""
+
+    def says(queue: str) -> str:
+        document = job("typo").namespace(stage.namespace).label(names.QUEUE_LABEL, queue).build()
+        return str(stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document)).stderr)
+
+    name = f"night-{stage.namespace}"
+    stage.kubectl("create", "-f", "-", stdin=json.dumps(make_queue(name)))
+    try:
+        stage.until("the queue is known", lambda: says(name) == "", 60, lambda: says(name))
+        warning = stage.until("a warning", lambda: says(f"nihgt-{stage.namespace}"))
+        assert f"there is no queue 'nihgt-{stage.namespace}', so it waits until there is: did you mean {name}?" in warning
+        stage.kubectl("delete", "fluxqueue", name)
+        stage.until("the queue is known to be gone", lambda: f"there is no queue {name!r}" in says(name), 60)
+    finally:
+        stage.kubectl("delete", "fluxqueue", name, "--ignore-not-found")
 
 
 def test_an_invalid_duration_is_refused_with_the_name_of_its_field(stage: Stage) -> None:

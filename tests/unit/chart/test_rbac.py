@@ -138,11 +138,15 @@ def test_every_program_has_an_identity_of_its_own(default: Rendered) -> None:
     )
 
 
-def test_the_webhook_and_the_database_have_no_rights_and_no_token(default: Rendered) -> None:
+def test_the_webhook_lists_queues_and_the_database_has_no_rights_and_no_token(default: Rendered) -> None:
+    assert _verbs(default.one("ClusterRole", "fluxqueue-webhook")["rules"]) == {
+        ("jobs.converged-computing.org", "fluxqueues"): {"list", "watch"},
+    }
     bound = {s["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for b in default.all(kind) for s in b["subjects"]}
-    assert bound == {QUEUE, "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}
+    assert bound == {QUEUE, "fluxqueue-webhook", "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}
     specs = dict(default.pod_specs())
-    assert [specs[name]["automountServiceAccountToken"] for name in ("fluxqueue-webhook", "fluxqueue-postgres")] == [False, False]
+    assert specs["fluxqueue-postgres"]["automountServiceAccountToken"] is False
+    assert "serviceAccountToken" not in str(specs["fluxqueue-postgres"])
 
 
 def test_people_see_and_steer_fluxjobs_but_neither_make_nor_delete_them(default: Rendered) -> None:

@@ -147,7 +147,8 @@ def test_the_queue_issues_the_certificate_only_in_its_own_mode(chart: Chart, mod
     told = [flag(arguments, f"--webhook-{what}") for what in ("secret", "configuration", "service")]
     ours = [["fluxqueue-webhook-tls"], ["fluxqueue-webhook"], ["fluxqueue-webhook"]]
     assert told == (ours if mode == "selfManaged" else [[], [], []])
-    assert dict(rendered.pod_specs())["fluxqueue-webhook"]["volumes"][0]["secret"]["secretName"] == "fluxqueue-webhook-tls"
+    (tls,) = [volume["secret"] for volume in dict(rendered.pod_specs())["fluxqueue-webhook"]["volumes"] if volume["name"] == "tls"]
+    assert tls["secretName"] == "fluxqueue-webhook-tls"
 
 
 def test_every_port_is_a_value(chart: Chart) -> None:
@@ -418,7 +419,7 @@ _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 @pytest.mark.parametrize(
     ("scheduler", "with_token"),
     [
-        (False, {"fluxqueue-queue/queue"}),
+        (False, {"fluxqueue-queue/queue", "fluxqueue-webhook/webhook"}),
         (True, {"fluxqueue-queue/queue", "fluxqueue-webhook/webhook", "fluxqueue-scheduler/scheduler"}),
     ],
 )

@@ -151,35 +151,3 @@ class TestLabels:
         (warning,) = admit(make_job().label("fluxqueue/scheduler", "fluxion")).decision.warnings
         assert warning.endswith("the cluster's own scheduler binds its pods")
         assert admit(make_pod().owned_by("ReplicaSet").with_("spec.schedulerName", "FluxionScheduler")).decision.warnings == ()
-
-
-KNOWN = AdmissionSettings(choices=SchedulerChoices(STOCK, queue_names=lambda: frozenset({"night", "gpu"})))
-
-
-class TestQueueNames:
-    def test_a_person_who_names_no_queue_that_exists_is_told_what_may_be_meant(self) -> None:
-        admitted = admit(make_job("j").label("fluxqueue/queue", "nigth"), settings=KNOWN)
-        assert admitted.decision.outcome is AdmissionOutcome.HELD
-        (warning,) = admitted.decision.warnings
-        sentence = "label fluxqueue/queue: there is no queue 'nigth', so it waits until there is: did you mean night?"
-        assert warning == f"Job default/j: {sentence} kubectl fluxqueue queues lists them"
-        (warning,) = admit(make_pod().label("fluxqueue/queue", "Night"), settings=KNOWN).decision.warnings
-        assert "there is no queue 'Night', so it waits until there is: did you mean night?" in warning
-
-    def test_names_of_other_queues_are_left_to_those_who_may_read_them(self) -> None:
-        warning = admit(make_job("j").label("fluxqueue/queue", "x"), settings=KNOWN).decision.warnings[0]
-        assert warning.endswith("there is no queue 'x', so it waits until there is: kubectl fluxqueue queues lists them")
-
-    @pytest.mark.parametrize("queue", ["night", "default", ""])
-    def test_queues_that_exist_get_no_warning(self, queue: str) -> None:
-        assert admit(make_job().label("fluxqueue/queue", queue), settings=KNOWN).decision.warnings == ()
-
-    def test_nothing_is_said_about_queues_that_are_not_known_yet(self) -> None:
-        for settings in (AdmissionSettings(), BY_STOCK):
-            assert admit(make_job().label("fluxqueue/queue", "nigth"), settings=settings).decision.warnings == ()
-
-    def test_objects_of_controllers_and_of_others_get_no_warning(self) -> None:
-        pod = make_pod().owned_by("ReplicaSet").label("fluxqueue/queue", "nigth")
-        assert admit(pod, user=REPLICASET_CONTROLLER, settings=KNOWN).decision.warnings == ()
-        opted_out = make_job().label("fluxqueue/managed", "false").label("fluxqueue/queue", "nigth")
-        assert admit(opted_out, settings=KNOWN).decision.warnings == ()

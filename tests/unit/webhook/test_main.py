@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.webhook.choices import SchedulerChoices
+from fluxqueue.webhook.known_queues import KnownQueues
 from fluxqueue.webhook.main import main
-from fluxqueue.webhook.watch import watch_choices
+from fluxqueue.webhook.watch import watch_queues
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,24 @@ def test_the_server_never_loads_a_kubernetes_client_or_a_database_driver() -> No
     assert shown.strip() == "[]"
 
 
-async def test_without_an_api_server_the_watch_retries_and_the_default_applies(tmp_path: Path) -> None:
-    choices = SchedulerChoices(SchedulerName.FLUXION)
+@pytest.mark.parametrize(
+    ("choices", "consequence"),
+    [
+        (None, "nobody is told"),
+        (SchedulerChoices(SchedulerName.FLUXION), "fluxion binds pods that choose no scheduler, and nobody is told"),
+    ],
+)
+async def test_without_an_api_server_the_watch_retries_and_the_default_applies(
+    choices: SchedulerChoices | None, consequence: str, tmp_path: Path
+) -> None:
+    known = KnownQueues()
     with capture_logs() as logs:
-        watching = asyncio.create_task(watch_choices(choices, tmp_path / "missing"))
+        watching = asyncio.create_task(watch_queues(known, choices, tmp_path / "missing"))
         async with asyncio.timeout(60):
             while not logs:
                 await asyncio.sleep(0.01)
     assert not watching.done()
     watching.cancel()
-    assert (logs[0]["event"], logs[0]["consequence"]) == ("choices.unknown", "fluxion binds pods that choose no scheduler")
-    assert choices.of_pod("default", ObjectMeta(), None) is SchedulerName.FLUXION
-    assert choices.queue_warning(ObjectMeta(labels={names.QUEUE_LABEL: "nigth"})) is None
+    assert (logs[0]["event"], logs[0]["consequence"]) == ("queues.unknown", f"{consequence} that a queue does not exist")
+    assert choices is None or choices.of_pod("default", ObjectMeta(), None) is SchedulerName.FLUXION
+    assert known.warning("label", "nigth") is None
