@@ -7,6 +7,7 @@ All functions but `of_history` are pure functions.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +15,9 @@ from typing import Any, Final
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import ENDED, FluxJob
 from fluxqueue.api.formatting import format_nodes, format_quantity
+from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.explain import headline
+from fluxqueue.cli.history_options import named
 from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.jobs import state_of
 from fluxqueue.cli.node_use import Amounts, asked_by_pod
@@ -24,9 +27,6 @@ from fluxqueue.cli.tables import age, clock, instant, printable
 __all__ = ["efficiency", "of_history", "of_row"]
 
 _GIB: Final = 1 << 30
-_SINCE: Final = "30d"
-_MOST: Final = 20_000
-_PAGE: Final = 1_000
 _ENDED: Final = "not known: Kubernetes keeps no figures of pods that have ended; a monitoring of the site may have them"
 
 
@@ -70,19 +70,18 @@ def of_row(row: Mapping[str, Any], now: datetime) -> str:
 
 
 def of_history(source: HistorySource, namespace: str, name: str) -> Mapping[str, Any] | None:
-    """Return the last work of a name in the history of a namespace, of the last 30 days; None if there is none.
+    """Return the last work of a name in the history of a namespace; None if there is none.
 
     Raises
     ------
     ClusterError
-        The history cannot be read.
+        The history cannot be read, or this is no name.
     """
-    kind, _, called = name.rpartition("/")
-    for page, _ in source.jobs({"namespace": namespace, "since": _SINCE}, _MOST, _PAGE):
-        for row in page:
-            if row["name"] == called and kind.lower() in ("", str(row["kind"]).lower()):
-                return row
-    return None
+    try:
+        wanted = named(name)
+    except argparse.ArgumentTypeError as error:
+        raise ClusterError(f"error: {error}") from None
+    return next((row for page, _ in source.jobs({"namespace": namespace, **wanted}, 1, 1) for row in page), None)
 
 
 def _asked(job: FluxJob) -> tuple[Amounts | None, int]:

@@ -16,7 +16,7 @@ from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.fitting import Narrowing, fitted, line_width, without_empty
 from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.jobs import CELL_STYLES
-from fluxqueue.cli.tables import age, clock, columns, instant, wants_colour
+from fluxqueue.cli.tables import age, clock, columns, instant, printable, wants_colour
 
 __all__ = ["COLUMNS", "HistoryRequest", "history", "history_row", "history_titles"]
 
@@ -114,7 +114,8 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
         rows = [history_row(job, now(), namespaces=request.namespaces) for page in pages() for job in page]
         out.write(_table(request, rows, out) if rows else "")
         if not rows:
-            (hints or sys.stderr).write("No work of this time was found.\n")
+            named = "/".join(request.parameters[each] for each in ("kind", "name") if each in request.parameters)
+            (hints or sys.stderr).write(f"No work {f'named {printable(named)}' if named else 'of this time'} was found.\n")
     if more and more[0]:
         (hints or sys.stderr).write(
             f"There is more than {request.limit}: raise --limit, or name a shorter time with --since and --until.\n"

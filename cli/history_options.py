@@ -29,12 +29,13 @@ __all__ = [
     "add_stats_options",
     "address",
     "history_request",
+    "named",
     "report_request",
     "stats_parameters",
 ]
 
 DESCRIPTIONS: Final = {
-    "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first.",
+    "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first; all runs of a NAME.",
     "stats": "Throughput, waits and use of nodes of the work of a namespace: the last day, in steps of time.",
     "report": "What the work of a namespace used: the last 30 days, in hours of cores, GiB and GPUs.",
 }
@@ -43,6 +44,15 @@ EXAMPLES: Final = {
     "stats": "kubectl fluxqueue stats -A --since 7d --step 1d",
     "report": "kubectl fluxqueue report -A --by account,user --since 2026-11-01",
 }
+_KINDS: Final = {
+    "po": "pod",
+    "deploy": "deployment",
+    "rs": "replicaset",
+    "sts": "statefulset",
+    "mc": "job",
+    "minicluster": "job",
+}
+"""kubectl's short names; the record of a MiniCluster is that of its Job, which has the same name."""
 _FILTERS: Final = ("account", "queue", "user")
 _TIMES: Final = ("since", "until")
 _MOST: Final = 10_000_000
@@ -52,6 +62,7 @@ MOST_SUMMED: Final = 200_000
 
 def add_history_options(command: UsageParser) -> None:
     """Add the options of `history`."""
+    command.add_argument("name", nargs="?", type=named, metavar="NAME", help="only the work of this name, all of it: lammps, job/lammps")
     _add_common(command)
     command.add_argument("--state", default="", metavar="STATE[,STATE]", help="only these, such as completed, failed, cancelled, running")
     command.add_argument("--limit", default=1_000, type=_limit, metavar="N", help="at most so many (default: %(default)s)")
@@ -125,12 +136,21 @@ def history_request(arguments: argparse.Namespace, namespace: str) -> HistoryReq
 
     state = {"state": arguments.state} if arguments.state else {}
     return HistoryRequest(
-        parameters=_parameters(arguments, namespace) | state,
+        parameters=_parameters(arguments, namespace) | state | (arguments.name or {}),
         limit=arguments.limit,
         namespaces=not namespace,
         titles=not arguments.no_headers,
         export=_export(arguments),
     )
+
+
+def named(text: str) -> dict[str, str]:
+    """Return the parameters of ``/history`` for a name as people type it: lammps, job/lammps, jobs.batch/lammps, pod-group/mesh."""
+    kind, slash, name = text.rpartition("/")
+    if not name or "/" in kind or (slash and not kind):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is no name of work: write lammps, or job/lammps")
+    kind = kind.lower().split(".")[0].replace("-", "").removesuffix("s")
+    return {"name": name, **({"kind": _KINDS.get(kind, kind)} if kind else {})}
 
 
 def report_request(arguments: argparse.Namespace, namespace: str) -> ReportRequest:

@@ -39,6 +39,8 @@ _JOBS: Final = 100
 _LONGEST_VALUE: Final = 1_024
 _LONGEST_SPAN: Final = timedelta(days=3_653)
 _HISTORY_SPAN: Final = timedelta(days=1)
+_NAMED_SPAN: Final = timedelta(days=3_650)
+"""Of one work, as sacct has it, all of its runs: who names it does not know when it ended."""
 _REPORT_SPAN: Final = timedelta(days=30)
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CURSOR: Final = re.compile(r"(-|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z)_([0-9]{1,18})")
@@ -114,6 +116,8 @@ class HistoryQuery:
     ----------
     filters
         Which.
+    name, kind
+        Only work of this name, and of this kind in lower case; None: any.
     states
         Only these; empty: all.
     live
@@ -125,6 +129,8 @@ class HistoryQuery:
     """
 
     filters: Filters
+    name: str | None = None
+    kind: str | None = None
     states: tuple[State, ...] = ()
     live: bool = True
     limit: int = _JOBS
@@ -165,10 +171,12 @@ def read_history_query(parameters: Iterable[tuple[str, str]], now: datetime) -> 
     InvalidQuery
         With one sentence.
     """
-    given = _given(parameters, (*_FILTERS, *_WINDOW, "state", "limit", "cursor"))
-    filters = _filters(given, now, _HISTORY_SPAN)
+    given = _given(parameters, (*_FILTERS, "name", "kind", *_WINDOW, "state", "limit", "cursor"))
+    filters = _filters(given, now, _NAMED_SPAN if "name" in given else _HISTORY_SPAN)
     return HistoryQuery(
         filters=filters,
+        name=given.get("name"),
+        kind=given["kind"].lower() if "kind" in given else None,
         states=_states(given.get("state", "")),
         live=filters.until >= now,
         limit=_limit(given.get("limit", str(_JOBS))),

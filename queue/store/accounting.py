@@ -53,6 +53,8 @@ class Accounting(Transactions):
         parameters = {
             "now": now,
             "live": query.live,
+            "name": query.name,
+            "kind": query.kind,
             "states": [str(state) for state in query.states],
             "after_at": after.at,
             "after_id": after.id,

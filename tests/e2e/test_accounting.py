@@ -85,6 +85,9 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
     assert use["cpu_s"] > 0
     assert [row["name"] for row in opened.rows("history", "--limit", "1")] != []
     assert opened.rows("history", "--user", "nobody-of-this-name") == []
+    assert [row["name"] for row in opened.rows("history", "first")] == ["first"]
+    assert [row["name"] for row in opened.rows("history", "pod/second", "--state", "completed")] == ["second"]
+    assert "No work named pod/first was found" in opened.run("history", "pod/first").stderr
     table = opened.run("history", "--no-headers").stdout
     assert "job/first" in table
     assert "pod/second" in table

@@ -93,6 +93,8 @@ async def test_filters_select_by_all_that_is_named(accounting: Accounting, recor
     assert await names(accounting, since="9000s") == ["job-0", "job-1"]
     assert await names(accounting, account="") == await names(accounting, queue="gpu") == []
     assert await names(accounting, until="8h", since="10h") == ["job-8", "job-9"]
+    assert await names(accounting, name="job-9") == await names(accounting, name="job-9", kind="Job") == ["job-9"]
+    assert await names(accounting, name="job-9", kind="pod") == await names(accounting, name="job") == []
 
 
 async def test_a_row_has_waits_and_runs_and_no_endless_lists(accounting: Accounting, records: None) -> None:
@@ -109,6 +111,7 @@ async def test_work_that_runs_comes_first_and_ends_now(store: Store, epoch: Epoc
     page = await accounting.jobs(read_history_query([("since", "3000d")], now), now)
     assert [job["name"] for job in page.jobs][:2] == ["ended-later", "live"]
     assert (await accounting.jobs(read_history_query([("since", "3000d"), ("until", "1m")], now), now)).jobs[0]["name"] == "job-0"
+    assert [job["name"] for job in (await accounting.jobs(read_history_query([("name", "live")], now), now)).jobs] == ["live"]
     first = await accounting.jobs(read_history_query([("since", "3000d"), ("limit", "1")], now), now)
     await store.finish(epoch, [Ending(waiting.id, State.CANCELLED, Outcome.CANCELLED, "")])
     second = await accounting.jobs(read_history_query([("since", "3000d"), ("limit", "1"), ("cursor", str(first.after))], now), now)

@@ -79,16 +79,18 @@ def test_the_history_knows_times_and_cores_of_what_is_gone() -> None:
 class Source:
     def __init__(self, *rows: Mapping[str, Any]) -> None:
         self.rows = list(rows)
+        self.asked: list[Mapping[str, str]] = []
 
     def jobs(self, parameters: Mapping[str, str], limit: int, page: int) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
-        assert (parameters["namespace"], limit, page) == ("lab", 20_000, 1_000)
-        yield self.rows, False
+        assert limit == page == 1
+        self.asked.append(parameters)
+        yield self.rows[:1], False
 
 
 def test_the_newest_work_of_a_name_counts() -> None:
-    source = cast(HistorySource, Source({**ROW, "name": "other"}, {**ROW, "run_s": 1.0}, ROW))
-    found = of_history(source, "lab", "solver")
+    source = Source({**ROW, "run_s": 1.0}, ROW)
+    found = of_history(cast(HistorySource, source), "lab", "job/solver")
     assert found is not None
     assert found["run_s"] == 1.0
-    assert of_history(source, "lab", "job/solver") is not None
-    assert of_history(source, "lab", "pod/solver") is None
+    assert of_history(cast(HistorySource, Source()), "lab", "solver") is None
+    assert source.asked == [{"namespace": "lab", "name": "solver", "kind": "job"}]

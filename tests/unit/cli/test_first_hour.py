@@ -145,7 +145,9 @@ TRANSCRIPT = [
     ("cancel -q ''", 1, "-q is empty: give a value, or leave it out"),
     ("cancel waiting", 0, "job/waiting cancelled"),
     # What became of it
-    ("history waiting", 1, "history does not understand 'waiting': an example is kubectl fluxqueue history"),
+    ("history waiting", 1, "you may not read the history of the namespace default; an administrator gives you the right by"),
+    ("history job/", 1, "'job/' is no name of work: write lammps, or job/lammps"),
+    ("history waiting running", 1, "history does not understand 'running': an example is kubectl fluxqueue history"),
 ]
 
 

@@ -53,6 +53,28 @@ def test_every_filter_is_sent() -> None:
     assert options.report_request(parsed("--by", "day,user", report=True), "art").parameters == {"namespace": "art", "by": "day,user"}
 
 
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("lammps", {"name": "lammps"}),
+        ("job/lammps", {"name": "lammps", "kind": "job"}),
+        ("Jobs.batch/lammps", {"name": "lammps", "kind": "job"}),
+        ("po/probe", {"name": "probe", "kind": "pod"}),
+        ("pod-group/mesh", {"name": "mesh", "kind": "podgroup"}),
+        ("minicluster/flux", {"name": "flux", "kind": "job"}),
+    ],
+)
+def test_work_is_asked_for_by_the_name_that_people_know(typed: str, asked: dict[str, str]) -> None:
+    assert options.history_request(parsed(typed), "science").parameters == {"namespace": "science", **asked}
+
+
+@pytest.mark.parametrize("typed", ["", "job/", "/lammps", "a/b/c"])
+def test_what_is_no_name_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(typed)
+    assert f"{typed!r} is no name of work: write lammps, or job/lammps" in capsys.readouterr().err
+
+
 def test_the_queue_is_where_options_and_then_variables_say() -> None:
     assert options.address(parsed(), "science", {}) == HistoryAddress(namespace="science")
     environ = {"FLUXQUEUE_QUEUE_URL": "https://a:1", "FLUXQUEUE_QUEUE_CA": "ca.pem"}

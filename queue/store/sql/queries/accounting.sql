@@ -16,6 +16,8 @@ WITH found AS (
         AND (%(account)s::text IS NULL OR account = %(account)s::text)
         AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
         AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
+        AND (%(name)s::text IS NULL OR name = %(name)s::text)
+        AND (%(kind)s::text IS NULL OR lower(kind) = %(kind)s::text)
         AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
       ORDER BY id DESC
       LIMIT %(limit)s)
@@ -30,6 +32,8 @@ WITH found AS (
         AND (%(account)s::text IS NULL OR account = %(account)s::text)
         AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
         AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
+        AND (%(name)s::text IS NULL OR name = %(name)s::text)
+        AND (%(kind)s::text IS NULL OR lower(kind) = %(kind)s::text)
         AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
       ORDER BY finished_at DESC, id DESC
       LIMIT %(limit)s)

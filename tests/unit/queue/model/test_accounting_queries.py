@@ -48,6 +48,16 @@ def test_filters_states_and_groups_are_read() -> None:
     assert read_report_query([("by", "day,user,day")], NOW).by == (Group.DAY, Group.USER)
 
 
+def test_who_names_work_asks_for_all_of_its_runs() -> None:
+    page = read_history_query([("name", "lammps"), ("kind", "Job")], NOW)
+    assert (page.name, page.kind, page.live) == ("lammps", "job", True)
+    assert page.filters.since < NOW - 3_000 * DAY
+    again = [("name", "lammps"), ("since", page.filters.since.isoformat()), ("cursor", str(Cursor.behind(None, 1)))]
+    assert read_history_query(again, NOW + DAY).filters.since == page.filters.since, "the next page, some time later"
+    assert read_history_query([("name", "lammps"), ("since", "7d")], NOW).filters.since == NOW - 7 * DAY
+    assert (read_history_query([], NOW).name, read_history_query([], NOW).kind) == (None, None)
+
+
 def test_work_that_has_not_ended_counts_as_ending_now() -> None:
     assert not read_history_query([("until", "1h")], NOW).live
 
@@ -61,7 +71,10 @@ def test_a_page_continues_behind_the_last_row(finished: datetime | None) -> None
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ([("name", "x")], "there is no parameter 'name': there are namespace, account, queue, user, since, until, state, limit, cursor"),
+        (
+            [("title", "x")],
+            "there is no parameter 'title': there are namespace, account, queue, user, name, kind, since, until, state, limit",
+        ),
         ([("queue", "a"), ("queue", "b")], "queue is given twice: give it once"),
         ([("user", "a" * 1025)], "user is longer than 1024 characters: shorten it"),
         ([("user", "a\x00")], "user contains a control character: remove it"),
