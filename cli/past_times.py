@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime, timedelta
 
-from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.durations import SINCE_IN_THE_FUTURE, InvalidDuration, parse_duration
 from fluxqueue.cli.api_client import ClusterError
 
 __all__ = ["read_since", "read_until", "require_past"]
@@ -30,7 +30,7 @@ def require_past(since: datetime | None) -> None:
         It has not.
     """
     if since is not None and since > datetime.now(UTC):
-        raise ClusterError("error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d")
+        raise ClusterError(f"error: {SINCE_IN_THE_FUTURE}")
 
 
 def _read(flag: str, text: str) -> datetime:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.durations import SINCE_IN_THE_FUTURE, InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import State
 
 __all__ = [
@@ -218,7 +218,7 @@ def _filters(given: Mapping[str, str], now: datetime, span: timedelta) -> Filter
     until = _time("until", given["until"], now) if given.get("until") else now
     since = _time("since", given["since"], now) if given.get("since") else _before("until", given.get("until", ""), until, span)
     if since > now:
-        raise InvalidQuery("since lies in the future: name a time that has passed, or how long ago: 12h, 7d")
+        raise InvalidQuery(SINCE_IN_THE_FUTURE)
     if since >= until:
         raise InvalidQuery("since is not before until: name a later until, or an earlier since")
     if until - since > _LONGEST_SPAN:
