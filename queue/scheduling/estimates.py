@@ -38,13 +38,13 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
+from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["StartEstimator"]
 
 _EVERY_S = 5.0
 _POSITIONS_EVERY_S = 1.0
-_PER_QUEUE = 100
 _AT_ONCE = 20
 _BUDGET_S = 0.15
 """An update that has taken so long begins no further queue."""
@@ -176,7 +176,7 @@ class StartEstimator:
                     self._first_estimates.setdefault(workload.id, (context.now, at))
                     starts[workload.id] = at
                 estimates[workload.id] = self._estimate(workload.id, at, context.now, position, reserved=reservation is not None)
-        for workload_id, at in self._chained.earliest(starts, context.now, _PER_QUEUE).items():
+        for workload_id, at in self._chained.earliest(starts, context.now, EXPLAINED).items():
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
         self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
         self._promises = {key: each for key, each in self._promises.items() if self._ledger.get(key) is not None}
@@ -267,7 +267,7 @@ class StartEstimator:
         """Return the starts of the next workloads if each had a reservation; None: there is none. The graph is left as it was."""
         waiting = [workload for workload in first if workload.id not in reservations and not self._over_limit(workload.id)]
         if waiting and not self._ids:
-            self._ids = await self._ledger.next_jobids(_PER_QUEUE)
+            self._ids = await self._ledger.next_jobids(EXPLAINED)
         in_order = discipline.policy is Policy.FCFS
         at_once, not_before = _AT_ONCE, 0
         starts: dict[WorkloadId, int | None] = {}
@@ -306,7 +306,7 @@ def _in_order(starts: Sequence[int | None]) -> int:
 
 def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:
     """Return the first of a queue, without those that can never start."""
-    return list(itertools.islice((each for each in backlog if each.shape not in context.unsatisfiable), _PER_QUEUE))
+    return list(itertools.islice((each for each in backlog if each.shape not in context.unsatisfiable), EXPLAINED))
 
 
 def _nothing_published(_workload: Workload) -> None:

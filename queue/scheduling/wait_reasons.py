@@ -30,6 +30,7 @@ from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.outages import Outages
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
+from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import NO_PRESENT_NODE, UnsatisfiableReasons
 from fluxqueue.queue.scheduling.why_not import WhyNot
@@ -39,8 +40,6 @@ __all__ = ["WaitReasons"]
 
 _WORDS = re.compile(r"[^\s,;:]+(?::\d\d)*Z?")
 _RESERVED = "reserved for it from"
-_MOST_EXACT = 100
-"""Workloads that get a reason of their own where that costs something for each."""
 _MOST_TOLD = 10_000
 """Workloads that get the reason in a cycle that they wait for a limit."""
 
@@ -135,7 +134,7 @@ class WaitReasons:
         arrived = (self._ledger.get(workload_id) for workload_id in self._backlogs.changed | self._unexplained)
         unexplained = [row.id for row in arrived if row is not None and row.state is State.PENDING and row.reason is Reason.NONE]
         text = f"nothing is started at present: {message}"
-        changes = [ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text) for each in unexplained[:_MOST_EXACT]]
+        changes = [ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text) for each in unexplained[:EXPLAINED]]
         await self._ledger.set_reasons(changes)
         self._matcher_away |= {change.workload for change in changes}
 
@@ -234,7 +233,7 @@ class WaitReasons:
             aside = (backlog[int(row)] for row in np.flatnonzero(~cycle.quotas.within(queue, backlog)))
             for number, workload in enumerate(waiting for waiting in aside if waiting.id not in held):
                 over.add(workload.id)
-                exact = number < _MOST_EXACT
+                exact = number < EXPLAINED
                 if workload.id in changes or (not exact and self._is_told(workload)):
                     continue
                 if len(changes) < _MOST_TOLD:

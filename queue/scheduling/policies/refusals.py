@@ -14,7 +14,8 @@ from fluxqueue.queue.scheduling.policies.passes import Bound, CycleContext, Pend
 __all__ = ["EXPLAINED", "Refusals"]
 
 EXPLAINED = 100
-"""The first rows of a queue, for which a refusal of another family does not hold: as many as have a position and an estimate."""
+"""The first of a queue, of which people are told most: a position and an estimate, the matcher's own answer (no refusal of another family
+holds for them), and how far a limit is used."""
 _MOST_IN_GROUP = 128
 """Refusals that are compared with their whole group. Of requests of which none is the larger one, all are asked about anyway."""
 

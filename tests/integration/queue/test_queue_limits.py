@@ -159,7 +159,7 @@ async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_t
         return at_limit(workload, quotas, exact=exact)
 
     monkeypatch.setattr(wait_reasons, "_at_limit", note)
-    monkeypatch.setattr(wait_reasons, "_MOST_EXACT", 1)
+    monkeypatch.setattr(wait_reasons, "EXPLAINED", 1)
     monkeypatch.setattr(wait_reasons, "_MOST_TOLD", 3)
     bench.limits = QueueLimits(running=1)
     await bench.submit(*(job(name, 1, "1") for name in "abcdef"))
