@@ -12,6 +12,7 @@ from datetime import datetime
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.users import programs_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, PredictionKey
 from fluxqueue.queue.store.ledger import Ledger
@@ -21,7 +22,7 @@ __all__ = ["PredictedDurations", "key_of"]
 
 def key_of(workload: Workload) -> PredictionKey:
     """Return whose run times predict those of a workload: the user's, or where none is known the namespace's."""
-    return workload.submitted_by or f"namespace:{workload.namespace}", workload.account, workload.queue
+    return workload.submitted_by or programs_of(workload.namespace), workload.account, workload.queue
 
 
 class PredictedDurations:

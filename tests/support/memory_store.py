@@ -30,6 +30,7 @@ from fluxqueue.queue.model.records import (
 )
 from fluxqueue.queue.model.spending import amounts_of_shares, overlap_s
 from fluxqueue.queue.model.traces import EndedWorkload
+from fluxqueue.queue.model.users import programs_of
 from fluxqueue.queue.store import Forgotten
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.ledger import Ledger
@@ -160,7 +161,7 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
         """Return all run times: a history keeps the last ones itself."""
         ended = sorted((row for row in self._rows.values() if row.finished_at and row.started_at), key=lambda row: str(row.finished_at))
         return [
-            ((row.submitted_by or f"namespace:{row.namespace}", row.account, row.queue), (row.finished_at - row.started_at).total_seconds())
+            ((row.submitted_by or programs_of(row.namespace), row.account, row.queue), (row.finished_at - row.started_at).total_seconds())
             for row in ended
             if row.finished_at is not None and row.started_at is not None
         ]

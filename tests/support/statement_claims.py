@@ -26,7 +26,7 @@ from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.queue.model.records import Allocation, SlotState, Workload
-from fluxqueue.queue.model.users import user_of
+from fluxqueue.queue.model.users import programs_of, user_of
 
 __all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
 
@@ -398,7 +398,7 @@ def _is_of(row: Workload, part: str | None, who: str) -> bool:
     """True if a row is of this namespace or this user; without a part, of whomever it is."""
     if part is None or part == "namespace":
         return part is None or row.namespace == who
-    return user_of(row) == (who if part == "user" else f"namespace:{who}")
+    return user_of(row) == (who if part == "user" else programs_of(who))
 
 
 _LEAVES = re.compile(

@@ -22,6 +22,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import NewWorkload, Reservation
+from fluxqueue.queue.model.users import programs_of
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
@@ -178,7 +179,7 @@ async def test_a_new_leader_predicts_from_the_tables(
     bench: Bench, store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion, clock: Clock
 ) -> None:
     await short_runs(bench, clock)
-    assert [key for key, _ in await store.last_run_times()] == [("namespace:default", "", "default")] * 2
+    assert [key for key, _ in await store.last_run_times()] == [(programs_of("default"), "", "default")] * 2
     async with a_leader(store, nodes, fluxion, clock) as second:
         second.other_queues = {"default": PREDICTING}
         await second.submit(job("base", 2, "8", "1h"), job("wide", 4, "8", "1h"), job("next", 2, "8", "3h"))

@@ -11,6 +11,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy
 from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.users import programs_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations, key_of
 
@@ -84,5 +85,6 @@ async def test_work_that_waits_again_has_not_ended() -> None:
 
 
 def test_a_namespace_stands_for_a_user_who_is_not_known() -> None:
-    assert key_of(a_workload()) == ("namespace:default", "", "default")
+    assert key_of(a_workload()) == (programs_of("default"), "", "default")
+    assert key_of(a_workload(submitted_by="namespace:default")) != key_of(a_workload())
     assert key_of(waiting()) == ("ann", "", "default")

@@ -18,7 +18,7 @@ from fluxqueue.api.fluxqueues import Limits, NamespaceLimits, QueueLimits
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.model.users import user_of
+from fluxqueue.queue.model.users import programs_of, user_of, user_title
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
@@ -50,15 +50,23 @@ def says(some: Quotas, workload: Workload) -> str:
     ("user", "counts_for"),
     [
         ("alice", "alice"),
-        ("", "namespace:a"),
-        ("system:serviceaccount:kube-system:cronjob-controller", "namespace:a"),
-        ("system:kube-controller-manager", "namespace:a"),
-        ("system:serviceaccount:a:robot", "namespace:a"),
+        ("", programs_of("a")),
+        ("system:serviceaccount:kube-system:cronjob-controller", programs_of("a")),
+        ("system:kube-controller-manager", programs_of("a")),
+        ("system:serviceaccount:a:robot", programs_of("a")),
         ("system:admin", "system:admin"),
+        ("namespace:b", "namespace:b"),
+        ("system:serviceaccounts:b", programs_of("a")),
     ],
 )
 def test_work_counts_for_who_submitted_it_and_that_of_programs_for_its_namespace(user: str, counts_for: str) -> None:
     assert user_of(work(user)) == counts_for
+
+
+@pytest.mark.parametrize("user", ["namespace:b", "system:serviceaccounts:b", programs_of("b")])
+def test_no_name_of_a_user_counts_for_the_programs_of_another_namespace(user: str) -> None:
+    assert user_of(work(user)) != user_of(work("", namespace="b"))
+    assert user_title(user_of(work("namespace:b"))) == "user 'namespace:b'"
 
 
 def test_each_user_of_a_queue_has_the_limit_in_all_namespaces_together() -> None:
