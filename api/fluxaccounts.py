@@ -52,7 +52,7 @@ class AccountUserLimits(PartialObject, frozen=True):
         return format_limits([("running", self.running), ("nodes", self.nodes)], self.resources)
 
 
-class AccountLimits(PartialObject, frozen=True):
+class AccountLimits(AccountUserLimits, frozen=True):
     """What the workloads of an account may use at the same time; None is no limit.
 
     ``submitted`` counts workloads that wait or have nodes, ``running`` those that have nodes, ``nodes`` counts each node once,
@@ -60,9 +60,6 @@ class AccountLimits(PartialObject, frozen=True):
     """
 
     submitted: int | None = None
-    running: int | None = None
-    nodes: int | None = None
-    resources: dict[str, str | int | float] | None = None
     per_user: AccountUserLimits | None = None
     per_workload: AccountWorkloadLimits | None = None
 
