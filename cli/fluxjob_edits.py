@@ -33,23 +33,25 @@ class FluxJobEdit:
     """An edit of FluxJobs.
 
     ``spec`` is the merge patch, ``done`` the word for messages. ``objection`` returns why the edit is not possible for a FluxJob, empty if
-    it is possible. ``is_so`` is said of a FluxJob in which there is nothing to change.
+    it is possible. ``is_so`` is said of a FluxJob in which there is nothing to change. ``awaited_hold`` is what the queue has to show
+    before the command ends: that the workload is held, or is not; None if nothing is waited for.
     """
 
     spec: dict[str, Any]
     done: str
     objection: Callable[[FluxJob], str]
     is_so: str
+    awaited_hold: bool | None = None
 
 
 def held() -> FluxJobEdit:
     """Return the edit that keeps a workload from starting."""
-    return FluxJobEdit({"hold": True}, "held", _only_what_waits("held"), "is held already")
+    return FluxJobEdit({"hold": True}, "held", _only_what_waits("held"), "is held already", awaited_hold=True)
 
 
 def released() -> FluxJobEdit:
     """Return the edit that lets a held workload start."""
-    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"), "is not held")
+    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"), "is not held", awaited_hold=False)
 
 
 def prioritized(priority: int) -> FluxJobEdit:
@@ -153,10 +155,10 @@ def edit_selected(
 
 def _shown(client: ApiClient, edited: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, errors: list[str]) -> int:
     """Wait until the queue shows edits of which it is not seen at once, and raise all errors; else return 0."""
-    if (hold := change.spec.get("hold")) is not None:
+    if change.awaited_hold is not None:
         out.flush()
         try:
-            await_hold(client, edited, out, hold=hold)
+            await_hold(client, edited, out, hold=change.awaited_hold)
         except ClusterError as error:
             errors.append(described(error))
     if errors:
