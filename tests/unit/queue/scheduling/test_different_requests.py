@@ -10,12 +10,12 @@ from decimal import Decimal
 import msgspec
 import pytest
 from support.builders import make_node
+from support.matcher_questions import MatcherQuestions
 from support.queue_bench import Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.nodes import Node
-from fluxqueue.fluxion.messages import MatchBatch, MatchResult
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
 from fluxqueue.queue.model.records import NewWorkload
@@ -33,28 +33,6 @@ async def bench() -> AsyncIterator[Bench]:
         await made.submit(*(job(f"runs{number}", 1, "5") for number in range(4)))
         await made.cycle()
         yield made
-
-
-class Questions:
-    """Counts what the matcher is asked about."""
-
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.matched = self.ever = 0
-        match, satisfy = bench.fluxion.match_batch, bench.fluxion.satisfy
-
-        async def counted_match(requests: list[object], **kwargs: object) -> MatchBatch:
-            self.matched += sum(1 for each in requests if getattr(each, "explain"))  # noqa: B009  # of a request of either kind
-            return await match(requests, **kwargs)  # type: ignore[arg-type]  # passed on as it came
-
-        async def counted_satisfy(jobspec: str, **kwargs: object) -> MatchResult:
-            self.ever += 1
-            return await satisfy(jobspec, **kwargs)  # type: ignore[arg-type]  # passed on as it came
-
-        monkeypatch.setattr(bench.fluxion, "match_batch", counted_match)
-        monkeypatch.setattr(bench.fluxion, "satisfy", counted_satisfy)
-
-    def clear(self) -> None:
-        self.matched = self.ever = 0
 
 
 def sized(name: str, millicores: int, mebi: int, pods: int = 1) -> NewWorkload:
@@ -79,15 +57,15 @@ async def test_an_end_costs_few_questions_however_many_different_requests_wait(b
     await bench.cycle()
     waiting = different(2_000)
     await bench.submit(*waiting)
-    questions = Questions(bench, monkeypatch)
+    questions = MatcherQuestions(bench.fluxion, monkeypatch)
     await bench.cycle()
     assert questions.matched < EXPLAINED + 150
-    assert questions.ever < 50
+    assert len(questions.satisfied) < 50
     questions.clear()
     await end(bench, "small")
     await bench.cycle()
     assert 0 < questions.matched < EXPLAINED + 150
-    assert questions.ever == 0
+    assert questions.satisfied == []
     questions.clear()
     await bench.submit(job("stranger", 1, "1", namespace="other"))
     await bench.cycle()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.matcher_questions import MatcherQuestions
 from support.queue_bench import Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.fluxion.messages import MatchResult
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
@@ -23,17 +23,8 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-def questions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The jobspecs that the matcher is asked about."""
-    asked: list[str] = []
-    satisfy = bench.fluxion.satisfy
-
-    async def counted(jobspec: str, **kwargs: object) -> MatchResult:
-        asked.append(jobspec)
-        return await satisfy(jobspec, **kwargs)  # type: ignore[arg-type]  # passed on as it came
-
-    monkeypatch.setattr(bench.fluxion, "satisfy", counted)
-    return asked
+def questions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> MatcherQuestions:
+    return MatcherQuestions(bench.fluxion, monkeypatch)
 
 
 def cache(bench: Bench) -> SatisfiabilityCache:
@@ -44,21 +35,21 @@ def ids(bench: Bench, *names: str) -> list[WorkloadId]:
     return [bench.row(name).id for name in names]
 
 
-async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(bench: Bench, questions: list[str]) -> None:
+async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(bench: Bench, questions: MatcherQuestions) -> None:
     await bench.submit(job("four", 4, "8"), job("two", 2, "8"), job("one", 1, "8"))
     known = cache(bench)
     assert not await known.check(ids(bench, "four", "two", "one"))
     assert known.unsatisfiable == {}
-    assert len(questions) == 1
+    assert len(questions.satisfied) == 1
 
 
-async def test_a_request_for_more_nodes_than_there_are_is_unsatisfiable(bench: Bench, questions: list[str]) -> None:
+async def test_a_request_for_more_nodes_than_there_are_is_unsatisfiable(bench: Bench, questions: MatcherQuestions) -> None:
     await bench.submit(job("five", 5, "8"))
     known = cache(bench)
     await known.check(ids(bench, "five"))
     await known.check(ids(bench, "five"))
     assert set(known.unsatisfiable) == {bench.row("five").shape}
-    assert len(questions) == 1
+    assert len(questions.satisfied) == 1
 
 
 async def test_answers_are_forgotten_when_the_graph_changes(bench: Bench) -> None:
