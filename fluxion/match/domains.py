@@ -1,11 +1,12 @@
 """Rules for the slots of one request by domains of a node property: all in one domain, a maximum in each, or evenly.
 
 They are an extension of the jobspec (``attributes.system.domains``), for affinity and topology spread among the pods of one gang. A domain
-is all nodes with one value of a property (a zone, a rack, a host); with the empty key each node is a domain. There are four forms:
+is all nodes with one value of a property (a zone, a rack, a host); with the empty key each node is a domain. There are five forms:
 
 - ``{"together": [key, ...]}``: all slots in one domain of each key;
 - ``{"key": key, "most": n}``: at most n slots in a domain, any number on nodes without the property;
 - ``{"whole": true}``: every node with a slot is taken whole, and no other job has anything on it;
+- ``{"once": {type: n, ...}}``: every node with a slot gives these amounts once, however many slots it has;
 - ``{"key": key, "skew": s, "counts": {value: n, ...}}``: including the existing pods (``counts`` lists every domain, also the empty
   ones), no domain that gets a slot ends with more than s above the least filled one; ``"zero": true`` measures from 0 instead.
 """
@@ -23,6 +24,7 @@ __all__ = [
     "DomainOf",
     "DomainRule",
     "InvalidDomains",
+    "Once",
     "Skew",
     "Together",
     "WholeNodes",
@@ -81,7 +83,14 @@ class WholeNodes:
     """Every node with a slot is taken whole."""
 
 
-DomainRule = Together | AtMost | Skew | WholeNodes
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Every node with a slot gives these amounts once, by type: what its slots share there, such as an attached volume."""
+
+    amounts: tuple[tuple[str, int], ...]
+
+
+DomainRule = Together | AtMost | Skew | WholeNodes | Once
 
 
 def read_domains(value: Document) -> tuple[DomainRule, ...]:
@@ -109,13 +118,16 @@ def _read(rule: Document, where: str) -> DomainRule:
         return AtMost(key, _number(rule["most"], f"{where}.most", least=1))
     if rule == {"whole": True}:
         return WholeNodes()
+    amounts = rule.get("once")
+    if set(rule) == {"once"} and isinstance(amounts, dict) and 0 < len(amounts) <= _MAX_RULES:
+        return Once(tuple((str(kind), _number(amount, f"{where}.once", least=1)) for kind, amount in sorted(amounts.items())))
     counts = rule.get("counts")
     if {"key", "skew", "counts"} <= set(rule) <= {"key", "skew", "counts", "zero"} and isinstance(key, str) and isinstance(counts, dict):
         if len(counts) > _MAX_DOMAINS:
             raise InvalidDomains(f"{where}.counts: more than {_MAX_DOMAINS} domains are not read")
         read = tuple((str(name), _number(number, f"{where}.counts")) for name, number in counts.items())
         return Skew(key, _number(rule["skew"], f"{where}.skew", least=1), read, rule.get("zero") is True)
-    raise InvalidDomains(f"{where}: either together, or key and most, or key, skew and counts are needed")
+    raise InvalidDomains(f"{where}: either together, or once, or key and most, or key, skew and counts are needed")
 
 
 def _number(value: Document, where: str, least: int = 0) -> int:
@@ -135,6 +147,8 @@ def _write(rule: DomainRule) -> dict[str, object]:
             return {"together": list(rule.keys)}
         case WholeNodes():
             return {"whole": True}
+        case Once():
+            return {"once": dict(rule.amounts)}
         case AtMost():
             return {"key": rule.key, "most": rule.most}
         case Skew():
@@ -157,7 +171,7 @@ def _satisfies(rule: DomainRule, places: Sequence[DomainOf]) -> bool:
     match rule:
         case Together():
             return all(len(values := {domain(key) for domain in places}) <= 1 and None not in values for key in rule.keys)
-        case WholeNodes():
+        case WholeNodes() | Once():
             return True  # it says nothing about which nodes
         case AtMost():
             taken = Counter(value for domain in places if (value := domain(rule.key)) is not None)

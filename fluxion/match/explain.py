@@ -19,6 +19,7 @@ from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.documents import Document
 from fluxqueue.fluxion.graph.constraints import in_rfc31
 from fluxqueue.fluxion.graph.vertices import NODE, Graph, Vertex
+from fluxqueue.fluxion.match.domains import Once
 from fluxqueue.fluxion.match.jobspec import SLOT, Jobspec, Resource
 from fluxqueue.fluxion.match.node_table import Counts, NodeTable
 from fluxqueue.fluxion.match.windows import Window
@@ -61,6 +62,7 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         return "a count in the request is 0: nothing can satisfy it", ()
     survey = _Survey(graph, table, window)
     needs = _needs(jobspec.resources)
+    once = [each for rule in jobspec.domains if isinstance(rule, Once) for each in rule.amounts]
     wanted_nodes = max((need.pieces for need in needs if need.level == NODE), default=1)
     admitted = survey.admitted
     rules = _rules(jobspec, table, window) if admitted < wanted_nodes else {}
@@ -72,12 +74,8 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb}{what}", (shortage,)
     if not survey.usable:
         return f"no node is up: {len(graph.nodes)} in all", (Shortage("nodes", wanted_nodes, 0, "cluster"),)
-    shortages = [
-        Shortage(kind, amount * need.per_piece, most, NODE)
-        for need in needs
-        for kind, amount in need.amounts
-        if (most := survey.most(kind, amount * need.per_piece)) < amount * need.per_piece
-    ]
+    amounts = [*once, *((kind, amount * need.per_piece) for need in needs for kind, amount in need.amounts)]
+    shortages = [Shortage(kind, amount, most, NODE) for kind, amount in amounts if (most := survey.most(kind, amount)) < amount]
     if shortages:
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
         return _sentence(shortages[0], window, _where(jobspec, table, window)), tuple(shortages)

@@ -10,14 +10,15 @@ topology by `fluxqueue.fluxion.match.level_placement`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
+from fluxqueue.fluxion.graph.pools import LeafRun, lowest
 from fluxqueue.fluxion.graph.vertices import NODE, Vertex
 from fluxqueue.fluxion.match.domain_placement import place_by_domains
-from fluxqueue.fluxion.match.domains import WholeNodes
+from fluxqueue.fluxion.match.domains import Once, WholeNodes
 from fluxqueue.fluxion.match.earliest import EarliestStart
 from fluxqueue.fluxion.match.explain import explain
 from fluxqueue.fluxion.match.freed_resources import Shortfall
@@ -151,18 +152,24 @@ class Matcher:
             key=lambda node: node.id,
             reverse=self.policy.descending,
         )
+        once = [each for rule in jobspec.domains if isinstance(rule, Once) for each in rule.amounts]
+        shared = {node: leaves for node in nodes if (leaves := _leaves_once(node, once, window)) is not None}
+        kept = {run: mask for leaves in shared.values() for run, mask in leaves.items()}
 
         def place(part: Resource, only: Collection[Vertex], so_far: GraphPlacement) -> GraphPlacement | None:
-            rest = replace(window, only=only, already_taken=so_far.leaves)
+            rest = replace(window, only=only, already_taken=_joined(so_far.leaves, kept))
             if part.type == NODE:
                 rest = replace(rest, exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)})
             plan = plan_for((part,))
             return self._place_levels((part,), plan if plan is not None and self._shortcut.covers(plan) else None, rest)
 
-        placement = place_by_domains(jobspec.domains, parts, nodes, place)
-        for node in {slot.node for slot in placement.slots} if placement is not None and whole else ():
+        placement = place_by_domains(jobspec.domains, parts, [*shared], place)
+        for node in {slot.node for slot in placement.slots} if placement is not None and (whole or once) else ():
             if placement is not None and node is not None:
-                placement.take_vertex(node, exclusive=True, whole=True)
+                for run, mask in shared[node].items():
+                    placement.take_leaves(run, mask)
+                if whole:
+                    placement.take_vertex(node, exclusive=True, whole=True)
         return placement
 
     def _each_part(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
@@ -354,6 +361,23 @@ def _slot_of(part: Resource) -> Resource | None:
     if part.type == NODE and len(part.children) == 1:
         part = part.children[0]
     return part if part.type == SLOT else None
+
+
+def _leaves_once(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> dict[LeafRun, int] | None:
+    """Return the leaves by which a node gives amounts once; None if it does not have them free."""
+    leaves: dict[LeafRun, int] = {}
+    for kind, amount in amounts:
+        run = node.runs.get(kind)
+        free = window.free(run, exclusive=True) if run is not None else 0
+        if run is None or free.bit_count() < amount:
+            return None
+        leaves[run] = lowest(free, amount)
+    return leaves
+
+
+def _joined(leaves: Mapping[LeafRun, int], more: Mapping[LeafRun, int]) -> Mapping[LeafRun, int]:
+    """Return the leaves of both."""
+    return {run: leaves.get(run, 0) | more.get(run, 0) for run in {*leaves, *more}} if more else leaves
 
 
 def _size(part: Resource) -> tuple[int, ...]:

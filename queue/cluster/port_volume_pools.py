@@ -23,7 +23,7 @@ from fluxqueue.api.hostports import host_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
 from fluxqueue.queue.cluster.extended_resources import NO_EXTENDED_RESOURCES, ExtendedResources
-from fluxqueue.queue.model.jobspecs import sizes_in
+from fluxqueue.queue.model.jobspecs import sizes_in, taken_once_in
 from fluxqueue.queue.model.records import NewWorkload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -56,7 +56,7 @@ def pool_types_in(jobspec: str, extended: ExtendedResources = NO_EXTENDED_RESOUR
     """Return the types of ports, volumes and devices that a jobspec requests, and of resources that devices may stand for."""
     if not any(mark in jobspec for mark in _MARKS) and not extended.may_be_in(jobspec):
         return frozenset()
-    asked = {kind for members in sizes_in(jobspec).values() for kind in members}
+    asked = {kind for members in sizes_in(jobspec).values() for kind in members} | taken_once_in(jobspec)
     return frozenset(kind for kind in asked if is_countable(kind)) | (asked & extended.types)
 
 

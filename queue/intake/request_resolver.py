@@ -29,7 +29,7 @@ from fluxqueue.queue.model.constraints import InexpressibleConstraint, constrain
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
-from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
+from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
 
 __all__ = ["ResourceRequest", "resolve_request"]
 
@@ -89,15 +89,17 @@ def _jobspec(
     rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in _labels_that_count(each)])
     volumes = _common_volumes(templates, namespace, cluster)
     devices = _common_devices(templates, namespace, cluster)
+    alone = sum(each.count for each in templates) == 1 or rules.keeps_apart(cluster.namespace_labels)
+    shared = {} if alone else shared_claims(volumes)
     services, services_volumes = None, NO_VOLUMES
     if submission.services is not None:
         spec = _with_defaults(submission.services.spec, cluster)
         constraint = _also(constraint, constraint_of(spec, queue.node_selector))
         services_volumes = volume_needs(spec, namespace, cluster.storage)
         apart = _keeps_off(rules, submission.services, cluster)
-        services = ServicesPod({**pod_needs(spec), **services_volumes.requests}, apart)
+        services = ServicesPod({**pod_needs(spec), **services_volumes.without(shared)}, apart)
     pods = [
-        SizedPods({**pod_needs(each.spec), **attached.requests, **claimed.requests}, each.count)
+        SizedPods({**pod_needs(each.spec), **attached.without(shared), **claimed.requests}, each.count)
         for each, attached, claimed in zip(templates, volumes, devices, strict=True)
     ]
     topology = _topology(submission, queue, cluster)
@@ -111,6 +113,7 @@ def _jobspec(
             msgspec.to_builtins(rules) if rules.any else None,
             topology,
             reservation,
+            Counter(shared.values()),
         ),
         services=services,
         extra_requests=submission.extra_requests,

@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -50,6 +50,7 @@ __all__ = [
     "sizes_in",
     "slot_resources",
     "slots_in",
+    "taken_once_in",
     "takes_whole_nodes",
     "without_nodes",
 ]
@@ -62,6 +63,7 @@ SERVICES_SLOT = "services"
 
 _EXTRA_REQUESTS = "surplus"
 MIN_PODS = "minPods"
+_ONCE = "once"
 """Attributes of stored jobspecs: their names are part of the format."""
 _MEBI = Decimal(1 << 20)
 _MILLI = Decimal(1000)
@@ -143,6 +145,8 @@ class PlacementRules:
         Levels of the topology, and how its pods share nodes.
     reservation
         The FluxReservation on whose nodes, and within whose times, they run; empty: none.
+    once
+        What the pods on a node share and take once, by Kubernetes resource name.
     """
 
     constraint: Mapping[str, Any] | None = None
@@ -150,6 +154,7 @@ class PlacementRules:
     pod_rules: Mapping[str, Any] | None = None
     topology: TopologyRequest = ANYWHERE
     reservation: str = ""
+    once: Mapping[str, int] = field(default_factory=dict)
 
 
 ANY_NODE = PlacementRules()
@@ -223,7 +228,10 @@ def _system(duration_s: int | None, placement: PlacementRules, topology: Topolog
         system["constraints"] = placement.constraint
     if placement.pod_rules:
         system["podRules"] = placement.pod_rules
-    if rules := node_rules_of(topology):
+    rules = node_rules_of(topology)
+    if placement.once:
+        rules.append({_ONCE: {resource_type(name): count for name, count in sorted(placement.once.items())}})
+    if rules:
         system["domains"] = rules
     if placement.reservation:
         system["reservation"] = placement.reservation
@@ -311,6 +319,12 @@ def _reservation_in(jobspec: str) -> str:
 def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
     """Return the members of one slot of each label: resource type of the graph -> count."""
     return {label: members for label, _, members in slots_in(jobspec)}
+
+
+def taken_once_in(jobspec: str) -> frozenset[str]:
+    """Return the resource types of which the pods of a jobspec take something once on each node."""
+    rules = orjson.loads(jobspec)["attributes"]["system"].get("domains", ()) if f'"{_ONCE}"' in jobspec else ()
+    return frozenset(kind for rule in rules for kind in rule.get(_ONCE, ()))
 
 
 def share_on(node: str, slots: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]) -> NodeShare:

@@ -11,7 +11,8 @@ A generic ephemeral volume gets a claim of its own when its pod exists. Only its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -33,6 +34,7 @@ __all__ = [
     "claims_of",
     "driver_of",
     "ephemeral_drivers",
+    "shared_claims",
     "volume_needs",
 ]
 
@@ -116,12 +118,20 @@ class VolumeNeeds:
         Why the pod cannot be placed yet, in a sentence that names the claim; empty if it can.
     for_one_pod
         Claims that no other pod may use at the same time.
+    of_claims
+        Resource name of the volume of each named claim whose driver is limited. Pods that share such a claim on a node have one volume.
     """
 
     rules: tuple[Mapping[str, Any], ...] = ()
     requests: Mapping[str, Decimal] = field(default_factory=dict)
     waits: str = ""
     for_one_pod: tuple[str, ...] = ()
+    of_claims: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, claims: Collection[str]) -> Mapping[str, Decimal]:
+        """Return what it requests beside the volumes of these claims."""
+        shared = Counter(self.of_claims[claim] for claim in claims if claim in self.of_claims)
+        return {name: left for name, amount in self.requests.items() if (left := amount - shared[name])}
 
 
 NO_VOLUMES: Final = VolumeNeeds()
@@ -162,7 +172,13 @@ def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds
         requests,
         next((each.waits for each in needs if each.waits), ""),
         tuple(name for each in needs for name in each.for_one_pod),
+        {claim: name for each in needs for claim, name in each.of_claims.items()},
     )
+
+
+def shared_claims(needs: Sequence[VolumeNeeds]) -> Mapping[str, str]:
+    """Return the claims that pods of all these needs share and whose driver is limited, with the resource names of their volumes."""
+    return {claim: name for claim, name in needs[0].of_claims.items() if all(claim in each.of_claims for each in needs)}
 
 
 def driver_of(claim: PersistentVolumeClaim, storage: Storage) -> str:
@@ -191,7 +207,9 @@ def _claimed(namespace: str, name: str, storage: Storage) -> VolumeNeeds:
     if claim.status.phase == "Lost":
         return VolumeNeeds(waits=f"{where} has lost its volume {claim.spec.volume_name}: create it again and the work can start")
     rules, waits = _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage)
-    return VolumeNeeds(rules, _attached(driver_of(claim, storage), storage), waits, (name,) if claim.for_one_pod else ())
+    attached = _attached(driver_of(claim, storage), storage)
+    of_claims = {name: next(iter(attached))} if attached else {}
+    return VolumeNeeds(rules, attached, waits, (name,) if claim.for_one_pod else (), of_claims)
 
 
 def _attached(driver: str, storage: Storage) -> dict[str, Decimal]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 from support.differential_worlds import World, is_work, pods_of
 
+from fluxqueue.api import names
 from fluxqueue.api.hostports import OpenPort, open_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.quantities import parse_quantity
@@ -44,16 +45,28 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
     specs = [each["spec"].get("template", each)["spec"] for each in documents if is_work(each)]
     if STEP_BY_STEP in message and pods_of(documents) > 1 and max(map(_rules, specs)) > 1:
         yield "a gang with several rules is matched step by step"
-    if any(each["kind"] == "CSINode" for each in documents) and any(each.get("volumes") for each in specs) and pods_of(documents) > 1:
-        yield "a claim of several pods counts once for each against the limit of a driver"
+    others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
+    limited = any(each["kind"] == "CSINode" for each in documents)
+    apart = any(each["kind"] in ("Deployment", "StatefulSet") and not _is_gang(each) for each in documents)
+    if limited and (shared := _claims(specs)) and (apart or not shared.isdisjoint(_claims(each["spec"] for each in others))):
+        yield "a claim of several works or other pods on a node counts once for each against the limit of a driver"
     nodes = [each for each in documents if each["kind"] == "Node"]
     if any(node["spec"].get("unschedulable") for node in nodes) and any(map(_tolerates_cordon, specs)):
         yield "a cordoned node takes no pod, also none that tolerates it"
-    others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
     if any(_overbooked(node, others) for node in nodes):
         yield "a node on which more is used than it has takes no pod"
     if _addresses([*specs, *(each["spec"] for each in others)]):
         yield "the address of a host port does not count"
+
+
+def _is_gang(owner: Json) -> bool:
+    return names.GANG_ANNOTATION in owner["spec"]["template"]["metadata"].get("annotations", {})
+
+
+def _claims(specs: Iterable[Json]) -> set[str]:
+    return {
+        each["persistentVolumeClaim"]["claimName"] for spec in specs for each in spec.get("volumes", ()) if "persistentVolumeClaim" in each
+    }
 
 
 def _rules(spec: Json) -> int:

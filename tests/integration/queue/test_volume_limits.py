@@ -95,3 +95,33 @@ async def test_a_node_that_can_attach_more_than_before_is_used_at_once(bench: Be
     limit(bench, "n1", 1, version=2)
     await bench.cycle()
     assert host(bench, "waits") == "n1"
+
+
+def gang(bench: Bench, name: str, pods: int, cpu: str, *claims: str) -> NewWorkload:
+    builder = make_job(name).namespace("default").cpu(cpu).indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    described = describe_job(
+        a_job(builder.with_("spec.template.spec.volumes", volumes(bench, *claims)), uid=name), around(storage=bench.storage)
+    )
+    assert described is not None
+    return described
+
+
+async def test_a_claim_that_pods_of_a_gang_share_counts_once_on_each_node(bench: Bench) -> None:
+    for name in ("n0", "n1", "n2"):
+        limit(bench, name, 1)
+    await bench.submit(gang(bench, "shares", 4, "3", "shared"), job(bench, "other", "x"))
+    await bench.cycle()
+    allocation = bench.ledger.allocation(bench.row("shares").id)
+    assert allocation is not None
+    assert {share.node: share.amounts["volumes:csi:example.com"] for share in allocation.shares} == {"n0": 1, "n1": 1}
+    assert host(bench, "other") == "n2"
+
+
+async def test_a_gang_that_shares_more_claims_than_any_node_attaches_is_unsatisfiable(bench: Bench) -> None:
+    for name in ("n0", "n1", "n2"):
+        limit(bench, name, 1)
+    await bench.submit(gang(bench, "shares", 4, "1", "shared", "also"))
+    await bench.cycle()
+    row = bench.row("shares")
+    assert row.reason is Reason.UNSATISFIABLE
+    assert row.message == "no node has 2 volumes of example.com: the largest has 1 volumes of example.com in all"

@@ -148,3 +148,39 @@ def test_a_placement_is_found_exactly_if_there_is_one(seed: int) -> None:
     else:
         assert not ways, (rules, ways[0])
     check_books(made)
+
+
+ONE_VOLUME = {"once": {"volumes": 1}}
+
+
+def test_what_slots_share_on_a_node_is_taken_once_on_each() -> None:
+    made = engine(
+        GraphNodeSpec("n1", (Pool("cpu", 300, 100), Pool("volumes", 1, 1))),
+        GraphNodeSpec("n2", (Pool("cpu", 300, 100), Pool("volumes", 2, 1))),
+    )
+    result = ask(made, by_domains(jobspec(slot(5, cpu=100)), ONE_VOLUME))
+    assert placed(result) == {"n1": 3, "n2": 2}
+    assert [share.amounts["volumes"] for share in result.shares] == [1, 1]
+    assert placed(ask(made, by_domains(jobspec(slot(1, cpu=100)), ONE_VOLUME))) == {"n2": 1}
+    check_books(made)
+
+
+def test_a_node_that_cannot_give_what_its_slots_share_gets_none() -> None:
+    made = engine(
+        GraphNodeSpec("n1", (Pool("cpu", 300, 100), Pool("volumes", 1, 1))),
+        GraphNodeSpec("n2", (Pool("cpu", 300, 100), Pool("volumes", 3, 1))),
+    )
+    text = jobspec(slot(2, cpu=100, volumes=1))
+    assert placed(ask(made, by_domains(text, ONE_VOLUME))) == {"n2": 2}, "n1 has no volume left for a slot of its own"
+    result = ask(made, by_domains(text, {"once": {"volumes": 4}}))
+    assert (result.verdict, result.reason) == (MatchVerdict.UNSATISFIABLE, "no node has 4 volumes: the largest has 3 volumes in all")
+    check_books(made)
+
+
+def test_nodes_of_one_slot_each_give_what_is_shared_too() -> None:
+    made = engine(*(GraphNodeSpec(name, (Pool("cpu", 300, 100), Pool("volumes", count, 1))) for name, count in (("n1", 1), ("n2", 1))))
+    result = ask(made, by_domains(jobspec(nodes(2, slot(1, cpu=100))), ONE_VOLUME))
+    assert [share.amounts["volumes"] for share in result.shares] == [1, 1]
+    later = ask(made, by_domains(jobspec(slot(2, cpu=100)), ONE_VOLUME), reserve=True)
+    assert (later.verdict, later.at) == (MatchVerdict.RESERVED, 1_060)
+    check_books(made)

@@ -193,9 +193,16 @@ def described(cluster: Cluster, pods: int, *claims: str) -> NewWorkload:
 
 def test_the_rules_and_counts_of_volumes_are_in_the_request_of_a_job() -> None:
     cluster = Cluster().has_claim("data", "pv").has_volume("pv", ON_B, csi={"driver": DRIVER}).has_limit("n", 3)
-    spec = json.loads(described(cluster, 2, "data").jobspec)
+    spec = json.loads(described(cluster, 1, "data").jobspec)
     assert spec["attributes"]["system"]["constraints"] == {"and": [{"tolerates": []}, {"properties": ["kubernetes.io/hostname=b"]}]}
     assert {"type": f"volumes:csi:{DRIVER}", "count": 1} in spec["resources"][0]["with"]
+
+
+def test_pods_that_share_a_claim_ask_for_its_volume_once_on_each_node() -> None:
+    cluster = Cluster().has_claim("data", "pv").has_volume("pv", csi={"driver": DRIVER}).has_limit("n", 3)
+    spec = json.loads(described(cluster, 2, "data").jobspec)
+    assert spec["attributes"]["system"]["domains"] == [{"once": {f"volumes:csi:{DRIVER}": 1}}]
+    assert not any(each["type"] == f"volumes:csi:{DRIVER}" for each in spec["resources"][0]["with"])
 
 
 def test_a_job_whose_claim_is_missing_waits_with_the_claim_in_its_reason() -> None:
