@@ -24,6 +24,7 @@ __all__ = [
     "is_device",
     "is_gpu",
     "is_port",
+    "is_port_of_address",
     "is_volume",
     "label_property",
     "port_resource",
@@ -45,6 +46,8 @@ ROUGH: Final = "~"
 """End of the tag of devices of which the queue cannot check all that is asked."""
 SET: Final = "+"
 """End of the tag of sets of devices that a claim gets together."""
+_COLON: Final = "_"
+"""Stands for the colons of an address of IPv6."""
 _TAINT: Final = "taint:"
 _ROUGHLY: Final = " (counted without some of what is asked of them)"
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
@@ -76,9 +79,9 @@ def is_gpu(name: str) -> bool:
     return name in _GPUS
 
 
-def port_resource(protocol: str, number: int) -> str:
-    """Return the resource name of a port of a node; no Kubernetes resource has two slashes."""
-    return f"hostport/{protocol}/{number}"
+def port_resource(protocol: str, number: int, address: str = "") -> str:
+    """Return the resource name of a port of a node, or of one of its addresses; no Kubernetes resource has two slashes."""
+    return f"hostport/{protocol}/{number}" + (f"/{address.replace(':', _COLON)}" if address else "")
 
 
 def volume_resource(driver: str) -> str:
@@ -97,8 +100,13 @@ def is_device(kind: str) -> bool:
 
 
 def is_port(kind: str) -> bool:
-    """True if a vertex type is a port of a node."""
-    return kind.startswith("hostport:") and kind.count(":") == 2
+    """True if a vertex type is a port of a node, or of one of its addresses."""
+    return kind.startswith("hostport:") and kind.count(":") in (2, 3)
+
+
+def is_port_of_address(kind: str) -> bool:
+    """True if a vertex type is a port of one address of a node."""
+    return kind.startswith("hostport:") and kind.count(":") == 3
 
 
 def is_volume(kind: str) -> bool:
@@ -114,8 +122,8 @@ def is_countable(kind: str) -> bool:
 def display_name(kind: str) -> str:
     """Return the name of a vertex type for messages."""
     if is_port(kind):
-        _, protocol, number = kind.split(":")
-        return f"host port {number}/{protocol}"
+        _, protocol, number, *address = kind.split(":")
+        return " on ".join([f"host port {number}/{protocol}", *(each.replace(_COLON, ":") for each in address)])
     if is_device(kind):
         _, device_class, tag = kind.split(":")
         sets = "sets of " if tag.removesuffix(ROUGH).endswith(SET) else ""

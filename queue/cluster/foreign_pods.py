@@ -2,7 +2,7 @@
 
 Fluxion holds one system allocation per node with these amounts. It is set again whenever a pod that is not the queue's is bound, ends or
 changes, so that Fluxion never grants what another pod has. The requests of a node are summed before they are rounded up, once per node.
-Host ports count if work of the queue requests the same ports. A port that two pods have on different addresses counts once. Volumes count
+Host ports count if work of the queue requests the same ports. Volumes count
 if their driver limits them per node. Devices count if a claim has them that no slot has booked. Where devices stand for a resource, claims
 say what is taken of it, and requests of pods do not count.
 

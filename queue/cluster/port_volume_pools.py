@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, is_volume, port_resource, resource_type
-from fluxqueue.api.hostports import host_ports
+from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, is_port_of_address, is_volume, resource_type
+from fluxqueue.api.hostports import ADDRESSES, open_ports, port_units
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
 from fluxqueue.queue.cluster.extended_resources import NO_EXTENDED_RESOURCES, ExtendedResources
@@ -68,7 +68,7 @@ def pools_for(types: Iterable[str], limits: Mapping[str, int]) -> tuple[Pool, ..
     pools: list[Pool] = []
     for kind in sorted(types):
         if is_port(kind):
-            pools.append(Pool(kind, 1, 1))
+            pools.append(Pool(kind, 1 if is_port_of_address(kind) else ADDRESSES, 1))
         elif kind in limits or is_countable(kind):
             pools.append(Pool(kind, limits.get(kind, _UNLIMITED if is_volume(kind) else 0), 1))
     return tuple(pools)
@@ -80,8 +80,9 @@ def with_pools(spec: GraphNodeSpec, pools: tuple[Pool, ...]) -> GraphNodeSpec:
 
 
 def ports_taken(pods: Iterable[PodSpec], types: frozenset[str]) -> dict[str, int]:
-    """Return which of these port types the pods of one node take. A port that several of them have, on different addresses, counts once."""
-    return dict.fromkeys({resource_type(port_resource(*port)) for pod in pods for port in host_ports(pod)} & types, 1)
+    """Return what the pods of one node take of these port types."""
+    units = port_units(port for pod in pods for port in open_ports(pod))
+    return {kind: count for name, count in units.items() if (kind := resource_type(name)) in types}
 
 
 class PortVolumePools:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fluxqueue.api.hostports import host_ports
+from fluxqueue.api.hostports import open_ports
 from fluxqueue.api.jobs import Job
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
@@ -69,7 +69,7 @@ class KnownDescriptions:
         That of a Job with volumes, device claims or host ports is not: what others hold decides whether it can be matched.
         """
         template = made_from.job.spec.template
-        if template.spec.volumes or template.spec.resource_claims or host_ports(template.spec):
+        if template.spec.volumes or template.spec.resource_claims or any(open_ports(template.spec)):
             self._known.pop(new.uid, None)
         else:
             self._known[new.uid] = made_from, hash(new)

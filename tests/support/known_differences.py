@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -11,7 +10,6 @@ import msgspec
 from support.differential_worlds import World, is_work, pods_of
 
 from fluxqueue.api import names
-from fluxqueue.api.hostports import OpenPort, open_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.requests import pod_requests, sum_requests
@@ -55,8 +53,6 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a cordoned node takes no pod, also none that tolerates it"
     if any(_overbooked(node, others) for node in nodes):
         yield "a node on which more is used than it has takes no pod"
-    if _addresses([*specs, *(each["spec"] for each in others)]):
-        yield "the address of a host port does not count"
 
 
 def _is_gang(owner: Json) -> bool:
@@ -88,12 +84,3 @@ def _overbooked(node: Json, pods: list[Json]) -> bool:
     here = [each for each in pods if each["spec"].get("nodeName") == node["metadata"]["name"]]
     used = sum_requests([*(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here), {"pods": Decimal(len(here))}])
     return any(amount > parse_quantity(node["status"]["allocatable"].get(name, "0")) for name, amount in used.items())
-
-
-def _addresses(specs: list[Json]) -> bool:
-    """True if some pods of a world open one port on different addresses, so that they could share a node."""
-    opened: dict[tuple[str, int], list[OpenPort]] = defaultdict(list)
-    for spec in specs:
-        for port in {*open_ports(msgspec.convert(spec, PodSpec))}:
-            opened[port[:2]].append(port)
-    return any(not one.excludes(other) for ports in opened.values() for one in ports for other in ports)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.builders import PodBuilder, make_pod
+from support.builders import PodBuilder, make_job, make_pod
 from support.queue_bench import Bench, a_node, job
+from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
@@ -13,7 +14,9 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.port_volume_pools import MAX_PORTS, MAX_PORTS_OF_NAMESPACE
+from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.records import NewWorkload
 
 
 @pytest.fixture
@@ -117,3 +120,34 @@ async def test_the_ports_in_the_graph_are_limited_for_each_namespace_and_in_tota
     )
     everywhere = [job(f"n{number}", 1, "1", host_ports=[number + 1], namespace=f"n{number}") for number in range(MAX_PORTS + 1)]
     assert [new.reason for new in bench.port_volume_pools.limit_types(everywhere)] == [Reason.NONE] * MAX_PORTS + [Reason.INVALID_REQUEST]
+
+
+def on_address(name: str, pods: int, address: str) -> NewWorkload:
+    ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": address}]
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}, "ports": ports}
+    builder = make_job(name).indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    described = describe_job(a_job(builder.with_("spec.template.spec.containers", [container]), uid=name), around())
+    assert described is not None
+    return described
+
+
+async def test_a_port_on_another_address_shares_the_node_and_on_all_addresses_does_not(bench: Bench) -> None:
+    await bench.submit(on_address("one", 4, "10.0.0.1"), on_address("two", 4, "10.0.0.2"), on_address("again", 1, "10.0.0.1"))
+    await bench.cycle()
+    assert sorted(hosts(bench, "one")) == sorted(hosts(bench, "two")) == ["n0", "n1", "n2", "n3"]
+    assert bench.row("again").message == "host port 8080/TCP on 10.0.0.1 is taken on every node that it may use"
+    await bench.ledger.finish([Ending(bench.row("again").id, State.CANCELLED, Outcome.CANCELLED)])
+    await bench.submit(job("all", 1, "1", host_ports=[8080]))
+    await bench.cycle()
+    assert bench.row("all").message == "host port 8080/TCP is taken on every node that it may use"
+
+
+async def test_ports_of_foreign_pods_count_by_their_addresses(bench: Bench) -> None:
+    await bench.cycle()
+    port = {"containerPort": 80, "hostPort": 8080}
+    for name, address in (("n0", "10.0.0.1"), ("n1", "10.0.0.2"), ("n2", "0.0.0.0")):
+        container = {"name": "a", "ports": [{**port, "hostIP": address}]}
+        bench.pods.apply(running(name, name, make_pod(name).with_("spec.containers", [container])))
+    await bench.submit(on_address("one", 2, "10.0.0.1"))
+    await bench.cycle()
+    assert hosts(bench, "one") == ["n1", "n3"]

@@ -1,10 +1,11 @@
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from fluxqueue.api.graphnames import display_name, is_countable, is_port, port_resource, resource_name, resource_type, volume_resource
-from fluxqueue.api.hostports import MAX_HOST_PORTS, host_ports, pod_needs
+from fluxqueue.api.hostports import ADDRESSES, MAX_HOST_PORTS, OpenPort, open_ports, pod_needs, port_units
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest
 
@@ -29,12 +30,29 @@ INIT = {"name": "i", "ports": [{"containerPort": 1, "hostPort": 81}]}
     ],
 )
 def test_the_ports_that_a_pod_opens_on_its_node(pod: PodSpec, opened: set[tuple[str, int]]) -> None:
-    assert host_ports(pod) == opened
+    assert {port[:2] for port in open_ports(pod)} == opened
 
 
-def test_a_pod_takes_one_unit_of_each_port_and_its_requests() -> None:
+def test_a_pod_takes_all_units_of_each_port_and_its_requests() -> None:
     pod = spec({"containerPort": 80, "hostPort": 8080}, {"containerPort": 81, "hostPort": 8080, "protocol": "UDP"})
-    assert pod_needs(pod) == {"hostport/TCP/8080": 1, "hostport/UDP/8080": 1}
+    assert pod_needs(pod) == {"hostport/TCP/8080": ADDRESSES, "hostport/UDP/8080": ADDRESSES}
+
+
+def test_a_pod_that_opens_a_port_on_one_address_takes_one_unit_of_the_port_and_the_address() -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": address} for address in ("10.0.0.1", "fd00::1")]
+    assert pod_needs(spec(*ports)) == {"hostport/TCP/8080": 2, "hostport/TCP/8080/10.0.0.1": 1, "hostport/TCP/8080/fd00__1": 1}
+    assert pod_needs(spec(*ports, {"containerPort": 80, "hostPort": 8080}))["hostport/TCP/8080"] == ADDRESSES
+
+
+PORTS = [OpenPort("TCP", 80, address) for address in ("0.0.0.0", "10.0.0.1", "10.0.0.2", "::")]
+
+
+@pytest.mark.parametrize("one", PORTS)
+@pytest.mark.parametrize("other", PORTS)
+def test_two_ports_fit_the_units_of_a_node_exactly_if_neither_excludes_the_other(one: OpenPort, other: OpenPort) -> None:
+    taken = Counter(port_units([one])) + Counter(port_units([other]))
+    fits = all(count <= (ADDRESSES if name == "hostport/TCP/80" else 1) for name, count in taken.items())
+    assert fits != one.excludes(other)
 
 
 def test_a_pod_with_too_many_ports_is_refused_with_the_number() -> None:
@@ -53,3 +71,4 @@ def test_ports_and_volumes_are_types_that_no_resource_of_a_node_can_have() -> No
         "volumes of ebs.csi.aws.com",
         "nvidia.com/gpu",
     )
+    assert display_name(resource_type(port_resource("TCP", 80, "fd00::1"))) == "host port 80/TCP on fd00::1"
