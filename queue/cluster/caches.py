@@ -37,6 +37,7 @@ from fluxqueue.queue.model.pods import age, owning_job_uid
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.sources.gang_sources import GangSource
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NO_GROUP_CLAIMS, GroupClaims, claims_of_group
 from fluxqueue.queue.noderules import node_checks
 
 __all__ = ["Caches"]
@@ -75,7 +76,7 @@ class Caches(WatchedObjects):
         levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
         super().__init__(api, miniclusters=miniclusters, devices=devices, device_taint_rules=device_taint_rules)
-        self._contexts = ContextBuilder(self, levels)
+        self._contexts = ContextBuilder(self, self._group_claims, levels)
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
         self.gang_objects = GangObjects(api)
@@ -105,6 +106,11 @@ class Caches(WatchedObjects):
         """True if the node of this name is missing or NotReady."""
         obj = self.nodes.get("", node)
         return obj is None or not obj.status.ready
+
+    def _group_claims(self, namespace: str, name: str) -> GroupClaims:
+        """Return the claims of a PodGroup; none if it is not there, or cannot be read."""
+        group = self.gang_objects.find(NATIVE_POD_GROUPS, namespace, name).obj
+        return claims_of_group(group) if group is not None else NO_GROUP_CLAIMS
 
     def closed(self, node: str, spec: PodSpec) -> bool:
         """True if a node takes no pod of this spec: it is missing, not ready or cordoned, or its taints or labels forbid it."""

@@ -5,7 +5,7 @@ These are plain values. `fluxqueue.queue.cluster.caches` builds them from its st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.api import names
@@ -14,6 +14,7 @@ from fluxqueue.api.metadata import PriorityClass
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
+from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupClaims
 from fluxqueue.queue.noderules.device_requests import NO_DEVICES, Devices
 from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
 
@@ -87,6 +88,8 @@ class ClusterContext:
         The levels of the topology, from the top down.
     reservations
         FluxReservations by name.
+    group_claims
+        Returns the claims of a PodGroup of Kubernetes, by its namespace and name.
     """
 
     queues: Mapping[str, QueueDefaults]
@@ -100,6 +103,7 @@ class ClusterContext:
     account: str = ""
     levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
     reservations: Mapping[str, ReservationPlan] = field(default_factory=dict)
+    group_claims: Callable[[str, str], GroupClaims] = lambda _namespace, _name: NO_GROUP_CLAIMS
 
 
 def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from fluxqueue.queue.cluster.accounts import ClusterAccounts
 from fluxqueue.queue.cluster.context import ClusterContext, site_context
 from fluxqueue.queue.cluster.reservations import ClusterReservations, spec_changed
 from fluxqueue.queue.cluster.watched_objects import WatchedObjects
+from fluxqueue.queue.model.sources.native_groups import GroupClaims
 
 __all__ = ["ContextBuilder"]
 
@@ -23,12 +25,17 @@ class ContextBuilder:
     ----------
     objects
         What the queue watches.
+    group_claims
+        Returns the claims of a PodGroup, by its namespace and name.
     levels
         The levels of the topology, from the top down.
     """
 
-    def __init__(self, objects: WatchedObjects, levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS) -> None:
+    def __init__(
+        self, objects: WatchedObjects, group_claims: Callable[[str, str], GroupClaims], levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
+    ) -> None:
         self._levels = levels
+        self._group_claims = group_claims
         self.accounts = ClusterAccounts(objects.fluxaccounts)
         self.reservations = ClusterReservations(objects.fluxreservations)
         self._objects = objects
@@ -65,6 +72,7 @@ class ContextBuilder:
             devices=objects.devices,
             levels=self._levels,
             reservations=self.reservations.plans,
+            group_claims=self._group_claims,
         )
 
     def _reservation_changed(self, change: Change[FluxReservation]) -> None:

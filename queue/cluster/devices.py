@@ -19,7 +19,15 @@ from typing import Final
 
 import msgspec
 
-from fluxqueue.api.devices import Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.devices import (
+    ConsumerReference,
+    Device,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from fluxqueue.api.graphnames import display_name, is_device, resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
@@ -46,7 +54,10 @@ _MOST_SELECTED: Final = 1_000_000
 _NODE, _POOL, _KIND = "node", "pool", "kind"
 
 Slots = Callable[[str, str], Mapping[str, int]]
-"""Uid of a pod, node -> what is booked for the pod there, by type; empty for pods that are not the queue's."""
+"""Uid of a pod, or namespace/name of a PodGroup, and node -> what is booked for the pod, or one of the group, there, by type.
+
+It is empty for pods that are not the queue's.
+"""
 
 
 def sources_used(namespace: str, spec: PodSpec) -> list[DeviceSource]:
@@ -121,6 +132,11 @@ class ClusterDevices:
     def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
         """Return a template of claims by its name."""
         return self.templates.get(namespace, name)
+
+    def of_one_node(self, kinds: Iterable[str]) -> bool:
+        """True if no device of these kinds (vertex types) is reached from several nodes."""
+        selections = [self._selection(_EVERY_NODE, key_in(kind)) for kind in kinds]
+        return not any(selection is not None and selection.devices for selection in selections)
 
     def capacity(self, node: str, kinds: Iterable[str]) -> dict[str, int]:
         """Return how many devices of each of these kinds (vertex types) a node has; without resources that it reports."""
@@ -253,7 +269,7 @@ class ClusterDevices:
         held: dict[str, list[Held]] = {}
         for pool in {(each.spec.driver, each.spec.pool.name) for each in slices}:
             for claim in self.claims.by_index(_POOL, pool):
-                uid = next((each.uid for each in claim.status.reserved_for or () if each.resource == "pods"), "")
+                uid = next(filter(None, (_user(each, claim.metadata.namespace) for each in claim.status.reserved_for or ())), "")
                 devices = [each for each in claim.allocated if (each.driver, each.pool) == pool]
                 held.setdefault(uid, []).extend(Held((each.driver, each.pool, each.device), each.amounts) for each in devices)
         return held
@@ -296,6 +312,13 @@ class ClusterDevices:
     def _tell(self, nodes: frozenset[str] | None) -> None:
         for listener in self._listeners:
             listener(nodes)
+
+
+def _user(each: ConsumerReference, namespace: str) -> str:
+    """Return who uses a claim, as `Slots` takes it; empty: nobody whose slot can be known."""
+    if each.resource == "pods":
+        return each.uid
+    return f"{namespace}/{each.name}" if each.resource == "podgroups" else ""
 
 
 def _nodes_of(each: ResourceSlice) -> Iterable[str]:

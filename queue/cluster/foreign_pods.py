@@ -33,7 +33,7 @@ from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.cluster.daemonsets import DaemonSetRequests, DaemonSets, daemonset_requests
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools, ports_taken
 from fluxqueue.queue.model.jobids import parse_jobid
-from fluxqueue.queue.model.jobspecs import sizes_in, slot_resources
+from fluxqueue.queue.model.jobspecs import sizes_in, slot_resources, taken_once_in
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -236,14 +236,18 @@ class ForeignPods:
         taken = self._devices(node, devices | amounts.keys(), self._booked_for)
         return {kind: amount for kind, amount in ({**amounts, **taken}).items() if kind not in taken or (amount and kind in devices)}
 
-    def _booked_for(self, uid: str, node: str) -> Mapping[str, int]:
-        """Return what a slot on a node has booked for a pod (by uid), which may not be bound yet; empty if it has none."""
-        pod = self._pods.get_by_uid(uid)
+    def _booked_for(self, user: str, node: str) -> Mapping[str, int]:
+        """Return what a slot on a node has booked for a pod, which may not be bound yet, or for one of a PodGroup; empty if it has none."""
+        of_group = self._here(node) if "/" in user else ()
+        pod = self._pods.get_by_uid(user) or next((each for each in of_group if _group_named_by(each) == user), None)
         allocation = self._held_by(pod) if pod is not None else None
-        if allocation is None:
+        if pod is None or allocation is None:
             return {}
-        slot = next(iter(allocation.open_slots_for(uid, node)), None)
-        return self._size(allocation, slot) if slot is not None else {}
+        slot = next(iter(allocation.open_slots_for(pod.metadata.uid, node)), None)
+        if slot is None:
+            return {}
+        workload = self._ledger.get(allocation.workload)
+        return Counter(self._size(allocation, slot)) + Counter(taken_once_in(workload.jobspec) if workload is not None else {})
 
     def _beyond(self, pod: Pod, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what a pod requests beyond its slot, in the graph's units."""
@@ -279,6 +283,12 @@ class ForeignPods:
 
 def _jobid_of(pod: Pod) -> FluxionJobId | None:
     return parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))
+
+
+def _group_named_by(pod: Pod) -> str:
+    """Return namespace and name of the PodGroup that a pod names; empty if it names none."""
+    group = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
+    return f"{pod.metadata.namespace}/{group}" if group else ""
 
 
 def _slots_for(pod: Pod, allocation: Allocation) -> tuple[Slot, ...]:

@@ -56,7 +56,7 @@ def pool_types_in(jobspec: str, extended: ExtendedResources = NO_EXTENDED_RESOUR
     """Return the types of ports, volumes and devices that a jobspec requests, and of resources that devices may stand for."""
     if not any(mark in jobspec for mark in _MARKS) and not extended.may_be_in(jobspec):
         return frozenset()
-    asked = {kind for members in sizes_in(jobspec).values() for kind in members} | taken_once_in(jobspec)
+    asked = {kind for members in sizes_in(jobspec).values() for kind in members} | taken_once_in(jobspec).keys()
     return frozenset(kind for kind in asked if is_countable(kind)) | (asked & extended.types)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import Pod, PodSpec
@@ -27,6 +28,7 @@ from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import PodTemplate, Submission
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, label_rules, tolerance
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
+from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupClaims
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
@@ -91,6 +93,8 @@ def _jobspec(
     devices = _common_devices(templates, namespace, cluster)
     alone = sum(each.count for each in templates) == 1 or rules.keeps_apart(cluster.namespace_labels)
     shared = {} if alone else shared_claims(volumes)
+    devices_shared = _shared_devices(devices, templates)
+    claimed_once = sum((Counter(each) for each in devices_shared.values()), Counter[str]())
     services, services_volumes = None, NO_VOLUMES
     if submission.services is not None:
         spec = _with_defaults(submission.services.spec, cluster)
@@ -99,7 +103,7 @@ def _jobspec(
         apart = _keeps_off(rules, submission.services, cluster)
         services = ServicesPod({**pod_needs(spec), **services_volumes.without(shared)}, apart)
     pods = [
-        SizedPods({**pod_needs(each.spec), **attached.without(shared), **claimed.requests}, each.count)
+        SizedPods({**pod_needs(each.spec), **attached.without(shared), **claimed.without(devices_shared)}, each.count)
         for each, attached, claimed in zip(templates, volumes, devices, strict=True)
     ]
     topology = _topology(submission, queue, cluster)
@@ -113,7 +117,8 @@ def _jobspec(
             msgspec.to_builtins(rules) if rules.any else None,
             topology,
             reservation,
-            Counter(shared.values()),
+            Counter(shared.values()) + claimed_once,
+            bool(devices_shared) and cluster.devices.of_one_node(map(resource_type, claimed_once)),
         ),
         services=services,
         extra_requests=submission.extra_requests,
@@ -190,19 +195,34 @@ def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: C
 
 def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext) -> list[DeviceNeeds]:
     """Return what the claims of devices of a pod of each template need."""
-    needs = [device_needs(each.spec, namespace, cluster.devices) for each in templates]
+    needs = [device_needs(each.spec, namespace, cluster.devices, _group_claims(each.spec, namespace, cluster)) for each in templates]
     if any(each.rules != needs[0].rules for each in needs):
         raise InexpressibleConstraint(
             "the allocated devices of its pods can be reached from different nodes: one group has one set of rules, so use "
             "devices of one place, or a ResourceClaimTemplate"
         )
-    if found := _used_by_several([own.shared for own in needs], templates):
+    of_all = _shared_devices(needs, templates)
+    if found := _used_by_several([own.shared.keys() - of_all.keys() for own in needs], templates):
         shared, users = found
         raise InvalidRequest(
             f"spec.resourceClaims: {users} pods that start together share ResourceClaim {namespace}/{shared}, which has no devices "
-            "yet: give each a claim of its own (resourceClaimTemplateName), or have one pod start first"
+            "yet, and others of them do not: have all share it, give each a claim of its own (resourceClaimTemplateName), or have one pod "
+            "start first"
         )
     return needs
+
+
+def _group_claims(spec: PodSpec, namespace: str, cluster: ClusterContext) -> GroupClaims:
+    """Return the claims of the PodGroup that a pod names."""
+    group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None
+    return cluster.group_claims(namespace, group) if group and spec.resource_claims else NO_GROUP_CLAIMS
+
+
+def _shared_devices(needs: Sequence[DeviceNeeds], templates: Sequence[PodTemplate]) -> Mapping[str, Mapping[str, int]]:
+    """Return the claims without devices that all of several pods share: the first of them that is bound decides where the devices are."""
+    if sum(each.count for each in templates) == 1:
+        return {}
+    return {claim: counts for claim, counts in needs[0].shared.items() if all(claim in each.shared for each in needs)}
 
 
 def _used_by_several(claims: Sequence[Collection[str]], templates: Sequence[PodTemplate]) -> tuple[str, int] | None:

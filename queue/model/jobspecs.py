@@ -147,6 +147,8 @@ class PlacementRules:
         The FluxReservation on whose nodes, and within whose times, they run; empty: none.
     once
         What the pods on a node share and take once, by Kubernetes resource name.
+    one_node
+        True if they all must run on one node.
     """
 
     constraint: Mapping[str, Any] | None = None
@@ -155,6 +157,7 @@ class PlacementRules:
     topology: TopologyRequest = ANYWHERE
     reservation: str = ""
     once: Mapping[str, int] = field(default_factory=dict)
+    one_node: bool = False
 
 
 ANY_NODE = PlacementRules()
@@ -228,7 +231,7 @@ def _system(duration_s: int | None, placement: PlacementRules, topology: Topolog
         system["constraints"] = placement.constraint
     if placement.pod_rules:
         system["podRules"] = placement.pod_rules
-    rules = node_rules_of(topology)
+    rules = [*([{"together": [""]}] if placement.one_node else ()), *node_rules_of(topology)]
     if placement.once:
         rules.append({_ONCE: {resource_type(name): count for name, count in sorted(placement.once.items())}})
     if rules:
@@ -321,10 +324,10 @@ def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
     return {label: members for label, _, members in slots_in(jobspec)}
 
 
-def taken_once_in(jobspec: str) -> frozenset[str]:
-    """Return the resource types of which the pods of a jobspec take something once on each node."""
+def taken_once_in(jobspec: str) -> Mapping[str, int]:
+    """Return what the pods of a jobspec share and take once on each node: resource type of the graph -> count."""
     rules = orjson.loads(jobspec)["attributes"]["system"].get("domains", ()) if f'"{_ONCE}"' in jobspec else ()
-    return frozenset(kind for rule in rules for kind in rule.get(_ONCE, ()))
+    return {kind: int(count) for rule in rules for kind, count in rule.get(_ONCE, {}).items()}
 
 
 def share_on(node: str, slots: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]) -> NodeShare:

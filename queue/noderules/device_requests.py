@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -41,6 +41,7 @@ from fluxqueue.api.graphnames import ROUGH, SET, device_resource
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.queue.model.constraints import node_terms
+from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupClaims
 from fluxqueue.queue.noderules.device_selectors import InexactSelector, selector_of
 from fluxqueue.queue.noderules.device_shares import consumed
 
@@ -192,6 +193,9 @@ class Devices(Protocol):
     def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
         """Return a template of claims by its name."""
 
+    def of_one_node(self, kinds: Iterable[str]) -> bool:
+        """True if no device of these kinds (vertex types) is reached from several nodes."""
+
 
 class _NoDevices:
     """A cluster whose devices are not counted."""
@@ -206,6 +210,9 @@ class _NoDevices:
 
     def template(self, _namespace: str, _name: str) -> ResourceClaimTemplate | None:
         return None
+
+    def of_one_node(self, _kinds: Iterable[str]) -> bool:
+        return True
 
 
 NO_DEVICES: Final[Devices] = _NoDevices()
@@ -222,18 +229,25 @@ class DeviceNeeds:
     rules
         RFC 31 constraints on its node, all of which must hold: where the devices of its claims are that are allocated already.
     shared
-        Names of claims that exist and are not allocated yet.
+        What each claim asks for that is not allocated yet and that other pods may use too, by its name. It is part of ``requests``.
     """
 
     requests: Mapping[str, Decimal] = field(default_factory=dict)
     rules: tuple[Mapping[str, Any], ...] = ()
-    shared: tuple[str, ...] = ()
+    shared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def without(self, claims: Collection[str]) -> Mapping[str, Decimal]:
+        """Return what it requests beside these claims."""
+        left = Counter({name: int(count) for name, count in self.requests.items()})
+        for claim in claims:
+            left.subtract(self.shared.get(claim, {}))
+        return {name: Decimal(count) for name, count in left.items() if count > 0}
 
 
 NO_DEVICE_NEEDS: Final = DeviceNeeds()
 
 
-def device_needs(spec: PodSpec, namespace: str, devices: Devices) -> DeviceNeeds:
+def device_needs(spec: PodSpec, namespace: str, devices: Devices, of_group: GroupClaims = NO_GROUP_CLAIMS) -> DeviceNeeds:
     """Return what the claims of a pod require.
 
     Parameters
@@ -244,6 +258,8 @@ def device_needs(spec: PodSpec, namespace: str, devices: Devices) -> DeviceNeeds
         Of the pod and its claims.
     devices
         Of the cluster at present.
+    of_group
+        Those of its claims that are its PodGroup's.
 
     Raises
     ------
@@ -256,25 +272,28 @@ def device_needs(spec: PodSpec, namespace: str, devices: Devices) -> DeviceNeeds
         return NO_DEVICE_NEEDS
     requests: Counter[str] = Counter()
     rules: list[Mapping[str, Any]] = []
-    shared: list[str] = []
+    shared: dict[str, Mapping[str, int]] = {}
     for each in spec.resource_claims:
-        if each.resource_claim_name:
-            claim = devices.claim(namespace, each.resource_claim_name)
+        if name := each.resource_claim_name or of_group.get(each, ""):
+            claim = devices.claim(namespace, name)
             if claim is None:
-                raise _missing("ResourceClaim", f"{namespace}/{each.resource_claim_name}")
+                raise _missing("ResourceClaim", f"{namespace}/{name}")
             if claim.status.allocation is not None:
                 selector = claim.status.allocation.node_selector
                 rules += [node_terms(selector.get("nodeSelectorTerms") or ())] if selector else []
                 continue
-            shared.append(each.resource_claim_name)
-            requests.update(_counts(claim.spec, devices))
+            if name not in shared:
+                requests.update(counts := _counts(claim.spec, devices))
+                shared[name] = counts
         elif each.resource_claim_template_name:
             template = devices.template(namespace, each.resource_claim_template_name)
             if template is None:
                 raise _missing("ResourceClaimTemplate", f"{namespace}/{each.resource_claim_template_name}")
-            requests.update(_counts(template.spec.spec, devices))
+            requests.update(counts := _counts(template.spec.spec, devices))
+            if each in of_group:
+                shared[f"of PodGroup: {each.name}"] = counts
     _check(requests)
-    return DeviceNeeds({name: Decimal(count) for name, count in requests.items() if count}, tuple(rules), tuple(shared))
+    return DeviceNeeds({name: Decimal(count) for name, count in requests.items() if count}, tuple(rules), shared)
 
 
 def _missing(kind: str, name: str) -> InvalidRequest:

@@ -154,11 +154,17 @@ def test_a_claim_that_has_its_devices_brings_other_work_to_its_node(stage: Stage
         stage.apply(claiming(job, claim="both").build())
         stage.until_state(name, State.RUNNING)
     assert (hosts(stage, "owner"), hosts(stage, "guest"), allocated(stage)) == ({BIG: 1}, {BIG: 1}, 2)
-    together = claiming(make_job("together").indexed(2).cpu("1"), claim="new").build()
-    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaims", a_claim("new", request(1)))
-    stage.apply(together)
-    message = stage.until_reason("together", Reason.INVALID_REQUEST).status.message
-    assert f"2 pods that start together share ResourceClaim {stage.namespace}/new" in message
+
+
+def test_pods_that_share_a_claim_without_devices_start_together_on_one_node(stage: Stage) -> None:
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaims", a_claim("new", request(2)))
+    stage.apply(claiming(make_job("shares").indexed(3).cpu("1").pod_annotation(RUN_SECONDS, "forever"), claim="new").build())
+    stage.until_state("shares", State.RUNNING)
+    assert sorted(hosts(stage, "shares").values()) == [3]
+    assert allocated(stage) == 2
+    stage.apply(gang("rest", 4))
+    stage.until_state("rest", State.RUNNING)
+    assert not hosts(stage, "rest").keys() & hosts(stage, "shares").keys()
 
 
 @pytest.fixture

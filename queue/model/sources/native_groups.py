@@ -1,7 +1,8 @@
 """Kubernetes' own gangs: PodGroup of the Workload API, and the Workload that Kubernetes 1.35 had before it.
 
 * From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the policy: ``gang`` with ``minCount``,
-  or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may have to run in one domain of a node label (KEP-5732).
+  or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may have to run in one domain of a node label (KEP-5732), and
+  may share claims of devices (KEP-5729).
 * In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that (``spec.workloadRef``).
 
 Both are alpha: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
@@ -9,16 +10,21 @@ Both are alpha: the fields are on pods only where the feature gate ``GenericWork
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
-from fluxqueue.api.pods import Pod, SchedulingConstraints
+from fluxqueue.api.pods import Pod, PodResourceClaim, SchedulingConstraints
 from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, InvalidGang, Resource, Role, named, whole_number
 
-__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS", "domain_of"]
+__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS", "NO_GROUP_CLAIMS", "GroupClaims", "claims_of_group", "domain_of"]
 
 _GROUP = "scheduling.k8s.io"
+
+GroupClaims = Mapping[PodResourceClaim, str]
+"""Claims of a PodGroup as its pods name them, and the name of the claim that was made from a template (empty: none, or none yet)."""
+NO_GROUP_CLAIMS: Final[GroupClaims] = {}
 
 
 class _GangPolicy(PartialObject, frozen=True):
@@ -32,11 +38,22 @@ class _Policy(PartialObject, frozen=True):
 class _PodGroupSpec(PartialObject, frozen=True):
     scheduling_policy: _Policy = _Policy()
     scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+
+
+class _MadeClaim(PartialObject, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _PodGroupStatus(PartialObject, frozen=True):
+    resource_claim_statuses: list[_MadeClaim] | None = None
 
 
 class _PodGroup(PartialObject, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _PodGroupSpec = _PodGroupSpec()
+    status: _PodGroupStatus = _PodGroupStatus()
 
 
 class _WorkloadGroup(PartialObject, frozen=True):
@@ -72,6 +89,12 @@ def domain_of(constraints: SchedulingConstraints | None, path: str) -> str:
     if len(topology) > 1:
         raise InvalidGang(f"{path}.topology has {len(topology)} constraints: one is read, so remove the others")
     return topology[0].key if topology else ""
+
+
+def claims_of_group(group: _PodGroup) -> GroupClaims:
+    """Return the claims of a PodGroup, which all its pods share that name the same, with the name of what was made from a template."""
+    made = {each.name: each.resource_claim_name or "" for each in group.status.resource_claim_statuses or ()}
+    return {each: "" if each.resource_claim_name else made.get(each.name, "") for each in group.spec.resource_claims or ()}
 
 
 def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:

@@ -216,3 +216,60 @@ async def test_a_claim_made_for_a_resource_counts_once(bench: Bench) -> None:
     await bench.submit(asking("rest", 3, "example.com/gpu"))
     await bench.cycle()
     assert hosts(bench, "rest") == ["n1", "n2", "n2"]
+
+
+def sharing(bench: Bench, name: str, pods: int, claim_name: str, cpu: str = "1") -> NewWorkload:
+    builder = make_job(name).namespace("default").indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    described = describe_job(a_job(claiming(builder, claim=claim_name), uid=f"uid-of-{name}"), around(devices=bench.devices))
+    assert described is not None
+    return described
+
+
+async def test_pods_that_share_a_claim_without_devices_start_on_one_node_and_take_them_once(bench: Bench) -> None:
+    claim(bench, "one")
+    await bench.submit(sharing(bench, "both", 3, "one"))
+    await bench.cycle()
+    assert hosts(bench, "both") == ["n1", "n1", "n1"]
+    allocation = bench.ledger.allocation(row(bench, "both").id)
+    assert allocation is not None
+    for name in ("both-0", "both-1", "both-2"):
+        pod = make_pod(name).namespace("default").uid(name).owned_by("Job", "both").on_node("n1")
+        pod = pod.annotation("fluxqueue/allocation", str(allocation.jobid)).with_("metadata.resourceVersion", "1")
+        bench.pods.apply(msgspec.convert(pod.build(), Pod))
+    claim(bench, "one", ("n1", "gpu-0"), pod="both-1", version=2)
+    await bench.submit(job(bench, "rest", 3), job(bench, "more", 1))
+    await bench.cycle()
+    assert hosts(bench, "rest") == ["n1", "n2", "n2"]
+    assert row(bench, "more").reason is Reason.WAITING_FOR_NODES
+
+
+async def test_more_pods_than_a_node_holds_cannot_share_a_claim(bench: Bench) -> None:
+    claim(bench, "one")
+    await bench.submit(sharing(bench, "wide", 3, "one", cpu="4"))
+    await bench.cycle()
+    assert row(bench, "wide").reason is Reason.UNSATISFIABLE
+
+
+async def test_a_claim_of_a_pod_group_is_taken_once_and_counts_through_a_slot_of_the_group(bench: Bench) -> None:
+    bench.devices.templates.apply(msgspec.convert(a_template("t", request(2), namespace="default"), ResourceClaimTemplate))
+    builder = claiming(make_job("both").namespace("default").indexed(3).cpu("1").suspended(), "t")
+    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_("spec.template.spec.schedulingGroup", {"podGroupName": "g"})
+    made = a_job(builder, uid="uid-of-both")
+    named = (made.spec.template.spec.resource_claims or [])[0]
+    described = describe_job(made, around(devices=bench.devices, group_claims=lambda *_: {named: ""}))
+    assert described is not None
+    await bench.submit(described)
+    await bench.cycle()
+    assert hosts(bench, "both") == ["n1", "n1", "n1"]
+    allocation = bench.ledger.allocation(row(bench, "both").id)
+    assert allocation is not None
+    for name in ("both-0", "both-1", "both-2"):
+        pod = make_pod(name).namespace("default").uid(name).owned_by("Job", "both").on_node("n1")
+        pod = pod.with_("spec.schedulingGroup", {"podGroupName": "g"}).with_("metadata.resourceVersion", "1")
+        bench.pods.apply(msgspec.convert(pod.annotation("fluxqueue/allocation", str(allocation.jobid)).build(), Pod))
+    body = a_claim("g-t", request(2), namespace="default", has=[("n1", "gpu-0"), ("n1", "gpu-1")])
+    body["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-of-g"}]
+    bench.devices.claims.apply(msgspec.convert(body, ResourceClaim))
+    await bench.submit(job(bench, "rest", 2))
+    await bench.cycle()
+    assert hosts(bench, "rest") == ["n2", "n2"]

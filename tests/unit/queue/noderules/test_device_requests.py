@@ -140,9 +140,9 @@ def test_administrative_access_takes_nothing() -> None:
 
 def test_a_claim_that_has_its_devices_binds_to_their_node_and_takes_no_more() -> None:
     found = device_needs(pod(claim="c"), "ns", Cluster().has_claim(request(2), has=[("n1", "gpu-0"), ("n1", "gpu-1")]))
-    assert (found.requests, found.rules, found.shared) == ({}, ({"hostlist": ["n1"]},), ())
+    assert (found.requests, found.rules, found.shared) == ({}, ({"hostlist": ["n1"]},), {})
     found = device_needs(pod(claim="c"), "ns", Cluster().has_claim(request(2)))
-    assert (found.requests, found.rules, found.shared) == ({ANY: Decimal(2)}, (), ("c",))
+    assert (found.requests, found.rules, found.shared) == ({ANY: Decimal(2)}, (), {"c": {ANY: 2}})
 
 
 @pytest.mark.parametrize(
@@ -190,3 +190,16 @@ def test_a_query_without_its_class_selects_nothing() -> None:
     device = msgspec.convert({"name": "gpu-0"}, Device)
     assert DeviceQuery(CLASS).selects(DRIVER, device, msgspec.convert(a_class(), DeviceClass))
     assert not DeviceQuery("none").selects(DRIVER, device, None)
+
+
+def test_claims_of_a_pod_group_are_shared_and_say_where_their_devices_are() -> None:
+    spec = msgspec.convert({"resourceClaims": resource_claims("t")}, PodSpec)
+    named = (spec.resource_claims or [])[0]
+    cluster = Cluster().has_template(request(2))
+    found = device_needs(spec, "ns", cluster, {named: ""})
+    assert (found.requests, list(found.shared.values())) == ({ANY: Decimal(2)}, [{ANY: 2}])
+    assert found.without(found.shared) == {}
+    made = cluster.has_claim(request(2))
+    assert list(device_needs(spec, "ns", made, {named: "c"}).shared) == ["c"], "the claim that was made from the template"
+    has = Cluster().has_template(request(2)).has_claim(request(2), has=[("n1", "gpu-0"), ("n1", "gpu-1")])
+    assert device_needs(spec, "ns", has, {named: "c"}) == DeviceNeeds({}, ({"hostlist": ["n1"]},))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import PodBuilder
 from support.gang_builders import gather, pod_builder, pods_of, read_object
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.pods import PodResourceClaim
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.sources.gang_sources import InvalidGang
-from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NATIVE_WORKLOADS
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NATIVE_WORKLOADS, claims_of_group
 
 
 def member(name: str) -> PodBuilder:
@@ -95,3 +97,13 @@ def test_several_topologies_are_one_sentence() -> None:
     spec = {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}}
     with pytest.raises(InvalidGang, match=r"spec\.schedulingConstraints\.topology has 2 constraints"):
         NATIVE_POD_GROUPS.read((), read_object(NATIVE_POD_GROUPS, spec))
+
+
+def test_the_claims_of_a_group_are_known_by_their_name_and_source_and_by_what_was_made_of_them() -> None:
+    claims = [{"name": "one", "resourceClaimName": "mine"}, {"name": "two", "resourceClaimTemplateName": "t"}]
+    group = read_object(NATIVE_POD_GROUPS, {"schedulingPolicy": {"basic": {}}, "resourceClaims": claims})
+    mine, made = msgspec.convert(claims, list[PodResourceClaim])
+    assert claims_of_group(group) == {mine: "", made: ""}
+    status = {"resourceClaimStatuses": [{"name": "two", "resourceClaimName": "group-two-x"}]}
+    known = msgspec.convert({"spec": {"resourceClaims": claims}, "status": status}, type(group))
+    assert claims_of_group(known) == {mine: "", made: "group-two-x"}
