@@ -186,17 +186,26 @@ class ClusterDevices:
 
         Devices may be tainted or withdrawn after work was matched. Its next pod must then not go to the same node.
         """
+        kinds = self._wanted(namespace, spec)
+        has = self.capacity(node, kinds) if kinds else {}
+        short = next((kind for kind, amount in sorted(kinds.items()) if has.get(kind, amount) < amount), "")
+        return f"node {node} has too few {display_name(short)}" if short else ""
+
+    def gives_shares(self, node: str, namespace: str, spec: PodSpec) -> bool:
+        """True if a pod may get a share of a device of a node, and not a device alone."""
+        keys = self._counted_on(node, self._wanted(namespace, spec)).values()
+        return any(selection is not None and selection.shared for selection in (self._selection(node, key) for key in keys))
+
+    def _wanted(self, namespace: str, spec: PodSpec) -> dict[str, int]:
+        """Return how many devices of each kind (vertex type) a pod needs; none if that cannot be read."""
         if not spec.resource_claims and not self.extended.types:
-            return ""
+            return {}
         try:
             wanted = Counter({name: int(amount) for name, amount in device_needs(spec, namespace, self).requests.items()})
             wanted.update({name: int(amount) for name, amount in pod_requests(spec).items() if name in self.extended})
         except (InvalidRequest, InexpressibleConstraint):
-            return ""
-        kinds = {resource_type(name): amount for name, amount in wanted.items()}
-        has = self.capacity(node, kinds) if kinds else {}
-        short = next((kind for kind, amount in sorted(kinds.items()) if has.get(kind, amount) < amount), "")
-        return f"node {node} has too few {display_name(short)}" if short else ""
+            return {}
+        return {resource_type(name): amount for name, amount in wanted.items()}
 
     # ---- devices of a node -------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ __all__ = [
     "find_empty_slots",
     "find_retry",
     "find_timeout",
+    "is_refused",
     "lost_nodes",
 ]
 
@@ -172,6 +173,11 @@ def _scheduler_message(pod: Pod) -> str:
     if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
         return ""
     return condition.message.split(". preemption:")[0].rstrip(".") or condition.reason
+
+
+def is_refused(pod: Pod) -> bool:
+    """True if the scheduler says that it cannot bind a pod."""
+    return bool(_scheduler_message(pod))
 
 
 def _awaited(pod: Pod) -> str:

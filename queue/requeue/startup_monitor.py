@@ -54,6 +54,7 @@ from fluxqueue.queue.requeue.start_failures import (
     find_empty_slots,
     find_retry,
     find_timeout,
+    is_refused,
     lost_nodes,
 )
 from fluxqueue.queue.store import DatabaseUnavailable
@@ -64,6 +65,12 @@ __all__ = ["StartupMonitor"]
 log = structlog.get_logger()
 
 _RETRY_S = 2.0
+_OVERLOOKED_S = 30.0
+"""How long a pod may be refused that asks for a share of a device.
+
+kube-scheduler counts a share twice from the moment in which it stores the claim until it has noted that it did. A pod that it tries in
+between is refused although there is room, and nothing makes it try again for five minutes.
+"""
 _SETTLED_S = 5.0
 """How long a node may look full to a pod: what leaves it may not be gone yet, and the scheduler may not have looked."""
 _PACE_S = 0.5
@@ -296,7 +303,8 @@ class StartupMonitor:
             failure = find_timeout(allocation, pods, self._start_timeout_s)
             retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
             return failure if retried is None else find_retry(allocation, pods, retried)
-        return find_timeout(allocation, pods, self._start_timeout_s, late=late) if late else None
+        within_s = min((self._patience_s(pod) for pod in pods if pod.metadata.uid in late), default=self._start_timeout_s)
+        return find_timeout(allocation, pods, within_s, late=late) if late else None
 
     def _refused_for_s(self, workload: Workload) -> float:
         """Return for how long each check has found that the API server refuses pods of a workload."""
@@ -345,10 +353,17 @@ class StartupMonitor:
             unbound[uid] = since = self._unbound_since.get(uid, now)
             if (workload := self._workload_of(pod)) is not None:
                 self._with_unbound.add(workload)
-                if now - since > self._start_timeout_s:
+                if now - since > self._patience_s(pod):
                     late.setdefault(workload, set()).add(uid)
         self._unbound_since = unbound
         return late
+
+    def _patience_s(self, pod: Pod) -> float:
+        """Return how long a released pod may have no node."""
+        node = pinned_node(pod) if is_refused(pod) else None
+        if node is None or not self._caches.devices.gives_shares(node, pod.metadata.namespace, pod.spec):
+            return self._start_timeout_s
+        return min(_OVERLOOKED_S, self._start_timeout_s)
 
     def _workload_of(self, pod: Pod) -> WorkloadId | None:
         jobid = parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))

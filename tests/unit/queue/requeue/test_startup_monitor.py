@@ -8,13 +8,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 from support.builders import JobBuilder, PodBuilder, make_job, make_node, make_pod
 from support.controller_bench import TriggerLog, until
+from support.device_objects import a_class, a_slice, a_template, resource_claims
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
+from fluxqueue.api.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
@@ -399,3 +402,23 @@ async def test_a_pod_whose_template_holds_a_full_node_does_not_wait_for_the_star
     await bench.monitor.check()
     messages = [eviction.message for eviction in bench.requeuer.evictions]
     assert ["node n1 has too little cpu left" in message for message in messages] == ([True] if evicted else [])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_pod_that_the_scheduler_refuses_a_share_of_a_device_is_late_after_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "cannot allocate all claims"}
+    waits = pod("mpi-1").annotation("fluxqueue/fluxion-nodes", "n1").with_("status.conditions", [refused])
+    bench = Bench(pod("mpi-0", "n0"), waits.with_("spec.resourceClaims", resource_claims("t")), state=State.RUNNING)
+    devices = bench.caches.devices
+    body = a_slice("n1", ["large"])
+    body["spec"]["devices"][0]["allowMultipleAllocations"] = shared
+    devices.counted = True
+    devices.slices.apply(msgspec.convert(body, ResourceSlice))
+    devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
+    devices.templates.apply(msgspec.convert(a_template("t", namespace="default"), ResourceClaimTemplate))
+    monkeypatch.setattr(startup_monitor, "_OVERLOOKED_S", 0.0)
+    await bench.monitor.check()
+    await bench.monitor.check()
+    assert bool(bench.requeuer.evicted_pods or bench.requeuer.evictions) is shared
