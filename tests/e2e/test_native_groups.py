@@ -5,12 +5,13 @@ Eight nodes of four cpu: node-1 to node-4 are in zone-a and rack-1, node-5 to no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.builders import Json, make_job, make_pod
+from support.device_objects import a_class, a_slice, a_template, request, resource_claims
 from support.end_to_end import Stage, managed_namespace
 
 from fluxqueue.api import names
@@ -24,7 +25,15 @@ API = "/apis/scheduling.k8s.io/v1alpha2"
 ISLAND = "example.com/island"
 """A node label that is no level: node-3 to node-6 have it."""
 GATES = dict.fromkeys(
-    ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption", "WorkloadWithJob"), True
+    (
+        "GenericWorkload",
+        "GangScheduling",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+        "WorkloadWithJob",
+        "DRAWorkloadResourceClaims",
+    ),
+    True,
 )
 FIRST, SECOND = {f"node-{number}" for number in range(1, 5)}, {f"node-{number}" for number in range(5, 9)}
 
@@ -36,7 +45,7 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     flags = ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]
     options = ClusterOptions(nodes=8, node_cpu="4", durable=False, values=values, feature_gates=GATES, api_server_flags=flags)
     cluster = InProcessCluster(service_folder / "native", options)
-    cluster.start()
+    cluster.start(600)
     for number in range(3, 7):
         body = {"metadata": {"labels": {ISLAND: "one"}}}
         cluster.control_plane.client.request("PATCH", f"/api/v1/nodes/node-{number}", body)
@@ -63,9 +72,10 @@ def create_group(stage: Stage, name: str, *, least: int = 0, key: str = "", **sp
     stage.cluster.control_plane.client.request("POST", f"{API}/namespaces/{stage.namespace}/podgroups", body)
 
 
-def create_pods(stage: Stage, group: str, count: int, first: int = 0, cpu: str = "4") -> None:
+def create_pods(stage: Stage, group: str, count: int, first: int = 0, cpu: str = "4", claims: Sequence[Json] = ()) -> None:
     for number in range(first, first + count):
         pod = make_pod(f"{group}-{number}").namespace(stage.namespace).cpu(cpu).annotation(RUN_SECONDS, "forever")
+        pod = pod.with_("spec.resourceClaims", [*claims]) if claims else pod
         body = pod.with_("spec.schedulingGroup", {"podGroupName": group}).with_("spec.restartPolicy", "Never").build()
         stage.cluster.control_plane.client.request("POST", f"/api/v1/namespaces/{stage.namespace}/pods", body)
 
@@ -149,3 +159,27 @@ def test_a_gang_that_is_disrupted_as_one_starts_as_one(stage: Stage) -> None:
     create_group(stage, "whole", least=2, disruptionMode="PodGroup")
     create_pods(stage, "whole", 2)
     stage.until("both pods run", lambda: len(hosts(stage)) == 2 and "" not in hosts(stage))
+
+
+def test_a_claim_of_a_group_is_one_for_all_its_pods(stage: Stage) -> None:
+    client, api = stage.cluster.control_plane.client, "/apis/resource.k8s.io/v1"
+    namespace = f"{api}/namespaces/{stage.namespace}"
+    client.request("POST", f"{api}/deviceclasses", bare(a_class()))
+    for node in ("node-2", "node-6"):
+        client.request("POST", f"{api}/resourceslices", bare(a_slice(node, ["large", "large"])))
+    client.request("POST", f"{namespace}/resourceclaimtemplates", bare(a_template("both", request(2))))
+    create_group(stage, "mesh", least=3, resourceClaims=resource_claims("both"))
+    create_pods(stage, "mesh", 3, cpu="1", claims=resource_claims("both"))
+    stage.until("all three run on one node", lambda: len(hosts(stage)) == 1 and "" not in hosts(stage))
+    create_pods(stage, "mesh", 1, first=3, cpu="1", claims=resource_claims("both"))
+    stage.until("the fourth is there too", lambda: len(stage.items("pods", Pod)) == 4 and len(hosts(stage)) == 1 and "" not in hosts(stage))
+    claims = client.get(f"{namespace}/resourceclaims")["items"]
+    assert [len(each["status"]["allocation"]["devices"]["results"]) for each in claims] == [2]
+    create_group(stage, "next", least=2, resourceClaims=resource_claims("both"))
+    create_pods(stage, "next", 2, cpu="1", claims=resource_claims("both"))
+    stage.until("the next group runs on the other node", lambda: hosts(stage) == {"node-2", "node-6"})
+
+
+def bare(body: Json) -> Json:
+    """Return an object as one creates it."""
+    return {**body, "metadata": {"name": body["metadata"]["name"]}}
