@@ -2,7 +2,7 @@
 
 A request whose top levels are several slots, each with its own label, is a group of different pods. flux-sched matches no such request.
 Here the slots are placed one after the other, the largest first, each on what the others left. The request fits if all of them fit.
-There is no search: a group that would fit only in another order of its slots is answered as one that does not fit now.
+There is no search: a few orders are tried, and a group that would fit only in another one is answered as one that does not fit now.
 
 A request with domain rules is placed by `fluxqueue.fluxion.match.domain_placement`, whatever its shape, and one below levels of the
 topology by `fluxqueue.fluxion.match.level_placement`.
@@ -10,12 +10,11 @@ topology by `fluxqueue.fluxion.match.level_placement`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
-from fluxqueue.fluxion.graph.pools import LeafRun, lowest
 from fluxqueue.fluxion.graph.vertices import NODE, Vertex
 from fluxqueue.fluxion.match.domain_placement import place_by_domains
 from fluxqueue.fluxion.match.domains import Once, WholeNodes
@@ -25,6 +24,7 @@ from fluxqueue.fluxion.match.freed_resources import Shortfall
 from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec, Resource
 from fluxqueue.fluxion.match.level_explain import explain_levels
 from fluxqueue.fluxion.match.level_placement import LevelPlacer
+from fluxqueue.fluxion.match.once import joined, leaves_once
 from fluxqueue.fluxion.match.plans import Plan, plan_for
 from fluxqueue.fluxion.match.policies import MatchPolicy
 from fluxqueue.fluxion.match.row_groups import RowGroups
@@ -38,6 +38,8 @@ __all__ = ["LaterPlacement", "Matcher", "Restriction"]
 
 BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
 _MAX_RESTRICTIONS = 64
+_ORDERS = 4
+"""In which the parts of a request are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,11 @@ class Matcher:
             reverse=self.policy.descending,
         )
         once = [each for rule in jobspec.domains if isinstance(rule, Once) for each in rule.amounts]
-        shared = {node: leaves for node in nodes if (leaves := _leaves_once(node, once, window)) is not None}
+        shared = {node: leaves for node in nodes if (leaves := leaves_once(node, once, window)) is not None}
         kept = {run: mask for leaves in shared.values() for run, mask in leaves.items()}
 
         def place(part: Resource, only: Collection[Vertex], so_far: GraphPlacement) -> GraphPlacement | None:
-            rest = replace(window, only=only, already_taken=_joined(so_far.leaves, kept))
+            rest = replace(window, only=only, already_taken=joined(so_far.leaves, kept))
             if part.type == NODE:
                 rest = replace(rest, exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)})
             plan = plan_for((part,))
@@ -173,23 +175,33 @@ class Matcher:
         return placement
 
     def _each_part(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
-        """Place slots of several labels one after the other, each without a traversal where possible.
+        """Place slots of several labels, the largest first; a part that finds no place on what others left is tried before them."""
+        parts = sorted(jobspec.resources, key=_size, reverse=True)
+        for _ in range(_ORDERS):
+            placement, failed = self._one_by_one(parts, window)
+            if failed is None or failed is parts[0]:
+                return placement
+            parts = [failed, *(part for part in parts if part is not failed)]
+        return None
+
+    def _one_by_one(self, parts: Sequence[Resource], window: Window) -> tuple[GraphPlacement | None, Resource | None]:
+        """Place parts in this order, each without a traversal where possible; or return the first that finds no place.
 
         Parts that request nodes never share one.
         """
         together = GraphPlacement()
         asked_for: set[Vertex] = set()
-        for part in sorted(jobspec.resources, key=_size, reverse=True):
+        for part in parts:
             rest = replace(window, already_taken=together.leaves)
             if part.type == NODE:
                 rest = replace(rest, exclude={*window.exclude, *asked_for})
             placement = self._part(part, rest)
             if placement is None:
-                return None
+                return None, part
             if part.type == NODE:
                 asked_for.update(vertex for vertex in placement.vertices if vertex.type == NODE)
             together.join(placement)
-        return together
+        return together, None
 
     def _part(self, part: Resource, window: Window) -> GraphPlacement | None:
         plan = plan_for((part,))
@@ -361,23 +373,6 @@ def _slot_of(part: Resource) -> Resource | None:
     if part.type == NODE and len(part.children) == 1:
         part = part.children[0]
     return part if part.type == SLOT else None
-
-
-def _leaves_once(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> dict[LeafRun, int] | None:
-    """Return the leaves by which a node gives amounts once; None if it does not have them free."""
-    leaves: dict[LeafRun, int] = {}
-    for kind, amount in amounts:
-        run = node.runs.get(kind)
-        free = window.free(run, exclusive=True) if run is not None else 0
-        if run is None or free.bit_count() < amount:
-            return None
-        leaves[run] = lowest(free, amount)
-    return leaves
-
-
-def _joined(leaves: Mapping[LeafRun, int], more: Mapping[LeafRun, int]) -> Mapping[LeafRun, int]:
-    """Return the leaves of both."""
-    return {run: leaves.get(run, 0) | more.get(run, 0) for run in {*leaves, *more}} if more else leaves
 
 
 def _size(part: Resource) -> tuple[int, ...]:
