@@ -69,7 +69,7 @@ async def test_the_queue_says_and_does_what_the_real_scheduler_would(judged_clus
         async with Api.connect(judged_cluster.kubeconfig, max_in_flight=32) as api:
             judge = Judge(api, fluxion=scheduler == "fluxion")
             await judge.prepare()
-            failed = await run(judge, [make_world(SEED, number) for number in numbers])
+            failed = await run(judge, [make_world(SEED, number, devices=scheduler == "stock") for number in numbers])
             small = [await reduced(trial.world, judge.fails) for trial in failed[:SHOWN]]
     lines = [f"seed {SEED} {trial.title}" for trial in failed]
     assert not failed, "\n".join([*lines, *(each.text() for each in small)])

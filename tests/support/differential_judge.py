@@ -42,6 +42,7 @@ SILENT_S = 180.0
 """How long a busy machine may take until the queue says anything."""
 HELD_S = 60.0
 _LATE_S = 15.0
+_DEVICES = "/apis/resource.k8s.io/v1"
 _PAUSE_S = 0.7
 _WRITTEN = ("PersistentVolume", "PersistentVolumeClaim", "Pod")
 """Kinds whose status is written after their creation."""
@@ -185,7 +186,11 @@ class Judge:
     async def _build(self, copies: Sequence[Copy]) -> None:
         documents = [each for copy in copies for each in copy.documents if not is_work(each)]
         await self._swept({copy.namespace for copy in copies})
-        for kinds in (("Node", "Namespace", "StorageClass", "CSINode"), ("ServiceAccount", "PersistentVolume"), None):
+        for kinds in (
+            ("Node", "Namespace", "StorageClass", "CSINode", "DeviceClass", "ResourceSlice"),
+            ("ServiceAccount", "PersistentVolume"),
+            None,
+        ):
             chosen = [each for each in documents if (each["kind"] in kinds if kinds else True)]
             documents = [each for each in documents if each not in chosen] if kinds else []
             await self._all("POST", [(path_of(each), each) for each in chosen])
@@ -204,7 +209,12 @@ class Judge:
     async def _swept(self, rooms: set[str]) -> None:
         """Wait until nothing is left of the worlds that were in these namespaces before."""
         deadline = time.monotonic() + READY_S
-        for path in ("/api/v1/pods", "/api/v1/persistentvolumeclaims", f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"):
+        for path in (
+            "/api/v1/pods",
+            "/api/v1/persistentvolumeclaims",
+            f"{_DEVICES}/resourceclaims",
+            f"/apis/{names.API_VERSION}/{names.FLUXJOBS}",
+        ):
             while rooms & {each["metadata"]["namespace"].removesuffix("-b") for each in await self._items(path)}:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"worlds of before are not gone from {path}")
@@ -297,7 +307,9 @@ class Judge:
         await self._all("DELETE", [(_at(each), gone) for each in documents if is_work(each)])
         for plural in ("pods", "pods", "persistentvolumeclaims", "resourcequotas"):
             await self._all("DELETE", [(f"/api/v1/namespaces/{name}/{plural}", gone) for name in spaces])
-        wide = ("PersistentVolume", "StorageClass", "CSINode", "Node")
+        for plural in ("resourceclaims", "resourceclaimtemplates"):
+            await self._all("DELETE", [(f"{_DEVICES}/namespaces/{name}/{plural}", gone) for name in spaces])
+        wide = ("PersistentVolume", "StorageClass", "CSINode", "ResourceSlice", "DeviceClass", "Node")
         await self._all("DELETE", [(_at(each), gone) for kind in wide for each in documents if each["kind"] == kind])
         for copy in copies:
             self._rooms[copy.use].append(copy.namespace)

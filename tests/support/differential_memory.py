@@ -15,14 +15,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from support.differential_allocator import Allocator
 from support.differential_worlds import DELETED, SHARED, World, is_work
-from support.known_differences import known_difference
+from support.known_differences import is_gang, known_difference
 from support.memory_api import MemoryApi
 from support.queue_bench import a_machine
 from support.queue_builders import around
 
 from fluxqueue.api import names
 from fluxqueue.api.clusterobjects import ScaledWorkload
+from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
@@ -32,6 +34,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.devices import ClusterDevices
 from fluxqueue.queue.intake.describe import describe_group, describe_job, describe_pod
 from fluxqueue.queue.model.groups import GatheredGroup, gather, gather_gang, group_of
 from fluxqueue.queue.model.records import NewWorkload
@@ -61,11 +64,14 @@ class Finding:
 async def judge_in_memory(world: World) -> Finding:
     """Run one scheduling cycle in a world, and judge it."""
     documents = world.marked("w")
+    if Allocator(documents).shares and not all(is_gang(each) for each in documents if is_work(each) and "replicas" in each["spec"]):
+        return Finding("left out")  # the intake has one workload wait for the other
     caches = Caches(MemoryApi().api)
     _fill(caches, documents)
     async with a_machine(lambda: NOW, caches) as bench:
         pods = _pods(documents)
-        workloads = [each for each in _described(documents, pods, caches) if each is not None]
+        _fill_devices(bench.devices, documents)
+        workloads = [each for each in _described(documents, pods, caches, bench.devices) if each is not None]
         await bench.submit(*workloads)
         await bench.cycle()
         rows = [bench.row(each.uid) for each in workloads]
@@ -88,10 +94,11 @@ async def judge_in_memory(world: World) -> Finding:
 # ---- the queue ---------------------------------------------------------------------------------------------------------------------
 
 
-def _described(documents: list[Json], pods: list[Json], caches: Caches) -> Iterator[NewWorkload | None]:
+def _described(documents: list[Json], pods: list[Json], caches: Caches, devices: ClusterDevices) -> Iterator[NewWorkload | None]:
     (work, *others) = [each for each in documents if is_work(each)]
     context = around(
         storage=caches.storage,
+        devices=devices,
         runtime_classes={each.metadata.name: each for each in caches.runtime_classes.list()},
         priority_classes={"meek": 0},
     )
@@ -170,6 +177,17 @@ def _fill(caches: Caches | SchedulerCaches, documents: list[Json]) -> None:
         caches.runtime_classes.replace([msgspec.convert(SHARED[0][1], RuntimeClass)])
 
 
+def _fill_devices(devices: ClusterDevices, documents: list[Json]) -> None:
+    stores: dict[str, tuple[ObjectCache[Any], Any]] = {
+        "DeviceClass": (devices.classes, DeviceClass),
+        "ResourceSlice": (devices.slices, ResourceSlice),
+        "ResourceClaim": (devices.claims, ResourceClaim),
+        "ResourceClaimTemplate": (devices.templates, ResourceClaimTemplate),
+    }
+    for kind, (store, struct) in stores.items():
+        store.replace([msgspec.convert(_stored(each), struct) for each in documents if each["kind"] == kind])
+
+
 def _stored(document: Json) -> Json:
     """Return a document as the API server and the kubelet complete it."""
     made = copy.deepcopy(document)
@@ -196,7 +214,8 @@ class _Placing:
     def __init__(self, documents: list[Json], pods: list[Json]) -> None:
         self._caches = SchedulerCaches(MemoryApi().api)
         _fill(self._caches, documents)
-        self._pods = [msgspec.convert(each, Pod) for each in pods]
+        self._pods = [msgspec.convert({**each, "spec": {**each["spec"], "resourceClaims": None}}, Pod) for each in pods]
+        self._allocator = Allocator(documents)
         self._tried = 0
 
     def anywhere(self, placed: tuple[tuple[Pod, str], ...] = ()) -> bool:
@@ -218,6 +237,8 @@ class _Placing:
 
         Which pod gets which node is not told here.
         """
+        if not self._allocator.fits(nodes):
+            return "cannot allocate all claims"
         why = ""
         for order in itertools.islice(itertools.permutations(self._pods), 130):
             for hosts in {*itertools.islice(itertools.permutations(nodes), 130)}:
@@ -228,6 +249,8 @@ class _Placing:
         return why
 
     def _fits(self, members: tuple[tuple[Pod, str], ...]) -> bool:
+        if not self._allocator.fits([node for _, node in members]):
+            return False
         return all(each.status is FitStatus.FITS for each in check_gang(members, self._caches).values())
 
 

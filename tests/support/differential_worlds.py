@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from support.differential_devices import DEVICE_PATHS, devices_for
 from support.scheduler_oracle import HOST, SHARED, ZONE, Case, CaseMaker
 
 from fluxqueue.api import names
@@ -38,6 +39,7 @@ _PATHS = {
     "StorageClass": ("storage.k8s.io/v1", "/apis/storage.k8s.io/v1/storageclasses"),
     "CSINode": ("storage.k8s.io/v1", "/apis/storage.k8s.io/v1/csinodes"),
     "Pod": ("v1", "/api/v1/namespaces/{}/pods"),
+    **DEVICE_PATHS,
     "ServiceAccount": ("v1", "/api/v1/namespaces/{}/serviceaccounts"),
     "PersistentVolumeClaim": ("v1", "/api/v1/namespaces/{}/persistentvolumeclaims"),
     "ResourceQuota": ("v1", "/api/v1/namespaces/{}/resourcequotas"),
@@ -46,6 +48,8 @@ _PATHS = {
     "StatefulSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/statefulsets"),
 }
 _ORDER = (*_PATHS,)
+_WITH_DEVICES = 0.3
+"""Share of the worlds whose work claims devices."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,10 @@ def _at_once(work: Json) -> int:
     return int(work["spec"]["replicas"])
 
 
-def make_world(seed: int, number: int) -> World:
-    """Return the world with this number."""
-    return _Maker(random.Random(f"differential/{seed}/{number}"), number, MARK).world()
+def make_world(seed: int, number: int, *, devices: bool = True) -> World:
+    """Return the world with this number; without ``devices`` no work claims any, which our own scheduler does not allocate."""
+    maker = _Maker(random.Random(f"differential/{seed}/{number}"), number, MARK)
+    return maker.world(random.Random(f"devices/{seed}/{number}") if devices else None)
 
 
 class _Maker(CaseMaker):
@@ -124,10 +129,15 @@ class _Maker(CaseMaker):
     TAINTS = (("gpu", "yes"), ("gpu", "no"), ("gpu", ""), ("team", "a"), ("example.com/maintenance", ""))
     NODES = (1, 2, 2, 3, 4)
 
-    def world(self) -> World:
+    def world(self, of_devices: random.Random | None) -> World:
+        """Return the world; its devices come from a generator of their own, so that all else is as it was without them."""
         documents = [*_documents(self.make())]
         if self._chance(0.12):
             documents.append(self._quota())
+        if of_devices is not None and of_devices.random() < _WITH_DEVICES:
+            nodes = [each["metadata"]["name"] for each in documents if each["kind"] == "Node"]
+            specs = [each["spec"].get("template", each)["spec"] for each in documents if is_work(each)]
+            documents += devices_for(of_devices, MARK, self._case.namespace, nodes, specs)
         documents.sort(key=lambda each: (is_work(each), _ORDER.index(each["kind"])))
         text = json.dumps(documents).replace(ZONE, f"{MARK}/zone")
         return World(self._case.number, tuple(json.loads(text)))

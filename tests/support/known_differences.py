@@ -14,7 +14,7 @@ from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.requests import pod_requests, sum_requests
 
-__all__ = ["known_difference"]
+__all__ = ["is_gang", "known_difference"]
 
 Json = dict[str, Any]
 INEXPRESSIBLE = ("selects some of its own pods and not others", "have different rules")
@@ -45,7 +45,7 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a gang with several rules is matched step by step"
     others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
     limited = any(each["kind"] == "CSINode" for each in documents)
-    apart = any(each["kind"] in ("Deployment", "StatefulSet") and not _is_gang(each) for each in documents)
+    apart = any(each["kind"] in ("Deployment", "StatefulSet") and not is_gang(each) for each in documents)
     if limited and (shared := _claims(specs)) and (apart or not shared.isdisjoint(_claims(each["spec"] for each in others))):
         yield "a claim of several works or other pods on a node counts once for each against the limit of a driver"
     nodes = [each for each in documents if each["kind"] == "Node"]
@@ -55,7 +55,8 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a node on which more is used than it has takes no pod"
 
 
-def _is_gang(owner: Json) -> bool:
+def is_gang(owner: Json) -> bool:
+    """True if the pods of a Deployment or StatefulSet start together."""
     return names.GANG_ANNOTATION in owner["spec"]["template"]["metadata"].get("annotations", {})
 
 
