@@ -12,6 +12,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, QueueState, WaitingBudget
 from fluxqueue.api.metadata import PriorityClass
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
+from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
 from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupClaims
@@ -104,6 +105,11 @@ class ClusterContext:
     levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
     reservations: Mapping[str, ReservationPlan] = field(default_factory=dict)
     group_claims: Callable[[str, str], GroupClaims] = lambda _namespace, _name: NO_GROUP_CLAIMS
+
+    def claims_of_group(self, namespace: str, spec: PodSpec) -> GroupClaims:
+        """Return the claims of the PodGroup that a pod names."""
+        group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None
+        return self.group_claims(namespace, group) if group and spec.resource_claims else NO_GROUP_CLAIMS
 
 
 def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:

@@ -10,8 +10,8 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.owners import read_jobset
+from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.jobspecs import label_for_pod
 from fluxqueue.queue.model.later_pods import LaterPods, later_pods
 from fluxqueue.queue.model.records import Workload
 
@@ -35,7 +35,7 @@ def labels_of_later_pods(later: Iterable[LaterPods], workload: Workload, cluster
     labels: Counter[str] = Counter()
     for each in later:
         spec = with_defaults(each.spec, cluster.limit_ranges, cluster.runtime_classes.get(each.spec.runtime_class_name or ""))
-        label = label_for_pod(workload.jobspec, spec)
+        label = label_for_pod(workload.jobspec, workload.namespace, spec, cluster)
         if label is not None:
             labels[label] += each.pods
     return labels

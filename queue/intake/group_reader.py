@@ -11,6 +11,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
+from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.cluster.watched_objects import BY_GROUP
 from fluxqueue.queue.intake.describe import describe_group
 from fluxqueue.queue.intake.foreign_gangs import ForeignGangs
@@ -26,7 +27,6 @@ from fluxqueue.queue.model.groups import (
     gather_jobset,
     owner_of_group,
 )
-from fluxqueue.queue.model.jobspecs import label_for_pod
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
 from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.noderules.node_checks import node_rules
@@ -227,7 +227,8 @@ class GroupReader:
             present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
             active = frozenset(each.metadata.uid for each in present if each.active)
             free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
-            kind_of = AlikeSpecs(lambda spec: (label_for_pod(group.jobspec, spec), node_rules(spec)))
+            cluster = self._caches.cluster_context(key.namespace)
+            kind_of = AlikeSpecs(lambda spec: (label_for_pod(group.jobspec, key.namespace, spec, cluster), node_rules(spec)))
             known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free, kind_of)
         return known
 

@@ -28,7 +28,6 @@ from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import PodTemplate, Submission
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, label_rules, tolerance
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
-from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupClaims
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
@@ -195,7 +194,7 @@ def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: C
 
 def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext) -> list[DeviceNeeds]:
     """Return what the claims of devices of a pod of each template need."""
-    needs = [device_needs(each.spec, namespace, cluster.devices, _group_claims(each.spec, namespace, cluster)) for each in templates]
+    needs = [device_needs(each.spec, namespace, cluster.devices, cluster.claims_of_group(namespace, each.spec)) for each in templates]
     if any(each.rules != needs[0].rules for each in needs):
         raise InexpressibleConstraint(
             "the allocated devices of its pods can be reached from different nodes: one group has one set of rules, so use "
@@ -210,12 +209,6 @@ def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: C
             "start first"
         )
     return needs
-
-
-def _group_claims(spec: PodSpec, namespace: str, cluster: ClusterContext) -> GroupClaims:
-    """Return the claims of the PodGroup that a pod names."""
-    group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None
-    return cluster.group_claims(namespace, group) if group and spec.resource_claims else NO_GROUP_CLAIMS
 
 
 def _shared_devices(needs: Sequence[DeviceNeeds], templates: Sequence[PodTemplate]) -> Mapping[str, Mapping[str, int]]:

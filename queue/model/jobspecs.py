@@ -21,9 +21,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.api.bounds import MAX_POD_SIZES, is_measured_in_bytes, too_many_pods
-from fluxqueue.api.graphnames import POD_SLOTS, resource_type
-from fluxqueue.api.hostports import pod_needs
-from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.graphnames import POD_SLOTS, is_device, is_volume, resource_type
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
 from fluxqueue.fluxion.messages import NodeShare
@@ -40,8 +38,6 @@ __all__ = [
     "SizedPods",
     "extra_requests_in",
     "jobspec_of",
-    "label_for",
-    "label_for_pod",
     "labels_of",
     "ranks_of",
     "reservation_in",
@@ -49,6 +45,7 @@ __all__ = [
     "share_on",
     "sizes_in",
     "slot_resources",
+    "slots_for",
     "slots_in",
     "taken_once_in",
     "takes_whole_nodes",
@@ -349,18 +346,14 @@ def share_on(node: str, slots: Mapping[str, int], sizes: Mapping[str, Mapping[st
     return NodeShare(node, dict(slots), dict(amounts))
 
 
-def label_for(jobspec: str, requests: Mapping[str, Decimal]) -> str | None:
-    """Return the label of the slots that have exactly the size of a pod with these requests; None if no slot has."""
-    size = slot_resources(requests)
-    return next((label for label, members in sizes_in(jobspec).items() if members == size and label != SERVICES_SLOT), None)
-
-
-def label_for_pod(jobspec: str, spec: PodSpec) -> str | None:
-    """Return the label of the slots that have exactly the size of a pod; None if no slot has, or if the pod cannot be read."""
-    try:
-        return label_for(jobspec, pod_needs(spec))
-    except InvalidRequest:
-        return None
+def slots_for(jobspec: str, requests: Mapping[str, Decimal]) -> dict[str, Mapping[str, int]]:
+    """Return the slots that have exactly the size of a pod with these requests, by label, and what each has for claims beside."""
+    size, found = slot_resources(requests), dict[str, Mapping[str, int]]()
+    for label, members in sizes_in(jobspec).items():
+        claims = {kind: amount for kind, amount in members.items() if is_volume(kind) or is_device(kind)}
+        if label != SERVICES_SLOT and {kind: amount for kind, amount in members.items() if kind not in claims} == size:
+            found[label] = claims
+    return found
 
 
 def ranks_of(shares: Iterable[NodeShare]) -> list[tuple[str, str]]:

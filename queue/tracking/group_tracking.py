@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from functools import partial
 
 import structlog
 
@@ -23,10 +22,10 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_gang_slots import ForeignGangSlots
 from fluxqueue.queue.cluster.later_jobs import later_slot_labels
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
+from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of_workload, owner_of_group
-from fluxqueue.queue.model.jobspecs import label_for_pod
 from fluxqueue.queue.model.later_pods import reserved_ranks
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
@@ -104,7 +103,8 @@ class GroupTracker:
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         if reserved:
             self._plan_after(workload.id, self._grace_s)  # no event is watched for a JobSet that fails or is suspended
-        label_of = AlikeSpecs(partial(label_for_pod, workload.jobspec))
+        cluster = self._caches.cluster_context(workload.namespace)
+        label_of = AlikeSpecs(lambda spec: label_for_pod(workload.jobspec, workload.namespace, spec, cluster))
         changes = plan_group_slots(
             pods,
             allocation,

@@ -12,7 +12,9 @@ from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_t
 from support.end_to_end import Stage, managed_namespace
 from support.stage_accounts import Accounts
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
@@ -85,6 +87,17 @@ def test_a_gang_starts_where_its_claims_fit_and_devices_are_given_back(stage: St
     stage.succeed("first")
     stage.until_state("second", State.RUNNING)
     stage.until("only its own devices are allocated", lambda: allocated(stage) == 2)
+
+
+def test_pods_of_a_group_get_the_slots_of_their_group_by_what_they_claim(stage: Stage) -> None:
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("pair", request(2)))
+    for name, template in (("leader", ""), ("w0", "pair"), ("w1", "one"), ("w2", "one")):
+        pod = make_pod(name).cpu("1").label(names.POD_GROUP_LABEL, "mesh").annotation(names.POD_GROUP_SIZE_ANNOTATION, "4")
+        pod = pod.with_("spec.resourceClaims", resource_claims(template)) if template else pod
+        stage.apply(pod.annotation(RUN_SECONDS, "forever").build())
+    stage.until("all four run", lambda: sum(bool(pod.spec.node_name) for pod in stage.items("pods", Pod)) == 4)
+    assert [each.spec.object_ref.name for each in stage.fluxjobs()] == ["mesh"]
+    assert allocated(stage) == 4
 
 
 def test_more_claims_than_there_are_devices_never_start(stage: Stage) -> None:

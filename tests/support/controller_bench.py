@@ -58,9 +58,9 @@ class TriggerLog:
         self.tasks.append(str(task.value))
 
 
-def managed_caches(memory: MemoryApi) -> Caches:
-    """Caches of the API server in memory, with a managed namespace ``default``."""
-    caches = Caches(memory.api, miniclusters=True)
+def managed_caches(memory: MemoryApi, *, devices: bool = False) -> Caches:
+    """Caches of the API server in memory, with a managed namespace ``default``; with claims of devices if ``devices``."""
+    caches = Caches(memory.api, miniclusters=True, devices=devices)
     caches.namespaces.replace([msgspec.convert({"metadata": {"name": "default", "labels": {names.MANAGED_LABEL: "true"}}}, Namespace)])
     memory.show_in(caches)
     return caches

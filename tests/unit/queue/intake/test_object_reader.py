@@ -13,12 +13,14 @@ import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_node, make_pod
 from support.controller_bench import managed_caches
+from support.device_objects import a_class, a_template, request, resource_claims
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 from support.work_counts import assert_linear
 
 from fluxqueue.api import names
+from fluxqueue.api.devices import DeviceClass, ResourceClaimTemplate
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.topology import TopologyRequest
@@ -28,7 +30,7 @@ from fluxqueue.queue.intake.changes import IntakeChanges
 from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
-from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.groups import POD_GROUP, GroupKey
 from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, takes_whole_nodes
 from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
@@ -72,6 +74,26 @@ def replacement(caches: Caches, ledger: RecordingLedger, topology: TopologyReque
     found = reader.describe("p2", None)
     assert found is not None
     return found
+
+
+def test_one_that_claims_devices_gets_a_slot_of_its_group(ledger: RecordingLedger) -> None:
+    caches = managed_caches(MemoryApi(), devices=True)
+    caches.devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
+    caches.devices.templates.apply(msgspec.convert(a_template("gpu", request(), namespace="default"), ResourceClaimTemplate))
+    pods = [a_pod(member(name).cpu("1").with_("spec.resourceClaims", resource_claims("gpu")), uid=name) for name in ("p0", "p1")]
+    for pod in pods:
+        caches.pods.apply(pod)
+    caches.nodes.apply(msgspec.convert(make_node("n0").build(), Node))
+    reader = GroupReader(MemoryApi().api, caches, ledger)
+    key = GroupKey("default", "mpi")
+    group = reader.gather(key, None)
+    assert group is not None
+    jobspec = reader.describe(key, group, None).jobspec
+    ledger.put(
+        a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, jobspec=jobspec, state=State.ALLOCATED),
+        an_allocation(["n0", "n0"]),
+    )
+    assert a_reader(caches, ledger).describe("p0", None) is None
 
 
 def system(found: NewWorkload) -> Any:

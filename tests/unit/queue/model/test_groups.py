@@ -21,7 +21,7 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.intake import request_resolver
 from fluxqueue.queue.intake.describe import describe_group, describe_pod
 from fluxqueue.queue.model.groups import GatheredGroup, GroupKey, gather, gather_gang, gather_jobset, group_of, jobset_of
-from fluxqueue.queue.model.jobspecs import label_for, labels_of, ranks_of, slots_in
+from fluxqueue.queue.model.jobspecs import labels_of, ranks_of, slots_for, slots_in
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SlotState
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
 from fluxqueue.queue.tracking.group_plan import plan_group_slots
@@ -175,7 +175,8 @@ def test_ranks_go_role_by_role() -> None:
     assert labels_of(shares, 3) == ["pod.0", "pod.1", "pod.1"]
     found = described(member("launcher"), member("w0").cpu("4"), member("w1").cpu("4"))
     (launcher, worker, other) = pods(member("l"), member("w").cpu("4"), member("o").cpu("2"))
-    assert [label_for(found.jobspec, pod_requests(pod.spec)) for pod in (launcher, worker, other)] == ["pod.0", "pod.1", None]
+    sizes = [slots_for(found.jobspec, pod_requests(pod.spec)) for pod in (launcher, worker, other)]
+    assert sizes == [{"pod.0": {}}, {"pod.1": {}}, {}]
 
 
 def standing(uid: str, node: str | None = None, phase: str = "Running", gated: bool = False) -> Pod:
