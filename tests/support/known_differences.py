@@ -13,6 +13,7 @@ from fluxqueue.api import names
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.requests import pod_requests, sum_requests
+from fluxqueue.queue.noderules.pod_rules import Term, repelling_terms
 
 __all__ = ["is_gang", "known_difference"]
 
@@ -53,6 +54,8 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a cordoned node takes no pod, also none that tolerates it"
     if any(_overbooked(node, others) for node in nodes):
         yield "a node on which more is used than it has takes no pod"
+    if _repelled_in_part(documents, others):
+        yield "a placed pod that repels some pods of a group keeps all of them off its nodes"
 
 
 def is_gang(owner: Json) -> bool:
@@ -85,3 +88,18 @@ def _overbooked(node: Json, pods: list[Json]) -> bool:
     here = [each for each in pods if each["spec"].get("nodeName") == node["metadata"]["name"]]
     used = sum_requests([*(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here), {"pods": Decimal(len(here))}])
     return any(amount > parse_quantity(node["status"]["allocatable"].get(name, "0")) for name, amount in used.items())
+
+
+def _repelled_in_part(documents: list[Json], placed: list[Json]) -> bool:
+    """True if a required anti-affinity of some placed pod selects some pods of a group and not others."""
+    members = [each["metadata"] for each in documents if is_work(each) and each["kind"] == "Pod"]
+    namespaces = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in documents if each["kind"] == "Namespace"}
+    terms: list[Term] = []
+    for each in placed:
+        meta = each["metadata"]
+        terms += repelling_terms(msgspec.convert(each["spec"], PodSpec), meta["namespace"], meta.get("labels") or {})
+
+    def selected(term: Term) -> set[bool]:
+        return {term.selects(each["namespace"], namespaces.get(each["namespace"], {}), each.get("labels") or {}) for each in members}
+
+    return any(len(selected(term)) > 1 for term in terms)
