@@ -34,10 +34,12 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.devices import ClusterDevices
+from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.intake.describe import describe_group, describe_job, describe_pod
 from fluxqueue.queue.model.groups import GatheredGroup, gather, gather_gang, group_of
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.checks import FitStatus, check_gang
 
@@ -71,7 +73,13 @@ async def judge_in_memory(world: World) -> Finding:
     async with a_machine(lambda: NOW, caches) as bench:
         pods = _pods(documents)
         _fill_devices(bench.devices, documents)
-        workloads = [each for each in _described(documents, pods, caches, bench.devices) if each is not None]
+        context = around(
+            storage=caches.storage,
+            devices=bench.devices,
+            runtime_classes={each.metadata.name: each for each in caches.runtime_classes.list()},
+            priority_classes={"meek": 0},
+        )
+        workloads = [each for each in _described(documents, pods, caches, context) if each is not None]
         await bench.submit(*workloads)
         await bench.cycle()
         rows = [bench.row(each.uid) for each in workloads]
@@ -81,7 +89,7 @@ async def judge_in_memory(world: World) -> Finding:
     message = next((row.message for row in rows if row.reason == verdict), "")
     if all(granted):
         nodes = [node for each in granted if each is not None for node in each.hosts]
-        return Finding("started", _refused(documents, pods, nodes))
+        return Finding("started", _without_slot(rows, pods, context) or _refused(documents, pods, nodes))
     fault = ""
     if verdict in FOR_EVER and _places(world.marked("w", empty=True)):
         fault = f"false {verdict}, the empty world has a place: {message}"
@@ -94,14 +102,8 @@ async def judge_in_memory(world: World) -> Finding:
 # ---- the queue ---------------------------------------------------------------------------------------------------------------------
 
 
-def _described(documents: list[Json], pods: list[Json], caches: Caches, devices: ClusterDevices) -> Iterator[NewWorkload | None]:
+def _described(documents: list[Json], pods: list[Json], caches: Caches, context: ClusterContext) -> Iterator[NewWorkload | None]:
     (work, *others) = [each for each in documents if is_work(each)]
-    context = around(
-        storage=caches.storage,
-        devices=devices,
-        runtime_classes={each.metadata.name: each for each in caches.runtime_classes.list()},
-        priority_classes={"meek": 0},
-    )
     if work["kind"] == "Job":
         body = copy.deepcopy(work)
         body["spec"]["suspend"] = True
@@ -121,6 +123,15 @@ def _described(documents: list[Json], pods: list[Json], caches: Caches, devices:
     group: GatheredGroup | None = gather(key, gated, None, NOW) if others or work["kind"] == "Pod" else gather_gang(gated, owner)
     assert group is not None
     yield describe_group(key, group, context)
+
+
+def _without_slot(rows: Sequence[Workload], pods: list[Json], context: ClusterContext) -> str:
+    """Return which pod of a group has no slot of its size, so that it would be matched alone; empty if each has one."""
+    groups = [row for row in rows if row.release_mode is ReleaseMode.GROUP]
+    for row, pod in ((row, _gated(each)) for row in groups for each in pods):
+        if label_for_pod(row.jobspec, row.namespace, pod.spec, context) is None:
+            return f"no slot of its group is for {pod.metadata.name}"
+    return ""
 
 
 def _gated(pod: Json) -> Pod:
