@@ -238,13 +238,25 @@ class Engine:
         displaced = tuple(jobid for jobid in yielding if jobid not in session.state.jobs)
         return MatchBatch(tuple(results), session.state.instance, time.perf_counter() - began, displaced)
 
-    def trial(self, jobs: Sequence[JobMatchRequest], without: Sequence[int] = (), call: CallContext = NO_CALL) -> MatchBatch:
-        """Return what `match_batch` would answer if the jobs ``without`` did not exist; the graph stays as it is."""
+    def trial(
+        self, jobs: Sequence[JobMatchRequest], without: Sequence[int] = (), call: CallContext = NO_CALL, parts: Sequence[CancelPart] = ()
+    ) -> MatchBatch:
+        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given ``parts`` back.
+
+        The graph stays as it is. If a job does not hold its part, every answer is BUSY.
+        """
         session = self._enter(call, places=True)
         answers: list[MatchBatch] = []
 
         def ask() -> bool:
             session.job_changes.cancel(without)
+            try:
+                for part in parts:
+                    session.job_changes.cancel_part(part.jobid, part.shares, part.paths)
+            except Refused:
+                busy = tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs)
+                answers.append(MatchBatch(busy, session.state.instance, 0.0))
+                return False
             session.system_allocations.settle_excess()
             answers.append(self.match_batch(jobs, call))
             return False

@@ -156,9 +156,14 @@ class Fluxion(ABC):
         """
         return await self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
 
-    async def trial(self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = ()) -> MatchBatch:
-        """Return what `match_batch` would answer if the jobs ``without`` did not exist; the graph stays as it is."""
-        return await self._send(MatchBatchRpc(jobs, call, trial=True, without=without))
+    async def trial(
+        self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = (), parts: Sequence[CancelPart] = ()
+    ) -> MatchBatch:
+        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given ``parts`` back.
+
+        The graph stays as it is.
+        """
+        return await self._send(MatchBatchRpc(jobs, call, trial=True, without=without, parts=parts))
 
     async def reserve_at(
         self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""
@@ -284,9 +289,11 @@ class BlockingFluxion(ABC):
         """Match jobs in order, as `Fluxion.match_batch`."""
         return self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
 
-    def trial(self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = ()) -> MatchBatch:
+    def trial(
+        self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = (), parts: Sequence[CancelPart] = ()
+    ) -> MatchBatch:
         """Ask what a batch would answer, as `Fluxion.trial`."""
-        return self._send(MatchBatchRpc(jobs, call, trial=True, without=without))
+        return self._send(MatchBatchRpc(jobs, call, trial=True, without=without, parts=parts))
 
     def reserve_at(
         self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""

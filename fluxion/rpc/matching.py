@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from fluxqueue.fluxion.changes import CancelPart
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict, Shortage
 from fluxqueue.fluxion.rpc.failures import InternalError
+from fluxqueue.fluxion.rpc.job_changes import PartialCancelRpc
 from fluxqueue.fluxion.rpc.requests import Rpc
 from fluxqueue.fluxion.rpc.values import read_call, read_shares, write_call, write_share
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
@@ -39,7 +41,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
     Attributes
     ----------
     trial
-        Ask only; the graph stays as it is. The jobs ``without`` are ignored then.
+        Ask only; the graph stays as it is. The jobs ``without`` are ignored then, and so are ``parts`` of others.
     """
 
     method = "MatchBatch"
@@ -54,6 +56,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
     yielding: Sequence[int] = ()
     trial: bool = False
     without: Sequence[int] = ()
+    parts: Sequence[CancelPart] = ()
 
     @property
     def idempotent(self) -> bool:
@@ -70,6 +73,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             yielding=self.yielding,
             trial=self.trial,
             without=self.without,
+            without_parts=[PartialCancelRpc.write_change(each) for each in self.parts],
         )
 
     def read_response(self, message: pb.MatchBatchResponse) -> MatchBatch:
@@ -88,12 +92,13 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             tuple(message.yielding),
             message.trial,
             tuple(message.without),
+            [PartialCancelRpc.read_change(each) for each in message.without_parts],
         )
 
     def run(self, engine: Engine) -> MatchBatch:
         """Match."""
         if self.trial:
-            return engine.trial(self.jobs, self.without, self.call)
+            return engine.trial(self.jobs, self.without, self.call, self.parts)
         return engine.match_batch(
             self.jobs,
             self.call,

@@ -224,7 +224,7 @@ class MatchResult(_message.Message):
     def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., jobid: _Optional[int] = ..., at: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., reason: _Optional[str] = ..., shortages: _Optional[_Iterable[_Union[Shortage, _Mapping]]] = ..., allocation: _Optional[str] = ..., blocked_by: _Optional[str] = ...) -> None: ...
 
 class MatchBatchRequest(_message.Message):
-    __slots__ = ("call", "jobs", "with_allocation", "stop_at_first_failure", "yielding", "trial", "without")
+    __slots__ = ("call", "jobs", "with_allocation", "stop_at_first_failure", "yielding", "trial", "without", "without_parts")
     CALL_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     WITH_ALLOCATION_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +232,7 @@ class MatchBatchRequest(_message.Message):
     YIELDING_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_PARTS_FIELD_NUMBER: _ClassVar[int]
     call: Call
     jobs: _containers.RepeatedCompositeFieldContainer[JobRequest]
     with_allocation: bool
@@ -239,7 +240,8 @@ class MatchBatchRequest(_message.Message):
     yielding: _containers.RepeatedScalarFieldContainer[int]
     trial: bool
     without: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ...) -> None: ...
+    without_parts: _containers.RepeatedCompositeFieldContainer[PartialCancelRequest]
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ..., without_parts: _Optional[_Iterable[_Union[PartialCancelRequest, _Mapping]]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy", "latest_nodes", "min_slots", "not_before")

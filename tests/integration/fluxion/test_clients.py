@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from support.fluxionrequests import cluster_jgf, make_jobspec, make_node
 
-from fluxqueue.fluxion.changes import CancelJobs, ResizeSystem
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ResizeSystem
 from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, JobMode, MatchVerdict, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.client import AsyncFluxionClient, FluxionClient
@@ -104,6 +104,16 @@ async def test_part_of_a_job_is_given_back(loaded: Fluxion) -> None:
     applied = await loaded.partial_cancel(1, [NodeShare("a", {"task": 1})], call=CALL)
     assert applied.done
     assert [share.amounts for share in (await loaded.info(1, call=CALL)).shares] == [{"cpu": 1_000, "pods": 1}]
+
+
+async def test_a_trial_answers_as_if_part_of_a_job_was_given_back(loaded: Fluxion) -> None:
+    job = RestoredJob(12, (NodeShare("a", {}, {"cpu": 4_000}), NodeShare("b", {}, {"cpu": 4_000})), NOW, NOW + 900)
+    assert (await loaded.restore([job], call=CALL)).done
+    asked = [JobMatchRequest(CORE, 1)]
+    assert [each.verdict for each in (await loaded.trial(asked, call=CALL)).results] == [MatchVerdict.BUSY]
+    (answer,) = (await loaded.trial(asked, call=CALL, parts=[CancelPart(12, (NodeShare("b"),))])).results
+    assert [share.node for share in answer.shares] == ["b"]
+    assert len((await loaded.info(12, call=CALL)).shares) == 2
 
 
 async def test_an_allocation_known_from_elsewhere_is_restored(loaded: Fluxion) -> None:

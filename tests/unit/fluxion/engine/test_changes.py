@@ -316,6 +316,20 @@ def test_a_trial_ignores_jobs_and_changes_nothing() -> None:
     check_books(made)
 
 
+def test_a_trial_ignores_parts_of_jobs_and_changes_nothing() -> None:
+    made = engine(node("a", cpu=4_000), node("b", cpu=4_000))
+    made.restore(
+        [RestoredJob(1, (NodeShare("a", {"pod": 1}, {"cpu": 4_000}), NodeShare("b", {"pod": 1}, {"cpu": 4_000})), 1_000, 2_000)], NOW
+    )
+    before, asked = holdings(made), [JobMatchRequest(jobspec(slot(1, cpu=4_000), duration=600), 9)]
+    (answer,) = made.trial(asked, (), NOW, [CancelPart(1, (NodeShare("b"),))]).results
+    assert (answer.verdict, [share.node for share in answer.shares]) == (MatchVerdict.GRANTED, ["b"])
+    (answer,) = made.trial(asked, (), NOW, [CancelPart(1, (NodeShare("c"),))]).results
+    assert answer.verdict is MatchVerdict.BUSY, "it does not hold that"
+    assert holdings(made) == before
+    check_books(made)
+
+
 def test_a_shrunken_node_relocates_its_jobs_and_stays_open_while_they_fit() -> None:
     made = engine(node("a", cpu=4_000, pods=10))
     for jobid in (1, 2):
