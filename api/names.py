@@ -161,6 +161,7 @@ NO_NODE: Final = "none.invalid"
 
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+JOB_TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 JOB_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

@@ -12,19 +12,23 @@ as one that allows nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
+from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner
 from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.sources.gang_sources import api_group
-from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView, return_of
+from fluxqueue.queue.model.victim_views import STARTING, BudgetShare, Return, VictimView, return_of
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
@@ -53,9 +57,14 @@ class Victims:
         The cluster.
     may_suspend
         Tells whether the queue has the right to suspend the owners of a kind.
+    wall
+        The time of day.
     """
 
-    def __init__(self, caches: Caches, may_suspend: Callable[[OwnerHandle], bool]) -> None:
+    def __init__(
+        self, caches: Caches, may_suspend: Callable[[OwnerHandle], bool], wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._wall = wall
         self._caches = caches
         self._may_suspend = may_suspend
         self._read: dict[str, _ReadBudgets | None] = {}
@@ -67,8 +76,7 @@ class Victims:
             return self._view_of_group(workload, allocation)
         if workload.release_mode is ReleaseMode.POD:
             return self._view_of_pod(workload)
-        job = self._caches.jobs.get_by_uid(workload.uid)
-        return VictimView(checkpoint=checkpoint_of(job.metadata if job is not None else None))
+        return self._view_of_job(workload)
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
         """Return the budgets of disruption that select pods of a workload which run or may still run; none of what is suspended.
@@ -95,6 +103,30 @@ class Victims:
             if count
         ]
 
+    def further_pods(self, workload: Workload, allocation: Allocation) -> Sequence[str]:
+        """Return the uids of a Job's pods that have no slot of its own: they end with it."""
+        pods = self._caches.pods_of_job(workload.uid) if workload.kind == "Job" else []
+        if len(pods) <= len(allocation.open_slots):
+            return ()
+        return [pod.metadata.uid for pod in pods if not pod.terminal and pod.metadata.uid not in allocation.pod_uids]
+
+    def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
+        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of them can end alone."""
+        job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
+        if (
+            job is None
+            or job.spec.suspend
+            or job.finished
+            or job.metadata.deletion_timestamp
+            or not self._caches.manages(workload.namespace)
+        ):
+            return {}
+        if self._pinned_s(job) > 0:
+            return {}
+        now, saved = self._wall(), checkpoint_of(job.metadata)
+        running = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
+        return {pod.metadata.uid: _since(pod, saved, now) for pod in running}
+
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         self._read.pop(change.obj.metadata.namespace, None)
 
@@ -120,6 +152,20 @@ class Victims:
         handle = handle_of(workload.api_version, workload.kind)
         return handle is not None and self._may_suspend(handle)
 
+    def _view_of_job(self, workload: Workload) -> VictimView:
+        """Return what is shown of a Job. One that can give pods back is spared until it can: while it starts, it could only end."""
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        if job is None:
+            return VictimView()
+        least = min_pods_in(workload.jobspec)
+        if 0 < least < workload.pods and (left_s := self._pinned_s(job)) > 0:
+            return VictimView(STARTING, again_s=left_s)
+        return VictimView(checkpoint=checkpoint_of(job.metadata))
+
+    def _pinned_s(self, job: Job) -> float:
+        """Return for how long the list in a Job's template pins new pods to its nodes: until then the nodes of some cannot be freed."""
+        return (pin_until(job.spec.template.metadata) + MARGIN - self._wall()).total_seconds()
+
     def _view_of_pod(self, workload: Workload) -> VictimView:
         pod = self._caches.pods.get_by_uid(workload.uid)
         if pod is None:
@@ -142,6 +188,21 @@ class Victims:
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
         returns = Return.WAITS if suspended else _return_of_group(pods)
         return VictimView(returns=returns, checkpoint=max(saved, default=None))
+
+
+def _since(pod: Pod, saved_by_job: datetime | None, now: datetime) -> datetime:
+    """Return since when a pod does what it has not saved."""
+    start = _time(pod.status.start_time or pod.metadata.creation_timestamp) or now
+    saved = [at for at in (saved_by_job, checkpoint_of(pod.metadata)) if at is not None]
+    return min(max(start, *saved), now) if saved else min(start, now)
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return a time as the API server writes it."""
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
 
 
 def _is_never_alone(pod: Pod) -> bool:

@@ -21,6 +21,7 @@ from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescri
 from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
 from fluxqueue.queue.intake.native_scheduling import native_scheduling
 from fluxqueue.queue.intake.workload_contexts import workload_context
+from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.groups import group_of_job
 from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
@@ -231,7 +232,8 @@ class ObjectReader:
             return workload  # all its slots were freed: it was scaled to zero, or its pods are all matched alone
         if allocation.released_at is None or pod.metadata.uid in allocation.pod_uids:
             return None
-        if started_pods(workload) < workload.pods and job.spec.pods_at_once > len(allocation.open_slots):
+        kept = len(allocation.open_slots) - len(leaving_ranks(workload, allocation))
+        if started_pods(workload) < workload.pods and job.spec.pods_at_once > kept:
             workload = self._as_growth(workload, allocation, row)
         if row is not None:
             return workload
@@ -244,7 +246,7 @@ class ObjectReader:
         own = [each for each in self._caches.pods_of_job(job.metadata.uid) if self._ledger.by_uid(each.metadata.uid) is None]
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         closed = self._caches.closed_to_job(job, own, started=workload.state is State.RUNNING, refused=refused)
-        return JobSlots(job, own, allocation, closed)
+        return JobSlots(job, own, allocation, closed, leaving_ranks(workload, allocation))
 
     def _as_growth(self, workload: Workload, allocation: Allocation, row: Workload | None) -> Workload:
         """Return the workload of a Job that was started with fewer pods, for a pod by which it grows. A pod keeps its first duration."""

@@ -16,6 +16,7 @@ from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.release.releaser import Releaser
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.cancellation import Canceller
+from fluxqueue.queue.requeue.give_backs import GiveBacks
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
@@ -76,6 +77,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
     time_limits = TimeLimits(api, caches, ledger, recorder)
     notices = PreemptionNotices(api, caches, ledger, recorder)
+    give_backs = GiveBacks(api, caches, ledger, requeuer.pods, recorder)
     events = EventReporter(api, caches, ledger, recorder)
     fluxqueues = FluxQueueWriter(api, caches, ledger, recorder, foreign_matcher=config.matcher is Matcher.FOREIGN)
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
@@ -104,6 +106,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         canceller,
         time_limits,
         notices,
+        give_backs,
         events,
         fluxqueues,
         fluxaccounts,

@@ -126,7 +126,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     quotas = NamespaceQuotas(caches, ledger)
     quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
-    scheduler.show_victims(Victims(caches, may_suspend))
+    scheduler.show_victims(Victims(caches, may_suspend, ledger.wall))
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)

@@ -7,7 +7,7 @@ matched alone, as a workload of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
@@ -37,18 +37,26 @@ class JobSlots:
         The Job's.
     closed
         True for the name of a node that takes no pod of the Job at present. It is asked once about each node.
+    leaving
+        Ranks of slots that the Job gives back: no further pod gets one.
     """
 
-    def __init__(self, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = _none_closed) -> None:
+    def __init__(
+        self,
+        job: Job,
+        pods: Iterable[Pod],
+        allocation: Allocation,
+        closed: Callable[[str], bool] = _none_closed,
+        leaving: Set[int] = frozenset(),
+    ) -> None:
         self._has_services_slot = any(slot.label == SERVICES_SLOT for slot in allocation.open_slots)
-        placed = {slot.pod_uid for slot in allocation.open_slots}
-        own = [each for each in pods if each.active and job_served_by(each) is None]
+        kept = [slot for slot in allocation.open_slots if slot.rank not in leaving]
+        placed, given = {slot.pod_uid for slot in kept}, {slot.pod_uid for slot in allocation.open_slots if slot.rank in leaving}
+        own = [each for each in pods if each.active and each.metadata.uid not in given and job_served_by(each) is None]
         staying = sorted(own, key=lambda each: (each.metadata.uid not in placed, age(each)))
         held = {each.metadata.uid for each in staying}
         closed = functools.cache(closed)
-        self._open_ranks = {
-            slot.rank for slot in allocation.open_slots if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))
-        }
+        self._open_ranks = {slot.rank for slot in kept if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))}
         self._by_index = is_elastic(job)
         self._first = {each.metadata.uid for each in staying[: len(self._open_ranks)]}
 

@@ -20,6 +20,7 @@ from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.priorities import MAX_PRIORITY
+from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.jobs import started_with_fewer
 from fluxqueue.queue.model.jobspecs import MIN_PODS
 from fluxqueue.queue.model.records import Allocation, Workload
@@ -60,10 +61,13 @@ def is_moldable(workload: Workload) -> bool:
 
 
 def started_pods(workload: Workload) -> int:
-    """Return with how many pods a workload was started; all of them while it is pending."""
+    """Return with how many pods a workload was started; all of them while it is pending.
+
+    Slots that it gave back do not count: what their pods did is lost, so it goes on as if it had been started without them.
+    """
     if workload.state is State.PENDING or not is_moldable(workload):
         return workload.pods
-    return min(_placed(workload.hosts) or workload.pods, workload.pods)
+    return max(min(_placed(workload.hosts) or workload.pods, workload.pods) - len(given_ranks(workload)), 1)
 
 
 @lru_cache(maxsize=4_096)

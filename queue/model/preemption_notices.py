@@ -18,10 +18,20 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.victim_views import Return
 
-__all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time", "stopping_left_s"]
+__all__ = [
+    "checkpoint_of",
+    "given_back_grace_s",
+    "given_back_left_s",
+    "given_back_until",
+    "grace_left_s",
+    "preempt",
+    "stop_time",
+    "stopping_left_s",
+]
 
 _STOPPING_S: Final = 300
 """From the end of its grace until preempted work that still has pods delays no other preemption."""
@@ -57,6 +67,26 @@ def stopping_left_s(workload: Workload, now: datetime) -> float:
     if stop_at is None:
         return _STOPPING_S  # it was preempted by a version that did not store the time
     return max((stop_at - now).total_seconds() + _STOPPING_S, 0.0)
+
+
+def given_back_grace_s(workload: Workload, now: datetime) -> float:
+    """Return for how many seconds the pods may go on that a workload gives back; 0 if they are to stop now."""
+    given = workload.requeue_state.given_back
+    return max((given.stop_at - now).total_seconds(), 0.0) if given is not None else 0.0
+
+
+def given_back_until(workload: Workload) -> str:
+    """Return until when the pods may go on that a workload gives back (RFC 3339); empty if it gives none back."""
+    given = workload.requeue_state.given_back
+    return _text(given.stop_at) if given is not None else ""
+
+
+def given_back_left_s(workload: Workload, allocation: Allocation, now: datetime) -> float:
+    """Return for how many seconds other preemptions wait until a workload has freed what it gives back; 0 if they do not."""
+    given = workload.requeue_state.given_back
+    if given is None or not leaving_ranks(workload, allocation):
+        return 0.0
+    return max((given.stop_at - now).total_seconds() + _STOPPING_S, 0.0)
 
 
 def stop_time(workload: Workload) -> str:

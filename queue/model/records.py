@@ -30,6 +30,7 @@ __all__ = [
     "Allocation",
     "Epoch",
     "FluxionJobId",
+    "GivenBack",
     "Grant",
     "NewWorkload",
     "NodeRefusal",
@@ -115,6 +116,27 @@ class NodeRefusal(msgspec.Struct, frozen=True):
     until: datetime
 
 
+class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a running Job gave back, so that other work starts.
+
+    Attributes
+    ----------
+    jobid
+        The allocation that it is of. A later one is not smaller.
+    ranks
+        The slots of it that end, or have ended: all that were given back so far.
+    stop_at
+        Until when the last pods may go on that were chosen.
+    message
+        Of the last time: how many pods end, what is lost, and for whom.
+    """
+
+    jobid: int
+    ranks: tuple[int, ...] = ()
+    stop_at: datetime
+    message: str
+
+
 class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Failures of a workload so far on which its next match depends.
 
@@ -145,6 +167,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         Of a pod that was preempted: when it was submitted. Its replacement keeps that.
     time_limit, stop_at
         When the queue began to end it because it ran beyond its duration; until when it may go on after it was preempted.
+    given_back
+        Of a Job that goes on with fewer pods.
     """
 
     starts: int = 0
@@ -160,6 +184,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     submitted_at: datetime | None = None
     time_limit: datetime | None = None
     stop_at: datetime | None = None
+    given_back: GivenBack | None = None
 
 
 GUARANTEED_FIRST = 1 << 55

@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.replacement_rules import replica_owner_of
 from fluxqueue.queue.model.sources.registry import recreates_pods
 
-__all__ = ["NO_VICTIM", "BudgetShare", "Return", "VictimView", "return_of"]
+__all__ = ["NO_VICTIM", "STARTING", "BudgetShare", "Return", "VictimView", "return_of"]
 
 
 class Return(enum.Enum):
@@ -49,11 +50,14 @@ class VictimView:
         What becomes of it.
     checkpoint
         When it last saved what it has; None if it told of nothing.
+    again_s
+        In how many seconds the obstacle is gone; None if that is not known.
     """
 
     obstacle: str = ""
     returns: Return = Return.WAITS
     checkpoint: datetime | None = None
+    again_s: float | None = None
 
     @property
     def may_be(self) -> bool:
@@ -61,6 +65,7 @@ class VictimView:
         return not self.obstacle
 
 
+STARTING: Final = "only just starting"
 NO_VICTIM = VictimView("of a kind that is not preempted")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from fluxqueue.fluxion.messages import JobMode, NodeShare
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SystemSnapshot
+from fluxqueue.queue.scheduling.graph_jobs import stored_jobid
 
 __all__ = ["compare_graph"]
 
@@ -25,7 +26,7 @@ def compare_graph(snapshot: SystemSnapshot) -> Iterator[Finding]:
 def _job_ids(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """Fluxion has the stored jobs and no others."""
     stored = {int(allocation.jobid) for allocation in snapshot.allocations if allocation.open_slots}
-    held = {job.jobid for job in snapshot.graph_jobs if job.mode is JobMode.ALLOCATED}
+    held = {stored_jobid(job.jobid) for job in snapshot.graph_jobs if job.mode is JobMode.ALLOCATED}
     for jobid in sorted(stored ^ held):
         where = "stored and not in Fluxion" if jobid in stored else "in Fluxion and not stored"
         yield Finding(Difference.GRAPH_JOBS, f"job {jobid}", f"job {jobid} is {where}")
@@ -36,14 +37,10 @@ def _jobs(snapshot: SystemSnapshot) -> Iterator[Finding]:
     stored = Counter((int(slot.jobid), slot.node) for allocation in snapshot.allocations for slot in allocation.open_slots)
     for reservation in snapshot.reservations:
         stored.update({(int(reservation.jobid), share.node): sum(share.slots.values()) for share in reservation.shares})
-    held = Counter(
-        {
-            (job.jobid, share.node): sum(share.slots.values())
-            for job in snapshot.graph_jobs
-            if job.mode in (JobMode.ALLOCATED, JobMode.RESERVED)
-            for share in job.shares
-        }
-    )
+    held = Counter[tuple[int, str]]()
+    for job in snapshot.graph_jobs:
+        if job.mode in (JobMode.ALLOCATED, JobMode.RESERVED):
+            held.update({(stored_jobid(job.jobid), share.node): sum(share.slots.values()) for share in job.shares})
     for jobid, node in sorted(stored.keys() | held.keys()):
         if stored[jobid, node] != held[jobid, node]:
             sentence = f"job {jobid} holds room for {held[jobid, node]} pods on {node} in Fluxion, for {stored[jobid, node]} in the tables"

@@ -27,6 +27,7 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pinwindows import format_pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import affinity_patch_without_pin, node_affinity
+from fluxqueue.queue.model.jobs import started_with_fewer
 from fluxqueue.queue.model.records import FluxionJobId
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "suspend_for_user",
     "suspend_job",
     "tell_preemption",
+    "uncount_pod",
     "withdraw_pod",
 ]
 
@@ -191,8 +193,11 @@ def _started_with(job: Job, parallelism: int | None) -> Patch:
 
 
 def resize_job(job: Job, parallelism: int) -> Patch:
-    """Change how many pods of a running Job run at once."""
-    return _guarded(job.metadata, {"spec": {"parallelism": parallelism}})
+    """Change how many pods of a running Job run at once; note on the Job that this is not what its user wrote."""
+    spec = {"parallelism": parallelism}
+    if started_with_fewer(job):
+        return _guarded(job.metadata, {"spec": spec})
+    return _guarded(job.metadata, {"metadata": {"annotations": _started_with(job, parallelism)}, "spec": spec})
 
 
 def label_job(job: Job, jobid: FluxionJobId, *, parallelism: int | None = None) -> Patch:
@@ -217,6 +222,12 @@ def suspend_job(job: Job) -> Patch:
 def suspend_for_user(job: Job) -> Patch:
     """Suspend a Job so that only its user resumes it: without the mark of our suspension."""
     return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
+
+
+def uncount_pod(pod: Pod) -> Patch:
+    """Take the Job controller's finalizer from a pod, as that does with pods that it ends itself: the pod does not count as failed."""
+    left = [each for each in pod.metadata.finalizers or () if each != names.JOB_TRACKING_FINALIZER]
+    return _guarded(pod.metadata, {"metadata": {"finalizers": left}})
 
 
 def tell_preemption(pod: Pod, at: str) -> Patch:

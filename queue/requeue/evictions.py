@@ -207,7 +207,8 @@ def evict_after_pod_refusal(workload: Workload, failure: StartFailure, now: date
 def recent_state(workload: Workload, now: datetime) -> RequeueState:
     """Return what still counts of a workload's requeue state: no counts if it ran well since."""
     if workload.started_at is not None and now - workload.started_at > _RAN_WELL:
-        return RequeueState(refused=workload.requeue_state.refused, owner=workload.requeue_state.owner)
+        before = workload.requeue_state
+        return RequeueState(refused=before.refused, owner=before.owner, given_back=before.given_back)
     return workload.requeue_state
 
 

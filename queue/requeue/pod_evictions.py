@@ -31,7 +31,7 @@ from fluxqueue.queue.metrics import REQUEUES, WITHDRAWALS
 from fluxqueue.queue.model.changes import Eviction, Requeue
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, WorkloadId
-from fluxqueue.queue.release.patches import withdraw_pod
+from fluxqueue.queue.release.patches import uncount_pod, withdraw_pod
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -146,6 +146,23 @@ class PodEvictor:
         meta = pod.metadata
         version = meta.resource_version if unchanged else None
         await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=version)
+
+    async def end_of_job(self, pod: Pod) -> None:
+        """End a pod that its Job does without, as the Job controller does when a Job is made smaller: it counts as no failure.
+
+        The controller counts a pod with its finalizer. So that is taken away first, in the version of the pod that was read: a pod that has
+        ended by then is counted. A pod without it is deleted, also if the process ended in between.
+
+        Raises
+        ------
+        ApiError
+            As for `delete`.
+        """
+        meta = pod.metadata
+        if names.JOB_TRACKING_FINALIZER in (meta.finalizers or ()):
+            await self._api.patch(PODS, meta.name, uncount_pod(pod), namespace=meta.namespace, patch_type=PatchType.MERGE)
+            reach(CrashPoint.POD_ENDED)
+        await self.delete(pod)
 
     async def evict_single(self, eviction: Eviction) -> bool:
         """Withdraw the pod of a single-pod workload and requeue it; False if it is not Allocated, or its pod may run."""

@@ -8,10 +8,13 @@ annotation with this time is not written again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import Conflict, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.kinds import PODS
@@ -25,7 +28,7 @@ from fluxqueue.queue.release.patches import tell_preemption
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["PreemptionNotices"]
+__all__ = ["PreemptionNotices", "tell_pods"]
 
 log = structlog.get_logger()
 
@@ -80,16 +83,21 @@ class PreemptionNotices:
                 self._recorder.record(subject, "PreemptionNotice", workload.message, severity=Severity.WARNING)
         if not grace:
             return None
-        for pod in self._caches.pods_of_workload(workload, allocation):
-            meta = pod.metadata
-            if not pod.active or meta.annotation(names.PREEMPT_AT_ANNOTATION) == at:
-                continue
-            try:
-                await self._api.patch(PODS, meta.name, tell_preemption(pod, at), namespace=meta.namespace, patch_type=PatchType.MERGE)
-            except (Conflict, NotFound):
-                continue  # it is another pod now, or gone
-            reach(CrashPoint.PREEMPTION_TOLD)
+        await tell_pods(self._api, self._caches.pods_of_workload(workload, allocation), at)
         return None
+
+
+async def tell_pods(api: Api, pods: Iterable[Pod], at: str) -> None:
+    """Tell running pods until when they may go on; one that has been told is not written again."""
+    for pod in pods:
+        meta = pod.metadata
+        if not pod.active or meta.annotation(names.PREEMPT_AT_ANNOTATION) == at:
+            continue
+        try:
+            await api.patch(PODS, meta.name, tell_preemption(pod, at), namespace=meta.namespace, patch_type=PatchType.MERGE)
+        except (Conflict, NotFound):
+            continue  # it is another pod now, or gone
+        reach(CrashPoint.PREEMPTION_TOLD)
 
 
 def _ends_without_requeue(workload: Workload) -> bool:

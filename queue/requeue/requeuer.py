@@ -18,7 +18,7 @@ Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). T
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -297,12 +297,15 @@ class Requeuer:
                     return _RETRY_S
                 await self._requeue_itself(workload)
             return None
+        end: Callable[[Pod], Awaitable[None]] = self.pods.delete
         if workload.reason is Reason.PREEMPTED:
             if left_s := grace_left_s(workload, self._ledger.clock()):
                 return left_s
-            return await self._disrupt(workload, allocation, [pod])
+            if controlling_job(pod) is None:
+                return await self._disrupt(workload, allocation, [pod])
+            end = self.pods.end_of_job
         try:
-            await self.pods.delete(pod)
+            await end(pod)
         except (Conflict, NotFound):
             return _RETRY_S
         return _RECHECK_S

@@ -10,29 +10,34 @@ removed, up or down. Running work is not touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart, Change, RestoreJobs
 from fluxqueue.fluxion.errors import FluxionError, UnknownJob
-from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, NodeShare, Pool, RestoredJob
+from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools, pools_for
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.jobspecs import takes_whole_nodes
-from fluxqueue.queue.model.records import Allocation, Slot, SlotState
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, Workload
+from fluxqueue.queue.scheduling.graph_jobs import graph_part, leaving_job, part_of, restored
 from fluxqueue.queue.scheduling.node_specs import NodeSpecs, ToSpec
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["GraphKeeper", "GraphLost", "restored"]
+__all__ = ["DRAIN_S", "GraphKeeper", "GraphLost"]
 
 log = structlog.get_logger()
 
+DRAIN_S = 60
+"""From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
 _NO_JOB = 0
 """No job has this id, ids begin at 1. To ask for it costs nothing, and only the instance with our graph answers."""
 
@@ -96,6 +101,9 @@ class GraphKeeper:
         self._capacity_changed = True
         self._displaced: set[int] = set()
         self._set_aside: tuple[AdvanceReservation, ...] = ()
+        self._leaving: dict[FluxionJobId, set[int]] = {}
+        """Ranks that a job of their own holds, because they are given back."""
+        self._leaving_ends: dict[FluxionJobId, int] = {}
 
     def call(self) -> CallContext:
         """Return time, epoch and instance for a call to the graph."""
@@ -236,7 +244,8 @@ class GraphKeeper:
         instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
         self._instance = instance
         reach(CrashPoint.GRAPH_EMPTY)
-        jobs = [restored(allocation, whole_nodes=takes_whole_nodes(workload.jobspec)) for workload, allocation in live]
+        self._leaving, self._leaving_ends = {}, {}
+        jobs = [each for workload, allocation in live for each in self._jobs_of(workload, allocation)]
         if jobs:
             answer = await self.fluxion.restore(jobs, call=self.call())
             if not answer.done:
@@ -282,12 +291,13 @@ class GraphKeeper:
             return
         self._capacity_changed = True
         reach(CrashPoint.ALLOCATIONS_FREED)
-        parts = {jobid: _slot_shares(slots, self._ledger.allocation_of_job(jobid)) for jobid, slots in freed.slots.items()}
+        jobs = {*freed.jobs, *(leaving_job(jobid) for jobid in freed.jobs if self._leaving.pop(jobid, None))}
+        parts = [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
         try:
-            if freed.jobs:
-                await self.fluxion.cancel_many(sorted(freed.jobs), call=self.call())
-            for jobid, shares in parts.items():
-                await self._apply(self.fluxion.partial_cancel(jobid, shares, call=self.call()), f"shrink job {jobid}")
+            if jobs:
+                await self.fluxion.cancel_many(sorted(jobs), call=self.call())
+            for part in parts:
+                await self._apply(self.fluxion.partial_cancel(part.jobid, part.shares, call=self.call()), f"shrink job {part.jobid}")
         except (FluxionError, GraphLost):
             # It is unknown whether it was done, and to cancel twice could free what is in use: the graph is filled again.
             self._ledger.return_freed(freed)
@@ -296,51 +306,68 @@ class GraphKeeper:
         if self._foreign is not None and freed.nodes:
             self._foreign.recount(freed.nodes)  # pods may still run there that were counted by a slot until now
 
+    # ---- slots that are given back -------------------------------------------------------------------------------------------------
+
+    async def give_back(self, workload: Workload, allocation: Allocation, end: int) -> bool:
+        """Plan that the slots that a workload gives back are free at ``end`` (Unix seconds); return True if that is new."""
+        known = self._leaving.setdefault(allocation.jobid, set())
+        new = leaving_ranks(workload, allocation) - known
+        if not new:
+            return False
+        held = [slot for slot in allocation.open_slots if slot.rank not in known]
+        part = part_of(allocation.jobid, [slot for slot in held if slot.rank in new], [slot for slot in held if slot.rank not in new])
+        ranks, whole_nodes = known | new, takes_whole_nodes(workload.jobspec)
+        changes: list[Change] = [part, RestoreJobs((graph_part(allocation, ranks, end, whole_nodes=whole_nodes),))]
+        if known:
+            changes.insert(0, CancelJobs((leaving_job(allocation.jobid),)))
+        answer = await self.fluxion.apply(changes, call=self.call())
+        if not answer.done:
+            raise GraphLost(f"Fluxion did not divide job {allocation.jobid}: {answer.reason}")
+        known |= new
+        self._leaving_ends[allocation.jobid] = end
+        return True
+
+    async def keep_leaving(self, jobid: FluxionJobId) -> Sequence[int]:
+        """Plan slots that are given back for longer, if they are not free at their planned end; return displaced reservations."""
+        now = int(self._ledger.wall().timestamp())
+        if not self._leaving.get(jobid) or self._leaving_ends.get(jobid, 0) > now:
+            return ()
+        answer = await self.fluxion.extend(leaving_job(jobid), now + DRAIN_S, call=self.call())
+        if not answer.done:
+            raise GraphLost(f"Fluxion did not extend what job {jobid} gives back: {answer.reason}")
+        self._leaving_ends[jobid] = now + DRAIN_S
+        return answer.displaced
+
+    def part_without(self, workload: Workload, allocation: Allocation, ranks: Collection[int]) -> CancelPart:
+        """Return what the graph regains if some more slots of a workload are gone."""
+        held = [slot for slot in allocation.open_slots if slot.rank not in self._leaving.get(allocation.jobid, ())]
+        gone = [slot for slot in held if slot.rank in ranks]
+        return part_of(allocation.jobid, gone, [slot for slot in held if slot.rank not in ranks])
+
+    def _jobs_of(self, workload: Workload, allocation: Allocation) -> list[RestoredJob]:
+        """Return the jobs that hold an allocation, to restore them."""
+        whole_nodes, leaving = takes_whole_nodes(workload.jobspec), leaving_ranks(workload, allocation)
+        jobs = [restored(allocation, whole_nodes=whole_nodes, without=leaving)]
+        if leaving:
+            self._leaving[allocation.jobid] = set(leaving)
+            end = self._leaving_ends[allocation.jobid] = int(self._ledger.wall().timestamp()) + DRAIN_S
+            jobs.append(graph_part(allocation, leaving, end, whole_nodes=whole_nodes))
+        return jobs
+
+    def _freed_parts(self, jobid: FluxionJobId, slots: Sequence[Slot]) -> list[CancelPart]:
+        """Return what freed slots of an allocation return, by the job of the graph that holds them."""
+        leaving, allocation = self._leaving.get(jobid, set()), self._ledger.allocation_of_job(jobid)
+        still_open = allocation.open_slots if allocation is not None else ()
+        parts = []
+        for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
+            gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
+            if gone:
+                parts.append(part_of(holder, gone, [slot for slot in still_open if (slot.rank in leaving) is of_leaving]))
+        leaving -= {slot.rank for slot in slots}
+        return parts
+
     async def _apply(self, answer: Awaitable[AppliedChanges], doing: str) -> None:
         done = await answer
         if not done.done:
             raise GraphLost(f"Fluxion did not {doing}: {done.reason}")
         self._displaced.update(done.displaced)
-
-
-def restored(allocation: Allocation, *, whole_nodes: bool = False) -> RestoredJob:
-    """Return an allocation for the graph, without its ended slots; with ``whole_nodes``, no other job gets anything on its nodes."""
-    ended = [slot for slot in allocation.slots if slot.state is SlotState.ENDED]
-    lost: dict[str, dict[str, int]] = {}
-    for slot in ended:
-        labels = lost.setdefault(slot.node, {})
-        labels[slot.label] = labels.get(slot.label, 0) + 1
-    shares = [_shrunk(share, lost.get(share.node, {})) for share in allocation.shares]
-    if whole_nodes:
-        shares = [replace(share, exclusive=True) if share is not None else None for share in shares]
-    return RestoredJob(
-        jobid=allocation.jobid,
-        shares=tuple(share for share in shares if share is not None),
-        at=int(allocation.start.timestamp()),
-        end=int(allocation.end.timestamp()) if allocation.end is not None else 0,
-    )
-
-
-def _shrunk(share: NodeShare, lost: Mapping[str, int]) -> NodeShare | None:
-    """The rest of a share. With slots of several sizes on the node it keeps all its amounts until the last of them ends."""
-    if not lost:
-        return share
-    slots = {label: left for label, count in share.slots.items() if (left := count - lost.get(label, 0)) > 0}
-    if not slots:
-        return None
-    if len(share.slots) > 1:
-        return replace(share, slots=slots)
-    ((label, left),) = slots.items()
-    amounts = {kind: -(-amount * left // share.slots[label]) for kind, amount in share.amounts.items()}
-    return replace(share, slots=slots, amounts=amounts)
-
-
-def _slot_shares(slots: Sequence[Slot], allocation: Allocation | None) -> list[NodeShare]:
-    """What these slots return: on a node where the job has no other slot, all that it had there."""
-    kept = {slot.node for slot in allocation.open_slots} if allocation is not None else set[str]()
-    counts: dict[str, dict[str, int]] = {}
-    for slot in slots:
-        labels = counts.setdefault(slot.node, {})
-        if slot.node in kept:
-            labels[slot.label] = labels.get(slot.label, 0) + 1
-    return [NodeShare(node=node, slots=labels) for node, labels in counts.items()]

@@ -98,6 +98,7 @@ class Growth:
         self._wakeup = wakeup
         self._probes: list[FluxionJobId] = []
         self._given_up: dict[WorkloadId, datetime] = {}
+        self._grown: set[WorkloadId] = set()
         self._tried: dict[WorkloadId, datetime] = {}
         self._read: dict[WorkloadId, datetime] = {}
         self._settled_at = _NEVER
@@ -113,6 +114,7 @@ class Growth:
         else:
             self._small.discard(workload_id)
             self._given_up.pop(workload_id, None)
+            self._grown.discard(workload_id)
             self._tried.pop(workload_id, None)
             self._read.pop(workload_id, None)
 
@@ -164,12 +166,20 @@ class Growth:
 
     def _apply(self, workload: WorkloadId, pods: JobPods, fits: int, now: datetime) -> None:
         parallelism = next_parallelism(pods, fits, now)
-        if parallelism < pods.parallelism:
+        if parallelism > pods.parallelism:
+            self._grown.add(workload)
+        elif parallelism < pods.parallelism and (workload in self._grown or not self._gave_back(workload)):
             self._given_up[workload] = now
+            self._grown.discard(workload)
         if parallelism != pods.parallelism:
             self.sizes.resize(workload, parallelism)
         elif pods.waiting_since is not None:
             self._wakeup.soon(max((pods.waiting_since + PATIENCE - now).total_seconds(), 0.0) + 1.0)
+
+    def _gave_back(self, workload_id: WorkloadId) -> bool:
+        """True if a Job gave pods back: that those that replace them find no node says nothing of its growth."""
+        workload = self._ledger.get(workload_id)
+        return workload is not None and workload.requeue_state.given_back is not None
 
     async def _rooms(self, asked: Sequence[tuple[Workload, int]], quotas: Quotas, now: datetime) -> list[int]:
         """Return how many more pods of each Job fit now, one Job after the other, beside all reservations and within the limits."""

@@ -8,10 +8,10 @@ import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.moldable import planned_duration_s
-from fluxqueue.queue.model.preemption_notices import grace_left_s
+from fluxqueue.queue.model.preemption_notices import given_back_grace_s, grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
-from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.graph import DRAIN_S, GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.policies.predictions import end_beyond_prediction, lengthened_end
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
@@ -21,10 +21,7 @@ __all__ = ["PlannedEnds"]
 
 log = structlog.get_logger()
 
-_DRAIN_S = 60
-"""From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
-
-
+_SLOW = "takes longer to stop than expected"
 _LATE = timedelta(seconds=60)
 """A reservation that starts late keeps its planned end, which is earlier than stated by so much at most."""
 
@@ -37,14 +34,18 @@ class PlannedEnds:
         self._graph = graph
 
     async def expect_drained(self) -> bool:
-        """Plan that evicted work ends soon; return whether any end moved.
+        """Plan that evicted work, and slots that are given back, end soon; return whether any end moved.
 
-        Its nodes are then reserved for the work that waits for them. Until it ends, no other work may delay that.
+        Their nodes are then reserved for the work that waits for them. Until they end, no other work may delay that.
         """
         now, wall = self._ledger.clock(), self._ledger.wall()
+        moved = False
+        for workload, allocation in self._ledger.giving_back():
+            soon = wall + timedelta(seconds=given_back_grace_s(workload, now) + DRAIN_S)
+            moved = await self._graph.give_back(workload, allocation, int(soon.timestamp())) or moved
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.evicting():
-            soon = wall + timedelta(seconds=grace_left_s(workload, now) + _DRAIN_S)
+            soon = wall + timedelta(seconds=grace_left_s(workload, now) + DRAIN_S)
             if allocation.end is not None and allocation.end <= soon:
                 continue
             answer = await self._graph.fluxion.extend(allocation.jobid, int(soon.timestamp()), call=self._graph.call())
@@ -52,7 +53,7 @@ class PlannedEnds:
                 raise GraphLost(f"Fluxion did not move the end of job {allocation.jobid}: {answer.reason}")
             ends.append((allocation.jobid, soon))
         await self._ledger.move_ends(ends)
-        return bool(ends)
+        return moved or bool(ends)
 
     async def lengthen_predicted(self, reservations: ReservationKeeper) -> None:
         """Plan work that started on a prediction until its stated end, or until the first reservation on its nodes."""
@@ -75,6 +76,9 @@ class PlannedEnds:
     async def extend_overruns(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
         """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
         now, displaced = self._ledger.wall(), dict[WorkloadId, str]()
+        for workload, allocation in self._ledger.giving_back():
+            late = await self._graph.keep_leaving(allocation.jobid)
+            displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {_SLOW}")
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.planned_to_end(now):
             if allocation.end is None or not allocation.start < allocation.end:
@@ -82,7 +86,7 @@ class PlannedEnds:
             limited = is_over_time_limit(workload)
             stated = None if workload.evicting or limited else _stated_end(workload, allocation)
             if limited:
-                end = now + timedelta(seconds=_DRAIN_S)
+                end = now + timedelta(seconds=DRAIN_S)
             elif stated is not None:
                 stated_s = round((stated - allocation.start).total_seconds())
                 end = end_beyond_prediction(allocation.start, allocation.end, now, stated_s)
@@ -93,7 +97,7 @@ class PlannedEnds:
                 raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
             ends.append((allocation.jobid, end))
             doing = "runs longer than predicted" if stated is not None and now < stated else "runs beyond its stated duration"
-            doing = "takes longer to stop than expected" if workload.evicting or limited else doing
+            doing = _SLOW if workload.evicting or limited else doing
             displaced |= dict.fromkeys(reservations.forget_jobs(answer.displaced), f"{workload.ref} {doing}")
             log.info(
                 "allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(answer.displaced)

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Protocol
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import preempt
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
-from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, VictimView
+from fluxqueue.queue.model.victim_views import NO_VICTIM, STARTING, BudgetShare, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 
-__all__ = ["STARTING", "OnlyJobs", "PossibleVictims", "ShownVictims"]
-
-STARTING: Final = "only just starting"
+__all__ = ["OnlyJobs", "PossibleVictims", "ShownVictims"]
 
 _BUDGETS_AGAIN_S = 10.0
 
@@ -34,6 +32,12 @@ class ShownVictims(Protocol):
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
         """Return the budgets of disruption that select its pods."""
 
+    def further_pods(self, workload: Workload, allocation: Allocation) -> Sequence[str]:
+        """Return the uids of its pods that have no slot of its own: they end with it."""
+
+    def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
+        """Return since when each of its pods runs, or has saved nothing, by uid; empty if it cannot go on without some."""
+
 
 class OnlyJobs:
     """Nothing is shown: only Jobs may be preempted, and none told of a checkpoint."""
@@ -45,6 +49,14 @@ class OnlyJobs:
     def budgets(self, _workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
         """Return no budget."""
         return ()
+
+    def further_pods(self, _workload: Workload, _allocation: Allocation) -> Sequence[str]:
+        """Return no pod."""
+        return ()
+
+    def elastic_pods(self, _workload: Workload) -> Mapping[str, datetime]:
+        """Return no pod."""
+        return {}
 
 
 class PossibleVictims:
@@ -92,6 +104,8 @@ class PossibleVictims:
         Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a moment.
         """
         view = self._view(workload, allocation)
+        if view.again_s is not None:
+            self._look_again(view.again_s)
         return view.obstacle or ("" if view.returns.sure or workload.state is State.RUNNING else STARTING)
 
     def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
@@ -115,8 +129,11 @@ class PossibleVictims:
 
     def eviction(self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "") -> Eviction:
         """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
-        grace_s = self._disciplines[victim.queue].preemption_rules.grace_seconds
-        return preempt(victim, workload, self._now, grace_s, guaranteed_to, self._view(victim, allocation).returns)
+        return preempt(victim, workload, self._now, self.grace_s(victim), guaranteed_to, self._view(victim, allocation).returns)
+
+    def grace_s(self, victim: Workload) -> int:
+        """Return for how many seconds a victim may go on after it was chosen."""
+        return self._disciplines[victim.queue].preemption_rules.grace_seconds
 
     def _look_again(self, after_s: float) -> None:
         self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)

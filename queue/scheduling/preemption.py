@@ -32,12 +32,15 @@ import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Preemption
+from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.jobspecs import reservation_in
-from fluxqueue.queue.model.preemption_notices import stopping_left_s
+from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
+from fluxqueue.queue.model.victim_views import STARTING
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -46,8 +49,8 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.disruption_budgets import allowed_together
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
-from fluxqueue.queue.scheduling.possible_victims import STARTING, OnlyJobs, PossibleVictims, ShownVictims
-from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
+from fluxqueue.queue.scheduling.preemption_trials import NOTHING_GONE, Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.scheduling.why_not import MIN_RUN, WhyNot
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -83,6 +86,7 @@ class _Rules:
     disciplines: Mapping[str, Discipline]
     taking_part: Collection[str]
     victims_of: PossibleVictims
+    elastic: ElasticVictims
     guarantees: Guarantees
 
 
@@ -154,8 +158,9 @@ class Preemptor:
             self.retry_after_s = left_s
             return False
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.shown)
+        elastic = ElasticVictims(self._ledger, self.shown, victims_of)
         standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
-        who = _Rules(disciplines, taking_part, victims_of, guarantees)
+        who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees)
         failed: list[tuple[object, ...]] = []
         in_vain: dict[WorkloadId, tuple[Attempt, Mapping[WorkloadId, str]]] = {}
         for workload in self._first(backlogs, who, reservations, context):
@@ -167,19 +172,19 @@ class Preemptor:
                 attempt = Attempt(
                     workload,
                     tuple(sorted(ahead, key=key_of)),
-                    frozenset(each.workload for each in candidates),
+                    elastic.ending(candidates),
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
                 )
                 if (attempt.key not in self._failed or context.capacity_changed) and (
-                    victims := await self._choose(attempt, candidates, standing)
+                    victims := await self._choose(attempt, candidates, standing, elastic)
                 ):
                     self._why_not.keep(in_vain)
-                    return await self._preempt_for(attempt, victims, victims_of, standing)
+                    return await self._preempt_for(attempt, victims, elastic, standing)
                 failed.append(attempt.key)
                 if len(ahead) <= _MOST_AHEAD_TOLD:
-                    in_vain[workload.id] = attempt, spared
+                    in_vain[workload.id] = attempt, {each: why for each, why in spared.items() if each not in attempt.candidates}
         self._failed = failed
         self._why_not.keep(in_vain)
         waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
@@ -204,7 +209,9 @@ class Preemptor:
     def _under_way_s(self) -> float:
         """For how many seconds more the victims of an earlier preemption are waited for."""
         now = self._ledger.clock()
-        return max((stopping_left_s(each, now) for each, _ in self._ledger.evicting()), default=0.0)
+        whole = (stopping_left_s(each, now) for each, _ in self._ledger.evicting())
+        parts = (given_back_left_s(*each, now) for each in self._ledger.giving_back())
+        return max((*whole, *parts), default=0.0)
 
     def _first(
         self,
@@ -253,7 +260,7 @@ class Preemptor:
                 spared[victim.id] = why
             else:
                 running[victim.id] = victim, allocation
-        candidates = preemption_order([who.victims_of.candidate(*each) for each in running.values()])
+        candidates = preemption_order([who.elastic.with_further(who.victims_of.candidate(*each)) for each in running.values()])
         if who.guarantees.any:
             holdings = [
                 (victim, [slot.node for slot in allocation.open_slots])
@@ -266,7 +273,7 @@ class Preemptor:
         if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
             who.victims_of.refused_by_budgets()
             spared |= dict.fromkeys({each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET)
-        return allowed, spared
+        return [*allowed, *who.elastic.parts(allowed)], spared
 
     def _obstacle(self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str) -> str:
         """Why running work may not be preempted for a workload, in words that follow its name; empty if it may."""
@@ -283,36 +290,45 @@ class Preemptor:
         return who.victims_of.obstacle(victim, allocation)
 
     async def _choose(
-        self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
+        self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing, elastic: ElasticVictims
     ) -> tuple[PreemptionCandidate, ...]:
-        """Return the victims without which the workload of the attempt would start; none if nothing helps."""
-        search = choose_victims(candidates, None if attempt.guaranteed_to else attempt.workload.priority)
-        return await self._trials.choose(search, attempt, standing, self._allocations)
+        """Return the victims without which the workload of the attempt would start; none if nothing helps.
+
+        What loses least may be on nodes that do not help. Then what is on the nodes that the work would get is tried.
+        """
+        priority = None if attempt.guaranteed_to else attempt.workload.priority
+        victims = await self._trials.choose(choose_victims(candidates, priority), attempt, standing, elastic.gone)
+        known = {each for each in candidates if each.of is not None}
+        if not known or (victims and all(each in known for each in victims)):
+            return victims
+        nodes = await self._trials.nodes(attempt, elastic.gone(elastic.every_part(candidates)), standing)
+        parts = elastic.parts_by_node(candidates, nodes)
+        if not nodes or known.issuperset(parts):
+            return victims
+        return await self._trials.choose(choose_victims(parts, priority), attempt, standing, elastic.gone) or victims
 
     async def _preempt_for(
-        self, attempt: Attempt, victims: Sequence[PreemptionCandidate], victims_of: PossibleVictims, standing: Standing
+        self, attempt: Attempt, victims: Sequence[PreemptionCandidate], elastic: ElasticVictims, standing: Standing
     ) -> bool:
-        """Evict the victims, unless the workload would start without that."""
-        if await self._trials.fits(attempt, (), standing):
+        """Evict the victims, or have them give pods back, unless the workload would start without that."""
+        if await self._trials.fits(attempt, NOTHING_GONE, standing):
             return False
         first = attempt.workload
-        ids = [each.workload for each in victims]
+        states, evictions = elastic.given_back(attempt, victims)
         log.info(
             "workload.preempting",
             workload=first.id,
             uid=first.uid,
             priority=first.priority,
             guaranteed_to=attempt.guaranteed_to,
-            victims=ids,
+            victims=[each.workload for each in victims if each.of is None],
+            smaller=list(states),
         )
-        held = ((self._ledger.get(workload_id), self._ledger.allocation(workload_id)) for workload_id in ids)
-        evicted = [(workload, allocation) for workload, allocation in held if workload is not None and allocation is not None]
-        await self._evict([victims_of.eviction(*victim, first, attempt.guaranteed_to) for victim in evicted])
+        await self._ledger.set_requeue_states(states)
+        if states:
+            reach(CrashPoint.GIVEN_BACK)
+        await self._evict([*evictions, *elastic.evictions(attempt, victims)])
         return True
-
-    def _allocations(self, candidates: Sequence[PreemptionCandidate]) -> list[Allocation]:
-        found = (self._ledger.allocation(each.workload) for each in candidates)
-        return [allocation for allocation in found if allocation is not None]
 
 
 def _waits_for_nodes(workload: Workload) -> bool:

@@ -8,7 +8,7 @@ began still has nodes in the graph, and is gone in each trial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.api.fluxqueues import QueueLimits
@@ -24,7 +24,7 @@ from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, VictimSearch
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["Attempt", "PreemptionTrials", "Standing"]
+__all__ = ["NOTHING_GONE", "Attempt", "Gone", "PreemptionTrials", "Standing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,17 @@ class Standing:
     guarantees: Guarantees = field(default_factory=Guarantees)
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What is gone in a trial: whole allocations, and some slots (ranks) of others."""
+
+    allocations: Sequence[Allocation] = ()
+    parts: Sequence[tuple[Workload, Allocation, Collection[int]]] = ()
+
+
+NOTHING_GONE = Gone()
+
+
 class PreemptionTrials:
     """Tries attempts. The caller holds the lock of the graph.
 
@@ -93,7 +104,7 @@ class PreemptionTrials:
         search: VictimSearch,
         attempt: Attempt,
         standing: Standing,
-        gone: Callable[[Sequence[PreemptionCandidate]], Sequence[Allocation]],
+        gone: Callable[[Sequence[PreemptionCandidate]], Gone],
     ) -> tuple[PreemptionCandidate, ...]:
         """Carry a search out, and return what it chooses; ``gone`` returns what is gone while some victims are tried."""
         try:
@@ -104,15 +115,22 @@ class PreemptionTrials:
             chosen: tuple[PreemptionCandidate, ...] = end.value
             return chosen
 
-    async def fits(self, attempt: Attempt, victims: Sequence[Allocation], standing: Standing) -> bool:
+    async def fits(self, attempt: Attempt, victims: Gone, standing: Standing) -> bool:
         """Return whether the workload of the attempt would start now without the victims."""
+        return bool(await self.nodes(attempt, victims, standing))
+
+    async def nodes(self, attempt: Attempt, victims: Gone, standing: Standing) -> Sequence[str]:
+        """Return the nodes that the workload of the attempt would get now without the victims; none if it would not start.
+
+        What is given back in part counts against limits until it is gone.
+        """
         reservations = standing.reservations
         own = [each.id for each in (*attempt.ahead, attempt.workload) if each.id in reservations]
         aside = {*own, *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload))}
-        quotas = standing.quotas.without([*(each.workload for each in victims), *aside])
+        quotas = standing.quotas.without([*(each.workload for each in victims.allocations), *aside])
         jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
         if not jobspecs[attempt.workload.id]:
-            return False
+            return ()
         asked = [*(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)), attempt.workload]
         requests = [
             JobMatchRequest(
@@ -125,14 +143,16 @@ class PreemptionTrials:
             for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
         ]
         freed = self._ledger.freed_jobs()
-        gone = [*freed, *(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
-        answers = (await self._graph.fluxion.trial(requests, without=gone, call=self._graph.call())).results
+        gone = [*freed, *(each.jobid for each in victims.allocations), *(reservations[workload_id].jobid for workload_id in aside)]
+        parts = [self._graph.part_without(*part) for part in victims.parts]
+        answers = (await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())).results
         if not _within_limits(asked, answers, quotas):
-            return False
-        if not attempt.guaranteed_to:
-            return True
+            return ()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
-        return standing.guarantees.covers(attempt.workload, nodes, [each for each in zip(asked, before, strict=False) if each[1]])
+        if not attempt.guaranteed_to:
+            return nodes
+        covered = standing.guarantees.covers(attempt.workload, nodes, [each for each in zip(asked, before, strict=False) if each[1]])
+        return nodes if covered else ()
 
     def _request_of(self, workload: Workload) -> str:
         """The request as it would be matched now; empty if rules about other pods admit no node."""

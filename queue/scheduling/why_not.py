@@ -21,7 +21,7 @@ from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims
-from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["MIN_RUN", "WhyNot"]
@@ -130,8 +130,8 @@ class WhyNot:
         anyway = [pair[1] for each in attempt.candidates if (pair := self._pair(each)) is not None]
         search = choose_victims([victims_of.candidate(*each) for each in lowest], None, singles=_SINGLES, most_removals=_MOST_REMOVALS)
 
-        def gone(victims: Sequence[PreemptionCandidate]) -> list[Allocation]:
-            return [*anyway, *(pairs[each.workload][1] for each in victims)]
+        def gone(victims: Sequence[PreemptionCandidate]) -> Gone:
+            return Gone([*anyway, *(pairs[each.workload][1] for each in victims)])
 
         needed = await trials.choose(search, attempt, standing, gone)
         told = self._told[attempt.workload.id] = _Told(self._ledger.clock(), attempt.key)

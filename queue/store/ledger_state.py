@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
 from fluxqueue.queue.model.records import (
     GUARANTEED_FIRST,
@@ -95,6 +96,7 @@ class LedgerState:
         """What the requests of pending work come to."""
         self._pending: set[WorkloadId] = set()
         self._evicting: set[WorkloadId] = set()
+        self._given_back: set[WorkloadId] = set()
         self._ended: dict[WorkloadId, Workload] = {}
         """Rows of the last that ended, oldest first: their FluxJobs are written soon."""
         self._unreleased: set[FluxionJobId] = set()
@@ -171,6 +173,11 @@ class LedgerState:
         """Return workloads that free their nodes because they are to wait again, with their allocations."""
         found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._evicting))
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
+
+    def giving_back(self) -> list[tuple[Workload, Allocation]]:
+        """Return workloads that go on and give slots back, while these are not free, with their allocations."""
+        found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._given_back))
+        return [(workload, allocation) for workload, allocation in found if allocation is not None and leaving_ranks(workload, allocation)]
 
     def planned_to_end(self, until: datetime) -> list[tuple[Workload, Allocation]]:
         """Return allocations that hold something and were to end until a time, with their workloads."""
@@ -295,6 +302,7 @@ class LedgerState:
         known = self._workloads.keys()
         self._workloads, self._by_uid, self._by_group, self._described = {}, {}, {}, {}
         self._pending, self._evicting, self._unreleased, self._ended = set(), set(), set(), {}
+        self._given_back = set()
         self.requests = WaitingRequests()
         for workload in contents.workloads:
             self._put_workload(workload)
@@ -319,6 +327,7 @@ class LedgerState:
         self._workloads[workload.id] = workload
         (self._pending.add if workload.state is State.PENDING else self._pending.discard)(workload.id)
         (self._evicting.add if workload.evicting else self._evicting.discard)(workload.id)
+        (self._given_back.add if given_ranks(workload) else self._given_back.discard)(workload.id)
         if workload.id in self._pairs:
             self._stale_pairs.add(workload.id)
 
@@ -357,6 +366,7 @@ class LedgerState:
         self._pop_allocation(workload_id)
         self._pending.discard(workload_id)
         self._evicting.discard(workload_id)
+        self._given_back.discard(workload_id)
         if (workload := self._workloads.pop(workload_id, None)) is None:
             return
         self.requests.change(workload, None)

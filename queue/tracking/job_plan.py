@@ -9,7 +9,7 @@ A slot is not reused while its node takes no pod, because the node is drained, l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -85,6 +85,7 @@ def plan_job_slots(
     elsewhere: Sequence[Pod] = (),
     closed: ClosedNodes = ALL_OPEN,
     pin_window_open: bool = False,
+    leaving: Set[int] = frozenset(),
 ) -> SlotChanges:
     """Plan the slots of a released Job.
 
@@ -106,14 +107,17 @@ def plan_job_slots(
         The nodes that take no pod of it.
     pin_window_open
         True while the node list in its template still pins new pods.
+    leaving
+        Ranks of slots that it gives back: no further pod gets one, and it ends with its pod.
     """
     if job is not None and job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid):
         return SlotChanges()  # read before the release, which writes the label
     phase = job_phase(job)
     own = [pod for pod in pods if job_served_by(pod) is None]
     slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT]
-    placement = _place(job, phase, own, slots, closed)
+    placement = _place(job, phase, own, slots, closed, leaving)
     end, end_later = _slots_to_end(job, phase, own, placement, elsewhere, closed, pin_window_open)
+    end |= {slot.rank for slot in placement.idle if slot.rank in leaving}
     state, outcome, message = _conclusion(job, last, own)
     changes = SlotChanges(
         take=placement.take,
@@ -159,13 +163,15 @@ class _Placement:
     bound: int
 
 
-def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes) -> _Placement:
+def _place(
+    job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes, leaving: Set[int]
+) -> _Placement:
     """Give each living pod without a slot a free one, the oldest pod first."""
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     placed = {slot.pod_uid: slot for slot in slots if slot.pod_uid in living}
     empty = [slot for slot in slots if slot.pod_uid not in living]
     vacated = [slot for slot in empty if slot.state is SlotState.TAKEN]
-    free = FreeSlots(sorted(empty, key=lambda slot: slot.pod_uid is not None))
+    free = FreeSlots(sorted((slot for slot in empty if slot.rank not in leaving), key=lambda slot: slot.pod_uid is not None))
     take: list[tuple[int, Pod]] = []
     assign: list[tuple[int, Pod]] = []
     for pod in sorted((pod for uid, pod in living.items() if uid not in placed), key=age):

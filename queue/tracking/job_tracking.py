@@ -14,6 +14,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Ending, Eviction
+from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tracking.job_plan import ClosedNodes, JobPhase, conclude_job, job_phase, plan_job_slots
@@ -87,7 +88,16 @@ class JobTracker:
             to_job=self._caches.closed_to_job(job, pods, started=started, refused=refused),
             to_all=self._caches.closed_to_job(job, pods, started=started),
         )
-        changes = plan_job_slots(job, pods, allocation, last, elsewhere=elsewhere, closed=closed, pin_window_open=wall < closes_at)
+        changes = plan_job_slots(
+            job,
+            pods,
+            allocation,
+            last,
+            elsewhere=elsewhere,
+            closed=closed,
+            pin_window_open=wall < closes_at,
+            leaving=leaving_ranks(workload, allocation),
+        )
         if changes.more_end_later and not pinned:
             self._plan_after(workload.id, (closes_at - wall).total_seconds() + _MARGIN_S)
         for pod in unplaced_pods(pods, allocation, changes):

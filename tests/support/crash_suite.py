@@ -43,8 +43,9 @@ from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
 __all__ = ["ALL_POINTS", "AT_START", "CRASH_OPTIONS", "ELSEWHERE", "FROZEN", "AnyPoint", "Crash", "CrashSuite", "Kill", "crash_environment"]
 
-ELSEWHERE = frozenset({CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED})
-"""Points that ``tests/e2e/test_preempt_owners.py`` provokes: they need kinds of other projects, which its cluster serves."""
+ELSEWHERE = frozenset({CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED, CrashPoint.GIVEN_BACK, CrashPoint.POD_ENDED})
+"""Points that other files provoke: ``tests/e2e/test_preempt_owners.py``, whose cluster serves kinds of other projects, and
+``tests/e2e/test_shrinking.py``, which gives a moldable Job all nodes."""
 ALL_POINTS: tuple[AnyPoint, ...] = (*(point for point in CrashPoint if point not in ELSEWHERE), *SchedulerCrashPoint)
 FROZEN = "freeze scheduler"
 """The name of a crash in which the leading scheduler was frozen for longer than its Lease."""

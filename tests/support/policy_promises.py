@@ -28,6 +28,7 @@ _SIMULATOR, _FORECASTS = "unit/queue/simulator/test_simulator.py", "unit/queue/s
 _STATUS, _REVIEWS = "unit/queue/status/test_fluxjob_status.py", "unit/webhook/test_validation.py"
 _PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", f"{_E2E}/test_bad_input.py"
 _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
+_SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
 _REFUSALS, _DIFFERENT = f"{_SCHEDULING}/policies/test_refusals.py", f"{_SCHEDULING}/test_different_requests.py"
@@ -39,6 +40,7 @@ NO_PROMISES = (
     "| part |",
     "| reason |",
     "| victim |",
+    "| elastic kind |",
     "| what |",
     "| an incomplete trace |",
     "The pictures on this page",
@@ -111,6 +113,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "- Who suspends such a Job": (f"{_SMALLER}::test_a_suspended_job_starts_again_with_as_many_pods_as_fit_then",),
     "- Work that is cancelled, ends": (f"{_SMALLER}::test_a_small_job_that_is_deleted_frees_its_nodes",),
+    "- In queues with preemption it [gives": (f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",),
     "- In an `fcfs` queue nothing grows": (
         f"{_GROWTH}::test_nothing_grows_past_the_first_in_strict_order",
         f"{_RESIZER}::test_a_job_does_not_grow_in_a_queue_that_starts_nothing",
@@ -236,7 +239,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_KINDS}::test_a_plain_pod_group_ends_and_says_that_it_is_lost",
     ),
     "| pods of another owner": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
-    "| a pod that a Job starts": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
+    "| a pod that a Job starts": (
+        f"{_SHRINKING}::test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it",
+        f"{_SHRINKING}::test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much",
+    ),
+    "| a pod of a JobSet": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
     "| a DaemonSet's pod": (
         "unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",
         "unit/queue/cluster/test_victims.py::test_nothing_in_a_namespace_that_is_not_managed_is_evicted",
@@ -296,6 +303,41 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_POSSIBLE}::test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint",
         "unit/queue/model/test_preemption_notices.py::test_a_checkpoint_that_is_no_time_does_not_count",
     ),
+    "A Job with [`fluxqueue/min-pods`]": (
+        f"{_SHRINKING}::test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted",
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
+    "- Exactly the pods on the nodes": (
+        f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
+        f"{_SHRINKING}::test_the_pods_that_lose_least_end",
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
+    "- If what can be spared": (
+        f"{_SHRINKING}::test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice",
+        f"{_SHRINKING}::test_what_is_given_back_counts_beside_those_that_are_evicted",
+        f"{_SHRUNK}::test_a_job_at_its_least_is_evicted_as_a_whole",
+    ),
+    "- No Job goes below its minimum": (
+        f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
+        f"{_SHRINKING}::test_the_grace_and_the_minimum_run_time_hold_for_pods_too",
+        "unit/queue/cluster/test_victims.py::test_each_running_pod_of_a_job_loses_what_it_did_since_it_saved",
+        "unit/queue/requeue/test_give_backs.py::test_it_goes_on_until_the_grace_is_over_and_is_told",
+        f"{_SHRUNK}::test_a_leader_that_is_killed_in_the_grace_ends_the_same_pods",
+    ),
+    "- What ends counts as no failure": (
+        "unit/queue/requeue/test_give_backs.py::test_the_pod_of_a_slot_that_is_given_back_ends_and_counts_as_no_failure",
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
+    "- The Job is as one that was started": (
+        f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
+    "- While its first pods are pinned": (
+        "unit/queue/cluster/test_victims.py::test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_pods",
+    ),
+    "- Until the pods have ended": (f"{_SHRINKING}::test_no_other_work_takes_what_is_free_before_the_rest",),
+    "| Indexed Job whose pods run": (f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",),
+    "| others (Deployment": (f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",),
     "| `WaitingForNodes`": (f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",),
     "| `Reservation`": (
         "unit/fluxion/engine/test_advance_reservations.py::test_a_refusal_names_the_reservation_that_alone_is_in_the_way",

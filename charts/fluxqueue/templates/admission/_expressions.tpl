@@ -54,6 +54,15 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
 {{- end -}}
 
+{{/* The same of a pod, but for the finalizer of the Job controller, which goes from a pod that the queue has placed. */}}
+{{- define "fluxqueue.samePodMetadata" -}}
+{{ include "fluxqueue.sameMarks" (dict "path" "metadata") }}
+&& (object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) || (variables.held
+&& object.metadata.?finalizers.orValue([])
+== oldObject.metadata.?finalizers.orValue([]).filter(finalizer, finalizer != 'batch.kubernetes.io/job-tracking')))
+&& object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+{{- end -}}
+
 {{- define "fluxqueue.sameTemplate" -}}
 {{ include "fluxqueue.sameBut" (dict "path" "spec.template.spec" "free" "['schedulingGates', 'affinity']") }}
 && {{ include "fluxqueue.sameMarks" (dict "path" "spec.template.?metadata") }}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.cluster import victims
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.victims import Victims
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
 from fluxqueue.queue.model.victim_views import BudgetShare, Return
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
@@ -197,3 +201,49 @@ def test_without_the_right_to_suspend_pods_of_jobs_are_spared_and_others_ask_the
     assert (view.returns if view.may_be else None) == returns
     assert view.may_be or "the right to it is missing" in view.obstacle
     assert in_cluster(caches, may_suspend=False).budgets(row, allocation)
+
+
+MOLDABLE = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=600, min_pods=1)
+
+
+def moldable() -> tuple[Workload, Allocation]:
+    row = a_workload("mpi", uid="uid-of-mpi", jobspec=MOLDABLE, pods=3, state=State.RUNNING, jobid=7, hosts="n[0-2]")
+    return row, an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=["mpi-0", "mpi-1", "mpi-2"])
+
+
+def of_mpi(name: str, start: str, phase: str = "Running") -> PodBuilder:
+    made = make_pod(name).uid(name).on_node("n0").phase(phase).with_("status.startTime", start)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "uid-of-mpi", "controller": True}
+    return made.with_("metadata.ownerReferences", [owner])
+
+
+def test_each_running_pod_of_a_job_loses_what_it_did_since_it_saved() -> None:
+    server, caches = shown(
+        of_mpi("mpi-0", "2026-01-01T00:00:10Z"),
+        of_mpi("mpi-1", "2026-01-01T00:00:20Z").annotation(names.CHECKPOINTED_ANNOTATION, SAVED),
+        of_mpi("mpi-2", "2026-01-01T00:00:20Z", "Pending"),
+        of_mpi("mpi-3", "2026-01-01T00:00:40Z"),
+    )
+    row, allocation = moldable()
+    server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").build())
+    seen = in_cluster(caches)
+    assert {uid: f"{at:%S}" for uid, at in seen.elastic_pods(row).items()} == {"mpi-0": "10", "mpi-1": "30", "mpi-3": "40"}
+    assert seen.further_pods(row, allocation) == ["mpi-3"]
+    server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
+    assert {f"{at:%S}" for at in seen.elastic_pods(row).values()} == {"30", "40"}
+    server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").suspended().build())
+    assert seen.elastic_pods(row) == {}
+
+
+def test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_pods() -> None:
+    server, caches = shown(of_mpi("mpi-0", "2026-01-01T00:00:10Z"))
+    row, allocation = moldable()
+    pinned = make_job("mpi").indexed(3).uid("uid-of-mpi")
+    server.put("jobs", pinned.with_("spec.template.metadata.annotations", {names.PIN_UNTIL_ANNOTATION: "2026-01-01T00:01:00Z"}).build())
+    now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
+    seen = Victims(caches, lambda _handle: True, lambda: now)
+    assert (seen.view(row, allocation).again_s, seen.elastic_pods(row)) == (5.0, {})
+    assert seen.view(replace(row, pods=1), allocation).may_be, "it can give nothing back anyway"
+    now += timedelta(seconds=6)
+    assert seen.view(row, allocation).may_be
+    assert len(seen.elastic_pods(row)) == 1

@@ -20,6 +20,7 @@ from fluxqueue.queue.release.patches import (
     pin_release_job,
     release_pod,
     resize_job,
+    uncount_pod,
     withdraw_pod,
 )
 
@@ -209,5 +210,15 @@ def test_a_job_that_its_user_resumed_gets_its_parallelism_with_the_label() -> No
 
 
 def test_a_resize_is_guarded_and_changes_nothing_else() -> None:
+    small = a_job(make_job().indexed(8).annotation("fluxqueue/started-pods", "2"))
+    assert resize_job(small, 5) == {"metadata": {"uid": "job-uid", "resourceVersion": "10"}, "spec": {"parallelism": 5}}
+
+
+def test_a_job_that_is_made_smaller_is_marked_so_that_its_slots_pass_on() -> None:
     patch = resize_job(a_job(make_job().indexed(8)), 5)
-    assert patch == {"metadata": {"uid": "job-uid", "resourceVersion": "10"}, "spec": {"parallelism": 5}}
+    assert patch["metadata"]["annotations"] == {"fluxqueue/started-pods": "5"}
+
+
+def test_a_pod_loses_the_finalizer_of_the_job_controller_and_no_other() -> None:
+    pod = a_pod(make_pod().with_("metadata.finalizers", ["example.com/mine", "batch.kubernetes.io/job-tracking"]))
+    assert uncount_pod(pod)["metadata"]["finalizers"] == ["example.com/mine"]

@@ -21,7 +21,7 @@ from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
-from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials
 
 
 class Clock:
@@ -295,8 +295,8 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
     tried: list[str] = []
     fits = PreemptionTrials.fits
 
-    async def count(self: PreemptionTrials, attempt: Attempt, victims: Sequence[Allocation], *more: Any) -> bool:
-        if {each.workload for each in victims} <= attempt.candidates:  # else it is asked why nothing is preempted
+    async def count(self: PreemptionTrials, attempt: Attempt, victims: Gone, *more: Any) -> bool:
+        if {each.workload for each in victims.allocations} <= attempt.candidates:  # else it is asked why nothing is preempted
             tried.append(attempt.workload.uid)
         return await fits(self, attempt, victims, *more)
 

@@ -264,6 +264,18 @@ def test_an_indexed_job_that_shrinks_ends_its_highest_slots() -> None:
     assert slot_changes.end == (2,)
 
 
+def test_a_slot_that_is_given_back_ends_with_its_pod_and_no_other_gets_it() -> None:
+    job, allocation = a_job(indexed()), an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    standing, going = [pod("p0", 0, "n1"), pod("p1", 1, "n2")], a_pod(_going("p2", "n3").index(2), uid="p2")
+    replacement = pod("p2b", 2, gated=True)
+    while_it_goes = plan_job_slots(job, [*standing, going, replacement], allocation, leaving={2})
+    assert (while_it_goes.assign, while_it_goes.end) == ((), ())
+    once_gone = plan_job_slots(job, [*standing, replacement], allocation, leaving={2})
+    assert (once_gone.assign, once_gone.end, once_gone.vacate) == ((), (2,), ())
+    assert JobSlots(job, [*standing, going, replacement], allocation, leaving={2}).lack(replacement)
+    assert not JobSlots(job, [*standing, replacement], allocation).lack(replacement)
+
+
 def test_indexes_beyond_the_allocation_of_a_job_that_grew_have_no_slot() -> None:
     grown, allocation = a_job(released(make_job().indexed(5))), an_allocation(HOSTS, states=TAKEN, pods=PODS)
     pods = [pod(f"p{index}", index, gated=index > 2) for index in range(5)]

@@ -1,0 +1,27 @@
+"""Slots that a running Job gives back, because other work is to start: which they are, and whether they are free yet.
+
+That they are given back is stored before any pod ends (`RequeueState.given_back`). From then on no other pod gets such a slot, and it ends
+with the pod that has it. What is stored counts for one allocation, so it says for good with how many slots the Job goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from fluxqueue.queue.model.records import Allocation, Workload
+
+__all__ = ["given_ranks", "leaving_ranks"]
+
+_NONE: Set[int] = frozenset()
+
+
+def given_ranks(workload: Workload) -> Set[int]:
+    """Return the ranks that a workload gave back of its present allocation."""
+    given = workload.requeue_state.given_back
+    return frozenset(given.ranks) if given is not None and given.jobid == workload.jobid else _NONE
+
+
+def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:
+    """Return the ranks that a workload gave back and that are not free yet: their pods have not ended."""
+    given = given_ranks(workload) if workload.jobid == allocation.jobid else _NONE
+    return frozenset(slot.rank for slot in allocation.open_slots if slot.rank in given) if given else _NONE

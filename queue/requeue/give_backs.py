@@ -1,0 +1,109 @@
+"""Ends the pods of Jobs that go on with fewer, so that other work starts.
+
+Which slots a Job gives back, and for whom, is stored first (`RequeueState.given_back`). Then, once the grace of its queue is over, the pods
+in them end one by one, and count as no failures (`PodEvictor.end_of_job`). Nothing else is needed. The slots end with the pods. What the
+Job controller creates instead is gated, waits behind all other work, and is given up after a while like any pod by which a Job grows
+(`fluxqueue.queue.scheduling.growth`). Level-triggered: a pod in a slot that is given back ends, whoever chose it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.errors import ApiError, Conflict, NotFound
+from fluxqueue.kube.events import EventRecorder, Severity
+from fluxqueue.kube.transport import Api
+from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.preemption_notices import given_back_grace_s, given_back_until
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.requeue.pod_evictions import PodEvictor
+from fluxqueue.queue.requeue.preemption_notices import tell_pods
+from fluxqueue.queue.status.subjects import subjects_of
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["GiveBacks"]
+
+log = structlog.get_logger()
+
+_WORKERS = 2
+_RECHECK_S = 2.0
+
+
+class GiveBacks:
+    """Carries out what running Jobs give back.
+
+    Parameters
+    ----------
+    api, caches, ledger
+        The API server, the cluster and the queue.
+    pods
+        Ends pods.
+    recorder
+        For Events on the Jobs.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, pods: PodEvictor, recorder: EventRecorder) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._pods = pods
+        self._recorder = recorder
+        self._keys: WorkQueue[WorkloadId] = WorkQueue("give-backs")
+        self._told: dict[WorkloadId, str] = {}
+        ledger.subscribe(self._workload_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await run_workers(self._keys, _WORKERS, self._proceed)
+
+    def resync(self) -> None:
+        """Check all that is given back, as at start and in a sweep."""
+        self._told = {key: text for key, text in self._told.items() if self._ledger.get(key) is not None}
+        for workload, _ in self._ledger.giving_back():
+            self._keys.add(workload.id)
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload = self._ledger.get(workload_id)
+        if workload is not None and workload.requeue_state.given_back is not None:
+            self._keys.add(workload_id)
+
+    async def _proceed(self, workload_id: WorkloadId) -> float | None:
+        workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+        if workload is None or allocation is None:
+            return None
+        self._tell(workload)
+        leaving = leaving_ranks(workload, allocation)
+        if not leaving or workload.evicting:
+            return None
+        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots if slot.rank in leaving)
+        pods = [pod for pod in found if pod is not None and pod.active]
+        if left_s := given_back_grace_s(workload, self._ledger.clock()):
+            await tell_pods(self._api, pods, given_back_until(workload))
+            return left_s
+        for pod in pods:
+            await self._end(pod)
+        return _RECHECK_S
+
+    async def _end(self, pod: Pod) -> None:
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        try:
+            await self._pods.end_of_job(pod)
+        except (Conflict, NotFound):
+            return  # it changed or is gone: it is looked at again
+        except ApiError as error:
+            log.warning("pod.not_given_back", pod=where, error=str(error))
+            return
+        log.info("pod.given_back", pod=where, node=pod.spec.node_name)
+
+    def _tell(self, workload: Workload) -> None:
+        """Say once what a Job gives back."""
+        given = workload.requeue_state.given_back
+        if given is None or given.jobid != workload.jobid or self._told.get(workload.id) == given.message:
+            return
+        self._told[workload.id] = given.message
+        log.info("workload.gives_back", workload=workload.id, uid=workload.uid, slots=len(given.ranks), stop_at=given.stop_at.isoformat())
+        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
+            self._recorder.record(subject, "Shrunk", given.message, severity=Severity.WARNING)

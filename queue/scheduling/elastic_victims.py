@@ -1,0 +1,230 @@
+"""Victims that go on: pods of elastic work that end so that other work starts, and the further pods of work that is evicted as a whole.
+
+A moldable Job runs with any number of pods between its least and all. What it has above the least may be given back: slots of its own, or
+pods by which it grew, which are workloads of their own. Each is a candidate with what it did since it started or saved, so those that lose
+least end first. Only as many are candidates as the Job can spare, so it never goes below its least.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
+from fluxqueue.queue.model.moldable import min_pods_in
+from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, preemption_order
+from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["ElasticVictims"]
+
+_MOST_PARTS = 500
+
+_Held = tuple[Workload, Allocation]
+
+
+class ElasticVictims:
+    """Finds what running work can spare, and what is to be stored so that it ends. Made anew for each time.
+
+    Parameters
+    ----------
+    ledger
+        The workloads.
+    shown
+        What the cluster shows of them.
+    victims_of
+        The rules of all queues.
+    """
+
+    def __init__(self, ledger: Ledger, shown: ShownVictims, victims_of: PossibleVictims) -> None:
+        self._ledger = ledger
+        self._shown = shown
+        self._victims_of = victims_of
+        self._now = ledger.clock()
+        self._known: dict[WorkloadId, Mapping[PreemptionCandidate, str]] = {}
+
+    def with_further(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
+        """Return a candidate that is evicted as a whole with what is lost with its further pods."""
+        lost_node_s = sum(self._victims_of.candidate(*each).lost_node_s for each in self._further(candidate.workload))
+        return replace(candidate, lost_node_s=candidate.lost_node_s + lost_node_s) if lost_node_s else candidate
+
+    def parts(self, wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        """Return the pods without which the work of candidates goes on, those first that lose least: as many as it can spare."""
+        return self._spared([{part} for part in sorted(self._all_running(wholes), key=_lost)], wholes)
+
+    def parts_by_node(self, wholes: Sequence[PreemptionCandidate], nodes: Container[str]) -> list[PreemptionCandidate]:
+        """Return the same, but node by node: first some nodes, then those with pods of few Jobs, if all their pods can be spared."""
+        on_node: dict[str, set[PreemptionCandidate]] = {}
+        for part, node in self._all_running(wholes).items():
+            on_node.setdefault(node, set()).add(part)
+
+        def order(node: str) -> tuple[bool, int, float]:
+            there = on_node[node]
+            return node not in nodes, len({each.of for each in there}), sum(each.lost_node_s for each in there)
+
+        return self._spared([on_node[node] for node in sorted(on_node, key=order)], wholes)
+
+    def every_part(self, wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        """Return all running pods of candidates that can go on without some of them."""
+        return list(self._all_running(wholes))
+
+    def _all_running(self, wholes: Sequence[PreemptionCandidate]) -> dict[PreemptionCandidate, str]:
+        jobs = [each.workload for each in wholes if each.of is None]
+        for job in jobs:
+            if job not in self._known:
+                self._known[job] = {part: node for held in self._of(job) for part, node in self._running(*held).items()}
+        return {part: node for job in jobs for part, node in self._known[job].items()}
+
+    def _spared(self, sets: Sequence[Set[PreemptionCandidate]], wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        """Return the first sets of pods that their Jobs can spare altogether. One slot stays, by which the Job is known."""
+        pods, slots = Counter[WorkloadId](), Counter[WorkloadId]()
+        for part in self._all_running(wholes):
+            pods[_job(part)] += 1
+            slots[_job(part)] += len(part.ranks)
+        slots.subtract(slots.keys())
+        pods.subtract({job: min_pods_in(workload.jobspec) for job in pods for workload, _ in self._of(job)})
+        chosen: list[PreemptionCandidate] = []
+        for each in sets:
+            wanted, of_slots = Counter(map(_job, each)), Counter(_job(part) for part in each if part.ranks)
+            ran_enough = all(part.ranks or self._ran_enough(part.workload) for part in each)
+            if ran_enough and _within(wanted, pods) and _within(of_slots, slots):
+                pods.subtract(wanted)
+                slots.subtract(of_slots)
+                chosen += each
+        return preemption_order(chosen)[:_MOST_PARTS]
+
+    def _running(self, workload: Workload, allocation: Allocation) -> dict[PreemptionCandidate, str]:
+        """Return the pods of a workload that run, with their nodes; none if it cannot go on without any."""
+        if not min_pods_in(workload.jobspec) or workload.state is not State.RUNNING:
+            return {}
+        since, leaving = self._shown.elastic_pods(workload), leaving_ranks(workload, allocation)
+        slots = [slot for slot in allocation.open_slots if slot.rank not in leaving and slot.pod_uid in since]
+        beside = Counter(slot.node for slot in slots)
+        running = {
+            self._part(workload, workload, since[slot.pod_uid or ""], beside[slot.node], ranks=(slot.rank,)): slot.node for slot in slots
+        }
+        for uid in since.keys() - allocation.pod_uids:
+            held = self._held(uid)
+            if held is not None and held[0].state is State.RUNNING:
+                running[self._part(workload, held[0], since[uid])] = next((slot.node for slot in held[1].open_slots), "")
+        return running
+
+    def ending(self, candidates: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
+        """Return all that ends if the candidates are evicted as a whole: they and their further pods."""
+        whole = [each.workload for each in candidates if each.of is None]
+        return frozenset(whole).union(row.id for each in whole for row, _ in self._further(each))
+
+    def gone(self, candidates: Sequence[PreemptionCandidate]) -> Gone:
+        """Return what is gone with these candidates."""
+        whole: list[Allocation] = []
+        ranks: dict[WorkloadId, set[int]] = {}
+        evicted = {each.workload for each in candidates if each.of is None}
+        for each in candidates:
+            if each.of is None:
+                whole += [its for _, its in (*self._of(each.workload), *self._further(each.workload))]
+            elif each.of in evicted:
+                continue
+            elif each.ranks:
+                ranks.setdefault(each.workload, set()).update(each.ranks)
+            else:
+                whole += [its for _, its in self._of(each.workload)]
+        return Gone(whole, [(*held, ranks[held[0].id]) for workload_id in ranks for held in self._of(workload_id)])
+
+    def evictions(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> list[Eviction]:
+        """Return the evictions of whole victims, and of their further pods."""
+        made: list[Eviction] = []
+        for victim in victims:
+            for held in self._of(victim.workload) if victim.of is None else ():
+                own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to)
+                made.append(own)
+                made += [_alike(own, row) for row, _ in self._further(victim.workload)]
+        return made
+
+    def given_back(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> tuple[dict[WorkloadId, RequeueState], list[Eviction]]:
+        """Return what is stored with Jobs that go on with fewer pods, and the evictions of those that were matched alone."""
+        states: dict[WorkloadId, RequeueState] = {}
+        made: list[Eviction] = []
+        for job in dict.fromkeys(each.of for each in victims if each.of is not None):
+            parts = [each for each in victims if each.of == job]
+            for workload, allocation in self._of(job):
+                ranks = given_ranks(workload) | {rank for each in parts for rank in each.ranks}
+                stop_at = self._now + timedelta(seconds=self._victims_of.grace_s(workload))
+                given = GivenBack(
+                    jobid=allocation.jobid, ranks=tuple(sorted(ranks)), stop_at=stop_at, message=self._in_words(attempt, workload, parts)
+                )
+                states[job] = structs.replace(workload.requeue_state, given_back=given)
+                told = Eviction(
+                    workload=job,
+                    reason=Reason.PREEMPTED,
+                    message=given.message,
+                    requeue_state=structs.replace(workload.requeue_state, stop_at=stop_at),
+                )
+                made += [_alike(told, row) for each in parts if not each.ranks for row, _ in self._of(each.workload)]
+        return states, made
+
+    def _in_words(self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate]) -> str:
+        pods, first = len(self._shown.elastic_pods(job)), attempt.workload
+        why = f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed" if attempt.guaranteed_to else ""
+        which = f", {why}," if why else f" (priority {first.priority})"
+        lost = _node_time(sum(each.lost_node_s for each in parts))
+        end = "1 pod ends" if len(parts) == 1 else f"{len(parts)} pods end"
+        return (
+            f"{end} of the {pods} of {job.ref} (priority {job.priority}), {lost} lost, so that {first.ref_within(job.namespace)}"
+            f"{which} starts: it goes on with {pods - len(parts)}"
+        )
+
+    def _part(
+        self, job: Workload, workload: Workload, since: datetime, beside: int = 1, ranks: tuple[int, ...] = ()
+    ) -> PreemptionCandidate:
+        lost_node_s = max((self._now - since).total_seconds(), 0.0) / beside
+        return PreemptionCandidate(workload.id, job.priority, since, lost_node_s, ranks=ranks, of=job.id)
+
+    def _ran_enough(self, workload_id: WorkloadId) -> bool:
+        return all(self._victims_of.ran_enough(*held) for held in self._of(workload_id))
+
+    def _held(self, uid: str) -> _Held | None:
+        row = self._ledger.by_uid(uid)
+        return next(iter(self._of(row.id)), None) if row is not None else None
+
+    def _of(self, workload_id: WorkloadId) -> list[_Held]:
+        workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+        return [(workload, allocation)] if workload is not None and allocation is not None else []
+
+    def _further(self, workload_id: WorkloadId) -> list[_Held]:
+        """The pods of a Job that were matched alone and hold nodes: they end with it."""
+        uids = (uid for held in self._of(workload_id) for uid in self._shown.further_pods(*held))
+        return [held for held in map(self._held, uids) if held is not None and not held[0].evicting]
+
+
+def _alike(eviction: Eviction, row: Workload) -> Eviction:
+    """Return the eviction of a further pod of a Job: with its grace and its message."""
+    stop_at = eviction.requeue_state.stop_at if eviction.requeue_state is not None else None
+    return replace(eviction, workload=row.id, requeue_state=structs.replace(row.requeue_state, stop_at=stop_at))
+
+
+def _within(wanted: Mapping[WorkloadId, int], left: Mapping[WorkloadId, int]) -> bool:
+    return all(count <= left[job] for job, count in wanted.items())
+
+
+def _job(part: PreemptionCandidate) -> WorkloadId:
+    """Return the Job that goes on without a pod."""
+    return part.workload if part.of is None else part.of
+
+
+def _lost(part: PreemptionCandidate) -> tuple[float, bool, int]:
+    """Least first; then pods that were matched alone, and the highest slots."""
+    return part.lost_node_s, bool(part.ranks), -max(part.ranks, default=0)
+
+
+def _node_time(lost_node_s: float) -> str:
+    """Return lost time of nodes in words, in whole minutes once there are some."""
+    minutes = round(lost_node_s / 60)
+    return f"{minutes:,} node-minutes" if minutes > 1 else f"{round(lost_node_s)} node-seconds"

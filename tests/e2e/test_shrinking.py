@@ -1,0 +1,156 @@
+"""A moldable Job gives pods back so that more important work starts, and grows again, on a real control plane."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.builders import JobBuilder, make_job, make_queue
+from support.crash_suite import crash_environment
+from support.end_to_end import Stage, managed_namespace
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.pods import Pod
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+
+
+class Queue:
+    """A FluxQueue whose work preempts and is preempted."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.name = f"shrinks-{stage.namespace}"
+
+    def grants(self, **rules: int) -> None:
+        spec = {"preemption": "lowerPriority", "preemptionRules": rules}
+        self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)))
+
+    def job(self, name: str, nodes: int, priority: int = 0) -> JobBuilder:
+        """A Job with a pod on each node that runs until the test ends it."""
+        builder = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name).annotation(names.DURATION_ANNOTATION, "1h")
+        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(RUN_SECONDS, "forever")
+
+    def moldable(self, least: int = 4) -> JobBuilder:
+        return self.job("moldable", 8).annotation(names.MIN_PODS_ANNOTATION, str(least))
+
+
+@pytest.fixture(scope="module")
+def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
+    """A cluster in which the queue can be killed between two effects."""
+    options = ClusterOptions(durable=False, values={"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}})
+    made = InProcessCluster(service_folder / "shrinking", options, extra_environment=crash_environment(service_folder))
+    made.start()
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+def stage(cluster: InProcessCluster) -> Iterator[Stage]:
+    with managed_namespace(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(stage: Stage) -> Iterator[Queue]:
+    made = Queue(stage)
+    made.grants()
+    yield made
+    stage.kubectl("delete", "fluxqueue", made.name)
+
+
+def pods_of(stage: Stage, name: str = "moldable") -> dict[str, Pod]:
+    """The pods of a Job that have not ended, by uid."""
+    uid = stage.job(name).metadata.uid
+    owned = [pod for pod in stage.items("pods", Pod) if (owner := pod.metadata.controller) and owner.uid == uid]
+    return {pod.metadata.uid: pod for pod in owned if pod.active}
+
+
+def running(stage: Stage, name: str = "moldable") -> dict[str, Pod]:
+    return {uid: pod for uid, pod in pods_of(stage, name).items() if pod.status.phase == "Running"}
+
+
+def until_running(stage: Stage, pods: int) -> dict[str, Pod]:
+    return stage.until(f"{pods} pods run", lambda: found if len(found := running(stage)) == len(pods_of(stage)) == pods else {})
+
+
+def all_run(stage: Stage, queue: Queue) -> dict[str, Pod]:
+    """Start the moldable Job on all eight nodes."""
+    stage.apply(queue.moldable().build())
+    stage.until_state("moldable", State.RUNNING)
+    return until_running(stage, 8)
+
+
+def goes_on_with_five(stage: Stage, before: dict[str, Pod]) -> None:
+    """Judge that three pods were given back, and that the others did not notice."""
+    stage.until("pods that find no node are given up", lambda: stage.job("moldable").spec.parallelism == 5)
+    left = until_running(stage, 5)
+    assert left.keys() < before.keys(), "no pod was restarted"
+    moldable = stage.job("moldable")
+    assert (moldable.spec.completions, moldable.status.failed) == (8, 0)
+    assert stage.row("moldable").state == State.RUNNING
+    stage.until_consistent()
+
+
+def test_a_job_gives_pods_back_goes_on_and_grows_again(stage: Stage, queue: Queue) -> None:
+    before = all_run(stage, queue)
+    stage.apply(queue.job("urgent", 3, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+    goes_on_with_five(stage, before)
+    events = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
+    said = {each["message"] for each in events if each["reason"] == "Shrunk" and each["involvedObject"]["name"] == "moldable"}
+    form = (
+        rf"3 pods end of the 8 of Job {stage.namespace}/moldable \(priority 0\), \d+ node-(seconds|minutes) lost, "
+        rf"so that Job {stage.namespace}/urgent \(priority 10\) starts: it goes on with 5"
+    )
+    assert any(re.fullmatch(form, each) for each in said), said
+    stage.succeed("urgent")
+    until_running(stage, 8)
+    stage.until_consistent()
+    for pod in pods_of(stage).values():
+        stage.end_pod(pod.metadata.name)
+    ended = stage.until_state("moldable", State.COMPLETED).fluxjob
+    assert ended is not None
+    assert ended.status.outcome == Outcome.SUCCEEDED
+    assert stage.job("moldable").status.failed == 0
+
+
+def test_a_leader_that_is_killed_in_the_grace_ends_the_same_pods(stage: Stage, queue: Queue) -> None:
+    queue.grants(graceSeconds=8)
+    before = all_run(stage, queue)
+    stage.apply(queue.job("urgent", 3, priority=10).build())
+    stage.until("the pods are chosen", lambda: "Shrunk" in stage.kubectl("get", "events").stdout)
+    assert len(running(stage)) == 8, "the grace is not over"
+    stage.kill("queue")
+    stage.until_ready("queue")
+    stage.until_state("urgent", State.RUNNING)
+    goes_on_with_five(stage, before)
+
+
+@pytest.mark.parametrize("point", [CrashPoint.GIVEN_BACK, CrashPoint.POD_ENDED])
+def test_a_queue_that_is_killed_between_two_effects_ends_the_same_pods(
+    stage: Stage, queue: Queue, service_folder: Path, point: CrashPoint
+) -> None:
+    before = all_run(stage, queue)
+    armed = Path(crash_environment(service_folder)[VARIABLE])
+    armed.write_text(f"{point} 1")
+    stage.apply(queue.job("urgent", 3, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+    assert not armed.exists(), "the queue was killed at the point"
+    goes_on_with_five(stage, before)
+
+
+def test_a_job_at_its_least_is_evicted_as_a_whole(stage: Stage, queue: Queue) -> None:
+    all_run(stage, queue)
+    stage.apply(queue.job("urgent", 5, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+    stage.until_consistent()
+    found = stage.row("moldable").fluxjob
+    assert found is not None
+    assert found.status.requeues == 1

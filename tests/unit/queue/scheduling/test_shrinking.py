@@ -1,0 +1,207 @@
+"""Moldable Jobs give pods back before anything is evicted, with the matcher in process: which, and that no other work takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from support.elastic_jobs import ShownPods, held, leaving, moldable, started
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
+from fluxqueue.queue.scheduling.graph_jobs import leaving_job
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shown() -> ShownPods:
+    return ShownPods()
+
+
+@pytest.fixture
+async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
+    async with a_machine(clock) as made:
+        made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        made.scheduler.show_victims(shown)
+        yield made
+
+
+def nodes_of(bench: Bench, name: str) -> list[str]:
+    return sorted(slot.node for slot in held(bench, name).open_slots)
+
+
+async def pods_end(bench: Bench, shown: ShownPods, name: str, *ranks: int) -> None:
+    """End the pods in slots that are given back, as the tracker does once they are gone."""
+    await bench.ledger.end_slots([(held(bench, name).jobid, rank) for rank in ranks])
+    for rank in ranks:
+        del shown.pods[name][f"{name}-{rank}"]
+
+
+async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    clock.now += timedelta(minutes=20)
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    row = bench.row("wide")
+    assert (row.state, leaving(bench, "wide")) == (State.RUNNING, [2, 3])
+    assert row.requeue_state.given_back is not None
+    assert row.requeue_state.given_back.message == (
+        "2 pods end of the 4 of Job default/wide (priority 0), 40 node-minutes lost, so that Job default/urgent (priority 10) starts: "
+        "it goes on with 2"
+    )
+    assert (started_pods(row), planned_duration_s(row)) == (2, 7200)
+    await bench.cycle()
+    assert leaving(bench, "wide") == [2, 3], "nothing more is taken while these end"
+    reserved = bench.ledger.reservation(bench.row("urgent").id)
+    assert reserved is not None
+    assert reserved.start <= clock.now + timedelta(minutes=2)
+    await pods_end(bench, shown, "wide", 2, 3)
+    await bench.cycle()
+    assert (nodes_of(bench, "urgent"), nodes_of(bench, "wide")) == (["n2", "n3"], ["n0", "n1"])
+    assert leaving(bench, "wide") == []
+    assert given_ranks(bench.row("wide")) == {2, 3}
+
+
+async def test_no_other_work_takes_what_is_free_before_the_rest(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    await bench.submit(job("small", 1, "8", "30m"))
+    await pods_end(bench, shown, "wide", 3)
+    await bench.cycle()
+    assert [bench.row(name).state for name in ("urgent", "small")] == [State.PENDING, State.PENDING]
+    await pods_end(bench, shown, "wide", 1, 2)
+    await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED
+
+
+async def test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, moldable("wide", 4, 2))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (bench.row("wide").state, leaving(bench, "wide")) == (State.DRAINING, [])
+
+
+async def test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 3, 1))
+    clock.now += timedelta(minutes=20)
+    await started(bench, shown, job("rigid", 1, "8", "1h", priority=-1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (bench.row("rigid").state, leaving(bench, "wide")) == (State.RUNNING, [1, 2])
+
+
+async def test_what_is_given_back_counts_beside_those_that_are_evicted(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 2, 1))
+    clock.now += timedelta(minutes=1)
+    await started(bench, shown, job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    await bench.cycle()
+    evicted = [name for name in ("wide", "a", "b") if bench.row(name).state is State.DRAINING]
+    assert (evicted, leaving(bench, "wide")) == (["a", "b"], [1])
+
+
+async def test_the_pods_that_lose_least_end(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    clock.now += timedelta(minutes=20)
+    shown.pods["wide"]["wide-0"] = clock.now
+    shown.pods["wide"]["wide-2"] -= timedelta(minutes=5)
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert leaving(bench, "wide") == [0, 3]
+
+
+async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 3, 1))
+    grown = replace(moldable("grown", 1, 1), kind="Pod", priority=-1_000_000)
+    await started(bench, shown, grown)
+    shown.pods["wide"]["grown"] = clock.now
+    shown.further["wide"] = ["grown"]
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (bench.row("grown").state, bench.row("wide").state, leaving(bench, "wide")) == (State.DRAINING, State.RUNNING, [])
+    assert re.match("1 pod ends of the 4 of Job default/wide .* it goes on with 3", bench.row("grown").message)
+
+
+async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, job("wide", 2, "8", "1h"))
+    await started(bench, shown, replace(job("grown", 1, "8", "1h"), kind="Pod"))
+    shown.further["wide"] = ["grown"]
+    await bench.submit(job("urgent", 4, "8", "1h", priority=10))
+    await bench.cycle()
+    assert [bench.row(name).state for name in ("wide", "grown")] == [State.DRAINING, State.DRAINING]
+
+
+async def test_the_graph_is_the_same_after_it_was_filled_again(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, moldable("wide", 8, 1, cpu="4"))
+    await bench.submit(job("urgent", 1, "4", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    before = await bench.held()
+    jobid = held(bench, "wide").jobid
+    (node,) = before[leaving_job(jobid)]
+    assert before[leaving_job(jobid)] == {node: 1}
+    assert sum(before[jobid].values()) == 7
+    bench.graph.invalidate()
+    await bench.cycle()
+    assert await bench.held() == before
+    await pods_end(bench, shown, "wide", *leaving(bench, "wide"))
+    await bench.cycle()
+    after = await bench.held()
+    assert leaving_job(jobid) not in after
+    assert nodes_of(bench, "urgent") == [node]
+
+
+async def test_pods_that_take_long_to_end_keep_their_nodes(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    for _ in range(4):
+        await bench.cycle()
+        clock.now += timedelta(seconds=50)
+    assert (bench.row("urgent").state, leaving(bench, "wide")) == (State.PENDING, [3])
+    clock.now += timedelta(minutes=6)
+    await bench.cycle()
+    assert leaving(bench, "wide") == [2, 3], "a pod that does not end is waited for no longer"
+
+
+async def test_the_grace_and_the_minimum_run_time_hold_for_pods_too(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(min_run_seconds=600, grace_seconds=120)
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert leaving(bench, "wide") == []
+    clock.now += timedelta(minutes=10)
+    await bench.cycle()
+    given = bench.row("wide").requeue_state.given_back
+    assert given is not None
+    assert given.stop_at == clock.now + timedelta(seconds=120)
+
+
+async def test_what_was_given_back_is_that_of_one_allocation(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    row = bench.row("wide")
+    assert started_pods(replace(row, jobid=held(bench, "wide").jobid)) == 2
+    assert started_pods(replace(row, jobid=None)) == 4
