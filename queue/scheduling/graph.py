@@ -291,11 +291,14 @@ class GraphKeeper:
             return
         self._capacity_changed = True
         reach(CrashPoint.ALLOCATIONS_FREED)
-        jobs = {*freed.jobs, *(leaving_job(jobid) for jobid in freed.jobs if self._leaving.pop(jobid, None))}
-        parts = [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
+        jobs, parts = self._returned(freed)
+        for jobid in freed.jobs:
+            self._leaving.pop(jobid, None)
+        for jobid, slots in freed.slots.items():
+            self._leaving.get(jobid, set()).difference_update(slot.rank for slot in slots)
         try:
             if jobs:
-                await self.fluxion.cancel_many(sorted(jobs), call=self.call())
+                await self.fluxion.cancel_many(jobs, call=self.call())
             for part in parts:
                 await self._apply(self.fluxion.partial_cancel(part.jobid, part.shares, call=self.call()), f"shrink job {part.jobid}")
         except (FluxionError, GraphLost):
@@ -363,8 +366,15 @@ class GraphKeeper:
             gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
             if gone:
                 parts.append(part_of(holder, gone, [slot for slot in still_open if (slot.rank in leaving) is of_leaving]))
-        leaving -= {slot.rank for slot in slots}
         return parts
+
+    def still_held(self) -> tuple[list[FluxionJobId], list[CancelPart]]:
+        """Return the jobs, and the parts of others, that the graph holds although they are free by now."""
+        return self._returned(self._ledger.freed)
+
+    def _returned(self, freed: Freed) -> tuple[list[FluxionJobId], list[CancelPart]]:
+        jobs = {*freed.jobs, *(leaving_job(jobid) for jobid in freed.jobs if self._leaving.get(jobid))}
+        return sorted(jobs), [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
 
     async def _apply(self, answer: Awaitable[AppliedChanges], doing: str) -> None:
         done = await answer

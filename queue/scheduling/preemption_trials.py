@@ -142,9 +142,10 @@ class PreemptionTrials:
             )
             for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
         ]
-        freed = self._ledger.freed_jobs()
+        freed, freed_parts = self._graph.still_held()
         gone = [*freed, *(each.jobid for each in victims.allocations), *(reservations[workload_id].jobid for workload_id in aside)]
-        parts = [self._graph.part_without(*part) for part in victims.parts]
+        given = [self._graph.part_without(*part) for part in victims.parts]
+        parts = [*(part for part in freed_parts if part.jobid not in gone), *given]
         answers = (await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())).results
         if not _within_limits(asked, answers, quotas):
             return ()

@@ -226,9 +226,10 @@ class LedgerState:
         """Call the listeners for those of the workloads that are pending or live, although their rows did not change."""
         _call(self._listeners, [workload for workload in ids if workload in self._workloads])
 
-    def freed_jobs(self) -> frozenset[FluxionJobId]:
-        """Return the jobs that are to be freed in the graph."""
-        return frozenset(self._freed.jobs)
+    @property
+    def freed(self) -> Freed:
+        """What is to be freed in the graph, to look at."""
+        return self._freed
 
     def take_freed(self) -> Freed:
         """Return what is to be freed in the graph, and forget it; the caller returns it with `return_freed` if that failed."""

@@ -96,6 +96,25 @@ async def test_no_other_work_takes_what_is_free_before_the_rest(bench: Bench, sh
     assert bench.row("urgent").state is State.ALLOCATED
 
 
+async def test_no_more_is_taken_if_the_pods_end_during_a_cycle(bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    ensure = bench.graph.ensure
+
+    async def ensure_and_end() -> None:
+        await ensure()
+        await pods_end(bench, shown, "wide", 2, 3)
+
+    with monkeypatch.context() as during:
+        during.setattr(bench.graph, "ensure", ensure_and_end)
+        await bench.cycle()
+    assert (bench.row("wide").state, leaving(bench, "wide")) == (State.RUNNING, [])
+    await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED
+
+
 async def test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice(bench: Bench, shown: ShownPods) -> None:
     await started(bench, shown, moldable("wide", 4, 2))
     await bench.submit(job("urgent", 3, "8", "1h", priority=10))
