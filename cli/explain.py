@@ -155,9 +155,10 @@ def _priority(seen: Observed) -> str:
 
 
 def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:
-    """Return with how many pods moldable work starts, or was started."""
-    words = moldable_words(seen.job, least_pods(seen.job), seen.pods)
-    return [("Pods", words)] if words else []
+    """Return with how many pods moldable work starts, or was started, and what it gave back."""
+    words, status = moldable_words(seen.job, least_pods(seen.job), seen.pods), seen.job.status
+    given = [("Gave back", status.message)] if status.state == State.RUNNING and not status.reason and status.message else []
+    return [("Pods", words), *given] if words else []
 
 
 def _account(job: FluxJob, guaranteed: str) -> list[tuple[str, str]]:

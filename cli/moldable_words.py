@@ -32,11 +32,11 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
         return f"starts with {least} to {job.spec.pods}: with fewer where that ends it sooner"
     if started >= job.spec.pods:
         return f"all {job.spec.pods} since its start"
-    at_start = f"{started} of {job.spec.pods} at its start"
+    since_start = f"{started} of {job.spec.pods} since its start"
     if job.status.state in ENDED:
-        return at_start
+        return since_start
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
-    return f"{at_start}, {now} now: it grows when nodes are free that no other work can use"
+    return f"{since_start}, {now} now: it grows when nodes are free that no other work can use"
 
 
 def duration_with_started_pods(job: FluxJob, least: int) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from fluxqueue.api import hostlists
 from fluxqueue.queue.model.records import Allocation, Workload
 
-__all__ = ["given_ranks", "leaving_ranks"]
+__all__ = ["given_back_message", "given_ranks", "kept_hosts", "leaving_ranks"]
 
 _NONE: Set[int] = frozenset()
 
@@ -25,3 +26,17 @@ def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:
     """Return the ranks that a workload gave back and that are not free yet: their pods have not ended."""
     given = given_ranks(workload) if workload.jobid == allocation.jobid else _NONE
     return frozenset(slot.rank for slot in allocation.open_slots if slot.rank in given) if given else _NONE
+
+
+def given_back_message(workload: Workload) -> str:
+    """Return what a workload last gave back of its present allocation, in words; empty if nothing."""
+    given = workload.requeue_state.given_back
+    return given.message if given is not None and given.jobid == workload.jobid else ""
+
+
+def kept_hosts(workload: Workload) -> str:
+    """Return the nodes of a workload without those of slots that it gave back."""
+    given = given_ranks(workload)
+    if not given:
+        return workload.hosts
+    return hostlists.encode(tuple(host for rank, host in enumerate(hostlists.decode(workload.hosts)) if rank not in given))

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.given_back import given_back_message
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.model.records import ReleaseMode, Workload
 
@@ -67,10 +68,11 @@ def is_over_time_limit(workload: Workload) -> bool:
 def ending_within_limit(workload: Workload, state: State, outcome: Outcome, message: str) -> Ending:
     """Return the ending of a workload, with the outcome ``TimeLimit`` if the queue ended it.
 
-    A Job that completed all the same succeeded. A pod that stops on SIGTERM may end with success, but it was told to.
+    A Job that completed all the same succeeded. A pod that stops on SIGTERM may end with success, but it was told to. Without a message of
+    its own the end says what the work gave back while it ran.
     """
     if not is_over_time_limit(workload) or (workload.kind == "Job" and state is State.COMPLETED):
-        return Ending(workload.id, state, outcome, message)
+        return Ending(workload.id, state, outcome, message or given_back_message(workload))
     return Ending(workload.id, State.FAILED, Outcome.TIME_LIMIT, over_limit_message(workload))
 
 

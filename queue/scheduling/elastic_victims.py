@@ -170,6 +170,17 @@ class ElasticVictims:
                 made += [_alike(told, row) for each in parts if not each.ranks for row, _ in self._of(each.workload)]
         return states, made
 
+    def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
+        """Return what ends, and what is lost by it, for people of a namespace."""
+        words: list[str] = []
+        for job in dict.fromkeys(map(_job, victims)):
+            parts = [each for each in victims if _job(each) == job]
+            ending = "" if parts[0].of is None else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
+            verb = "end" if len(parts) > 1 else "ends"
+            lost = _node_time(sum(each.lost_node_s for each in parts))
+            words += [f"{ending}{workload.ref_within(namespace)} {verb}, {lost} lost" for workload, _ in self._of(job)]
+        return words
+
     def _in_words(self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate]) -> str:
         pods, first = len(self._shown.elastic_pods(job)), attempt.workload
         why = f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed" if attempt.guaranteed_to else ""

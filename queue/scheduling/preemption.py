@@ -324,6 +324,7 @@ class Preemptor:
             victims=[each.workload for each in victims if each.of is None],
             smaller=list(states),
         )
+        self._why_not.made_room(first, elastic.in_words(first.namespace, victims))
         await self._ledger.set_requeue_states(states)
         if states:
             reach(CrashPoint.GIVEN_BACK)

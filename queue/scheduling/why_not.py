@@ -29,6 +29,7 @@ __all__ = ["MIN_RUN", "WhyNot"]
 MIN_RUN: Final = "in its minimum run time"
 """Why work is spared that has not run for long enough. Until when is told with it."""
 _HELD: Final = "; nothing is preempted for it: nodes that it needs are held by "
+_MADE: Final = "; room is made for it: "
 _AGAIN: Final = timedelta(seconds=10)
 _MOST_SPARED: Final = 500
 _SINGLES: Final = 4
@@ -43,6 +44,7 @@ class _Told:
     at: datetime
     key: tuple[object, ...]
     words: str = ""
+    """With what they follow."""
     named: Mapping[WorkloadId, tuple[FluxionJobId, str]] = field(default_factory=dict)
     until: datetime | None = None
 
@@ -63,7 +65,7 @@ class WhyNot:
 
     def note_shown(self, workload: Workload) -> None:
         """Note a workload whose reason has words of this kind, which a former leader may have written."""
-        if _HELD in workload.message:
+        if _HELD in workload.message or _MADE in workload.message:
             self._shown.add(workload.id)
 
     def keep(self, workloads: Collection[WorkloadId]) -> None:
@@ -144,7 +146,13 @@ class WhyNot:
                 told.until = min(until, told.until or until)
                 why = f"{why} until {time_text(until)}"
             words[f"{workload.ref_within(attempt.workload.namespace)} ({why})"] = None
-        told.words = _listed(list(words), len(needed) - len(words))
+        listed = _listed(list(words), len(needed) - len(words))
+        told.words = f"{_HELD}{listed}" if listed else ""
+
+    def made_room(self, workload: Workload, words: Sequence[str]) -> None:
+        """Tell a workload what ends so that it starts, until it does."""
+        told = _listed(list(words[:_MOST_NAMED]), max(len(words) - _MOST_NAMED, 0))
+        self._told[workload.id] = _Told(self._ledger.clock(), (), f"{_MADE}{told}")
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
         """Return the reasons of a cycle with what is told of those that wait for nodes."""
@@ -157,7 +165,7 @@ class WhyNot:
             workload = self._ledger.get(workload_id)
             if workload is None or workload.state is not State.PENDING or workload.reason is not Reason.WAITING_FOR_NODES:
                 continue
-            message = workload.message.partition(_HELD)[0]
+            message = workload.message.partition(_HELD)[0].partition(_MADE)[0]
             changes.append(self._with_words(ReasonChange(workload=workload_id, reason=workload.reason, message=message)))
         await self._ledger.set_reasons(changes)
         self._shown = {workload_id for workload_id, told in self._told.items() if told.words}
@@ -166,7 +174,7 @@ class WhyNot:
         told = self._told.get(change.workload)
         if told is None or not told.words or change.reason is not Reason.WAITING_FOR_NODES:
             return change
-        return ReasonChange(workload=change.workload, reason=Reason.WAITING_FOR_NODES, message=f"{change.message}{_HELD}{told.words}")
+        return ReasonChange(workload=change.workload, reason=Reason.WAITING_FOR_NODES, message=f"{change.message}{told.words}")
 
     def _pair(self, workload_id: WorkloadId) -> tuple[Workload, Allocation] | None:
         workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)

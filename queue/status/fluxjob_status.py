@@ -13,6 +13,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason
 from fluxqueue.api.formatting import format_node_set
 from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.given_back import given_back_message, kept_hosts
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
 from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.model.states import LIVE
@@ -145,7 +146,7 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
     return FluxJobStatus(
         state=str(workload.state),
         reason=str(Reason.TIME_LIMIT if limited else workload.reason),
-        message=over_limit_message(workload) if limited else workload.message,
+        message=over_limit_message(workload) if limited else workload.message or given_back_message(workload),
         account=workload.account,
         submitted_by=workload.submitted_by,
         position=estimate.position if estimate is not None else None,
@@ -154,8 +155,8 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
         eta_first=_timestamp(first),
         reserved_at=eta if estimate is not None and estimate.reserved else None,
         jobid=int(workload.jobid) if workload.jobid is not None else None,
-        nodes=workload.hosts,
-        node_set=_node_set(workload.hosts),
+        nodes=kept_hosts(workload),
+        node_set=_node_set(kept_hosts(workload)),
         submitted_at=_timestamp(workload.submitted_at),
         allocated_at=_timestamp(workload.allocated_at),
         started_at=_timestamp(workload.started_at),

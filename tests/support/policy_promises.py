@@ -307,6 +307,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRINKING}::test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted",
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
     ),
+    "- Both sides are told": (
+        f"{_PREEMPTING}::test_what_ends_for_work_that_waits_is_said_to_it",
+        "unit/cli/test_explain.py::test_running_work_says_what_it_gave_back",
+        "unit/queue/model/test_time_limits.py::test_the_end_of_work_says_what_it_gave_back",
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
     "- Exactly the pods on the nodes": (
         f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
         f"{_SHRINKING}::test_the_pods_that_lose_least_end",

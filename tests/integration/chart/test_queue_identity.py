@@ -181,6 +181,29 @@ def test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own(queue: Person, c
 
 
 @pytest.mark.parametrize(
+    ("namespace", "left", "refusal"),
+    [
+        pytest.param(MANAGED, ["example.com/mine"], "", id="that of the Job controller"),
+        pytest.param(MANAGED, [names.JOB_TRACKING_FINALIZER], FIELDS, id="that of others"),
+        pytest.param(MANAGED, [], FIELDS, id="both"),
+        pytest.param(UNMANAGED, ["example.com/mine"], SCOPE, id="that of a pod which it does not hold"),
+    ],
+)
+def test_it_takes_the_finalizer_of_the_job_controller_from_pods_that_it_holds(
+    queue: Person, root: Person, namespace: str, left: list[str], refusal: str
+) -> None:
+    pod, person = (
+        make_pod("qi-counted").with_("metadata.finalizers", ["example.com/mine", names.JOB_TRACKING_FINALIZER]),
+        root.within(namespace),
+    )
+    assert person.create(pod.gate("fluxqueue") if namespace == MANAGED else pod).ok
+    answer = queue.within(namespace).patch("pod", "qi-counted", {"metadata": {"finalizers": left}}, "--type=merge", "--dry-run=server")
+    assert person.patch("pod", "qi-counted", {"metadata": {"finalizers": None}}, "--type=merge").ok
+    assert person.run("delete", "pod", "qi-counted", "--force", "--grace-period=0").ok
+    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "allowed"),
     [("job", "qi-job", False), ("job", "qi-held", True), ("pod", "qi-pod", False), ("pod", "qi-gated", True)],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
+from support.elastic_jobs import ShownPods, held, leaving, moldable, started
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -180,3 +182,37 @@ async def test_reserved_nodes_of_equal_priority_are_not_free_for_preemption(benc
     await bench.submit(job("urgent", 3, "8", "24h", priority=10))
     await bench.cycle()
     assert drained(bench, ["low"]) == ""
+
+
+async def test_a_new_leader_goes_on_with_what_a_job_gives_back(bench: Bench, store: Store) -> None:
+    shown = ShownPods()
+    bench.scheduler.show_victims(shown)
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert leaving(bench, "wide") == [2, 3]
+    matcher = LocalFluxion()
+    async with a_leader(store, bench.nodes, matcher) as second:
+        second.policy, second.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        second.scheduler.show_victims(shown)
+        await second.cycle()
+        assert (second.row("wide").state, leaving(second, "wide")) == (State.RUNNING, [2, 3])
+        assert second.row("wide").requeue_state == bench.row("wide").requeue_state
+        await second.ledger.end_slots([(held(second, "wide").jobid, rank) for rank in (2, 3)])
+        await second.cycle()
+        assert second.row("urgent").state is State.ALLOCATED
+        assert second.ledger.giving_back() == []
+    await matcher.close()
+
+
+async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench) -> None:
+    shown = ShownPods()
+    bench.scheduler.show_victims(shown)
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    words = "; room is made for it: 2 pods of Job default/wide end, 0 node-seconds lost"
+    assert re.search(rf"{words}$", re.sub(r"\d+ node-seconds", "0 node-seconds", bench.row("urgent").message))
+    await bench.ledger.end_slots([(held(bench, "wide").jobid, rank) for rank in (2, 3)])
+    await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED

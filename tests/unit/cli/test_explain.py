@@ -440,12 +440,22 @@ def test_names_what_is_guaranteed_to_the_account() -> None:
     assert "Guaranteed" not in explain(Observed(fluxjob(state="Pending", account="md"), SIX_CPUS), NOW)
 
 
+def test_running_work_says_what_it_gave_back() -> None:
+    jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
+    words = "2 pods end of the 4 of Job default/lammps (priority 0), 7 node-minutes lost, so that Job default/a (priority 9) starts"
+    smaller = fluxjob(state="Running", nodes="n[1-2]", message=words)
+    smaller = msgspec.structs.replace(smaller, spec=msgspec.structs.replace(smaller.spec, jobspec=jobspec))
+    text = explain(Observed(smaller, SIX_CPUS, pods=[pod("c", "n1", 2), pod("d", "n2", 1)]), NOW)
+    assert "2 of 4 since its start, 2 now" in text
+    assert f"Gave back   {words}\n" in text
+
+
 def test_moldable_work_shows_with_how_many_pods_it_runs_and_until_when() -> None:
     jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
     small = fluxjob(state="Running", nodes="n[1-2]", startedAt="2026-03-02T11:59:00Z")
     small = msgspec.structs.replace(small, spec=msgspec.structs.replace(small.spec, jobspec=jobspec))
     pods = [pod("c", "n1", 2), pod("d", "n2", 1), pod("e", "n3", 3)]
     text = explain(Observed(small, SIX_CPUS, pods=pods), NOW)
-    assert re.search(r"^ +Pods +2 of 4 at its start, 3 now: it grows", text, re.MULTILINE)
+    assert re.search(r"^ +Pods +2 of 4 since its start, 3 now: it grows", text, re.MULTILINE)
     assert re.search(r"^ +Ends by +12:19:00", text, re.MULTILINE), text
     assert "not its node" not in text, "an index is no rank of it"

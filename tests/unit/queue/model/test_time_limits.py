@@ -13,7 +13,7 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState
+from fluxqueue.queue.model.records import GivenBack, ReleaseMode, RequeueState
 from fluxqueue.queue.model.time_limits import ending_within_limit, is_over_time_limit, limit_times, over_limit_message
 
 RULES = EnforceDuration(enabled=True, grace_seconds=60)
@@ -114,3 +114,12 @@ def test_work_of_years_with_few_of_its_pods_has_a_limit_that_a_date_can_say() ->
     times = limit_times(running(jobspec=jobspec, pods=2_000, duration_s=315_360_000, hosts="n1"), RULES)
     assert times is not None
     assert times.end_at == NOW + timedelta(seconds=3_153_600_000)
+
+
+def test_the_end_of_work_says_what_it_gave_back() -> None:
+    given = RequeueState(given_back=GivenBack(jobid=7, ranks=(1,), stop_at=NOW, message="1 pod ends of the 2"))
+    ended = [
+        ending_within_limit(running(requeue_state=given, jobid=jobid), State.COMPLETED, Outcome.SUCCEEDED, message).message
+        for jobid, message in ((7, ""), (7, "the Job failed"), (8, ""))
+    ]
+    assert ended == ["1 pod ends of the 2", "the Job failed", ""]

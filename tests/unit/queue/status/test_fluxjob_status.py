@@ -10,7 +10,7 @@ from support.queue_builders import EPOCH, a_workload
 
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.queue.model.estimates import Estimate
-from fluxqueue.queue.model.records import Epoch, Transition, WorkloadId
+from fluxqueue.queue.model.records import Epoch, FluxionJobId, GivenBack, RequeueState, Transition, WorkloadId
 from fluxqueue.queue.status.fluxjob_status import ShownEstimates, estimates_to_show, published_promise, status_json, status_of
 
 ONE, TWO = WorkloadId(1), WorkloadId(2)
@@ -53,6 +53,14 @@ def test_an_estimate_without_a_reservation_shows_none() -> None:
 def test_work_without_an_estimate_shows_its_state() -> None:
     status = status_of(a_workload(state=State.RUNNING))
     assert (status.state, status.position, status.eta) == ("Running", None, None)
+
+
+def test_a_job_that_gave_pods_back_shows_the_nodes_that_it_kept_and_why() -> None:
+    given = RequeueState(given_back=GivenBack(jobid=7, ranks=(0, 2), stop_at=EPOCH, message="2 pods end of the 4"))
+    workload = a_workload(state=State.RUNNING, jobid=7, hosts="n[0-3]", requeue_state=given)
+    assert (status_of(workload).nodes, status_of(workload).message) == ("n[1,3]", "2 pods end of the 4")
+    again = replace(workload, jobid=FluxionJobId(8))
+    assert (status_of(again).nodes, status_of(again).message) == ("n[0-3]", "")
 
 
 def test_the_reason_of_every_requeue_is_shown_whatever_it_waits_for_now() -> None:
