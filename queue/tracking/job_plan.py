@@ -114,10 +114,13 @@ def plan_job_slots(
         return SlotChanges()  # read before the release, which writes the label
     phase = job_phase(job)
     own = [pod for pod in pods if job_served_by(pod) is None]
-    slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT]
-    placement = _place(job, phase, own, slots, closed, leaving)
-    end, end_later = _slots_to_end(job, phase, own, placement, elsewhere, closed, pin_window_open)
-    end |= {slot.rank for slot in placement.idle if slot.rank in leaving}
+    given = [slot for slot in allocation.open_slots if slot.rank in leaving]
+    slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.rank not in leaving]
+    staying = _without_those_in(given, own)
+    placement = _place(job, phase, staying, slots, closed)
+    end, end_later = _slots_to_end(job, phase, staying, placement, elsewhere, closed, pin_window_open)
+    living = {pod.metadata.uid for pod in own if not pod.terminal}
+    end |= {slot.rank for slot in given if slot.pod_uid not in living}
     state, outcome, message = _conclusion(job, last, own)
     changes = SlotChanges(
         take=placement.take,
@@ -163,15 +166,22 @@ class _Placement:
     bound: int
 
 
-def _place(
-    job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes, leaving: Set[int]
-) -> _Placement:
+def _without_those_in(given: Sequence[Slot], pods: Sequence[Pod]) -> list[Pod]:
+    """Return pods without those in slots that are given back: as for the others, it is as if the Job had been started without them.
+
+    One that succeeds while it is ended may not be counted by the Job controller. What that counts is in the Job's status.
+    """
+    going = {slot.pod_uid for slot in given}
+    return [pod for pod in pods if pod.metadata.uid not in going] if going else list(pods)
+
+
+def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes) -> _Placement:
     """Give each living pod without a slot a free one, the oldest pod first."""
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     placed = {slot.pod_uid: slot for slot in slots if slot.pod_uid in living}
     empty = [slot for slot in slots if slot.pod_uid not in living]
     vacated = [slot for slot in empty if slot.state is SlotState.TAKEN]
-    free = FreeSlots(sorted((slot for slot in empty if slot.rank not in leaving), key=lambda slot: slot.pod_uid is not None))
+    free = FreeSlots(sorted(empty, key=lambda slot: slot.pod_uid is not None))
     take: list[tuple[int, Pod]] = []
     assign: list[tuple[int, Pod]] = []
     for pod in sorted((pod for uid, pod in living.items() if uid not in placed), key=age):

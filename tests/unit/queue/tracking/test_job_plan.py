@@ -276,6 +276,31 @@ def test_a_slot_that_is_given_back_ends_with_its_pod_and_no_other_gets_it() -> N
     assert not JobSlots(job, [*standing, replacement], allocation).lack(replacement)
 
 
+@pytest.mark.parametrize("leaving", [{3, 4}, {0, 1}], ids=["the highest", "the lowest"])
+@pytest.mark.parametrize("marked", [True, False], ids=["started with fewer", "elastic"])
+def test_a_kept_slot_waits_for_its_next_pod_while_others_are_given_back(leaving: set[int], marked: bool) -> None:
+    hosts, uids = [f"n{rank}" for rank in range(5)], [f"p{rank}" for rank in range(5)]
+    builder = released(make_job().indexed(5))
+    job = a_job(builder.annotation("fluxqueue/started-pods", "5") if marked else builder)
+    allocation = an_allocation(hosts, states=[SlotState.TAKEN] * 5, pods=uids)
+    failed, *standing = [rank for rank in range(5) if rank not in leaving]
+    kept = [pod(f"p{failed}", failed, f"n{failed}", phase="Failed"), *(pod(f"p{rank}", rank, f"n{rank}") for rank in standing)]
+    going = [a_pod(_going(f"p{rank}", f"n{rank}").index(rank), uid=f"p{rank}") for rank in leaving]
+    replacements = [pod(f"r{rank}", rank, gated=True) for rank in leaving]
+    while_they_go = plan_job_slots(job, [*kept, *going], allocation, elsewhere=replacements, leaving=leaving)
+    assert (while_they_go.end, while_they_go.vacate) == ((), (failed,))
+    once_gone = plan_job_slots(job, kept, allocation, elsewhere=replacements, leaving=leaving)
+    assert (once_gone.end, once_gone.vacate) == (tuple(sorted(leaving)), (failed,))
+
+
+def test_a_pod_that_succeeds_while_it_is_given_back_counts_once_the_job_counts_it() -> None:
+    job = a_job(released(make_job().indexed(3)).annotation("fluxqueue/started-pods", "3"))
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2", phase="Failed"), pod("p2", 2, "n3", phase="Succeeded")]
+    slot_changes = plan_job_slots(job, pods, allocation, elsewhere=[pod("p2b", 2, gated=True)], leaving={2})
+    assert (slot_changes.end, slot_changes.vacate) == ((2,), (1,))
+
+
 def test_indexes_beyond_the_allocation_of_a_job_that_grew_have_no_slot() -> None:
     grown, allocation = a_job(released(make_job().indexed(5))), an_allocation(HOSTS, states=TAKEN, pods=PODS)
     pods = [pod(f"p{index}", index, gated=index > 2) for index in range(5)]
