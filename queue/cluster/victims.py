@@ -12,7 +12,9 @@ as one that allows nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
@@ -103,15 +105,11 @@ class Victims:
             if count
         ]
 
-    def further_pods(self, workload: Workload, allocation: Allocation) -> Sequence[str]:
-        """Return the uids of a Job's pods that have no slot of its own: they end with it."""
-        pods = self._caches.pods_of_job(workload.uid) if workload.kind == "Job" else []
-        if len(pods) <= len(allocation.open_slots):
-            return ()
-        return [pod.metadata.uid for pod in pods if not pod.terminal and pod.metadata.uid not in allocation.pod_uids]
-
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of them can end alone."""
+        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of them can end alone.
+
+        A pod on a lost node does not run any more, so it does not count among those by which the Job goes on.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
         if (
             job is None
@@ -124,7 +122,9 @@ class Victims:
         if self._pinned_s(job) > 0:
             return {}
         now, saved = self._wall(), checkpoint_of(job.metadata)
-        running = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
+        pods = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
+        lost = cache(self._caches.lost)
+        running = (pod for pod in pods if not lost(pod.spec.node_name or ""))
         return {pod.metadata.uid: _since(pod, saved, now) for pod in running}
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
@@ -170,6 +170,8 @@ class Victims:
         pod = self._caches.pods.get_by_uid(workload.uid)
         if pod is None:
             return _NO_PODS
+        if (job := controlling_job(pod)) is not None:
+            return replace(_PART, job=job.uid)
         if not self._caches.manages(workload.namespace):
             return _NOT_MANAGED
         if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:

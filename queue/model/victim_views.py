@@ -52,12 +52,15 @@ class VictimView:
         When it last saved what it has; None if it told of nothing.
     again_s
         In how many seconds the obstacle is gone; None if that is not known.
+    job
+        Uid of the Job of which it is a pod that was matched alone: it ends with that. Empty if of none.
     """
 
     obstacle: str = ""
     returns: Return = Return.WAITS
     checkpoint: datetime | None = None
     again_s: float | None = None
+    job: str = ""
 
     @property
     def may_be(self) -> bool:

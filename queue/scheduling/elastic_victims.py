@@ -8,9 +8,11 @@ least end first. Only as many are candidates as the Job can spare, so it never g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final
 
 from msgspec import structs
 
@@ -19,14 +21,15 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Workload, WorkloadId
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ElasticVictims"]
 
-_MOST_PARTS = 500
+_MOST_PARTS: Final = 1_000
+"""Pods that are searched for one preemption."""
 
 _Held = tuple[Workload, Allocation]
 
@@ -49,78 +52,90 @@ class ElasticVictims:
         self._shown = shown
         self._victims_of = victims_of
         self._now = ledger.clock()
-        self._known: dict[WorkloadId, Mapping[PreemptionCandidate, str]] = {}
+        self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
 
-    def with_further(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
-        """Return a candidate that is evicted as a whole with what is lost with its further pods."""
-        lost_node_s = sum(self._victims_of.candidate(*each).lost_node_s for each in self._further(candidate.workload))
-        return replace(candidate, lost_node_s=candidate.lost_node_s + lost_node_s) if lost_node_s else candidate
+    @cached_property
+    def _further_of(self) -> Mapping[str, Sequence[_Held]]:
+        """The pods of Jobs that were matched alone and hold nodes, by the Job's uid: they end with it."""
+        found: dict[str, list[_Held]] = {}
+        for held in self._ledger.live():
+            if not held[1].remnant and not held[0].evicting and (job := self._victims_of.job_of(*held)):
+                found.setdefault(job, []).append(held)
+        return found
 
-    def parts(self, wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
-        """Return the pods without which the work of candidates goes on, those first that lose least: as many as it can spare."""
-        return self._spared([{part} for part in sorted(self._all_running(wholes), key=_lost)], wholes)
+    def with_further(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
+        """Return a workload that is evicted as a whole, with what is lost with its further pods."""
+        own = self._victims_of.candidate(workload, allocation)
+        further = [self._victims_of.candidate(*held) for held in self._further_of.get(workload.uid, ())]
+        if not further:
+            return own
+        lost_node_s = sum(each.lost_node_s for each in further)
+        return replace(own, lost_node_s=own.lost_node_s + lost_node_s, nodes=own.nodes.union(*(each.nodes for each in further)))
 
-    def parts_by_node(self, wholes: Sequence[PreemptionCandidate], nodes: Container[str]) -> list[PreemptionCandidate]:
-        """Return the same, but node by node: first some nodes, then those with pods of few Jobs, if all their pods can be spared."""
-        on_node: dict[str, set[PreemptionCandidate]] = {}
-        for part, node in self._all_running(wholes).items():
-            on_node.setdefault(node, set()).add(part)
-
-        def order(node: str) -> tuple[bool, int, float]:
-            there = on_node[node]
-            return node not in nodes, len({each.of for each in there}), sum(each.lost_node_s for each in there)
-
-        return self._spared([on_node[node] for node in sorted(on_node, key=order)], wholes)
-
-    def every_part(self, wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+    def every_part(self, wholes: Sequence[PreemptionCandidate]) -> Victims:
         """Return all running pods of candidates that can go on without some of them."""
-        return list(self._all_running(wholes))
+        return tuple(part for each in wholes for part in self._running(each.workload))
 
-    def _all_running(self, wholes: Sequence[PreemptionCandidate]) -> dict[PreemptionCandidate, str]:
-        jobs = [each.workload for each in wholes if each.of is None]
-        for job in jobs:
-            if job not in self._known:
-                self._known[job] = {part: node for held in self._of(job) for part, node in self._running(*held).items()}
-        return {part: node for job in jobs for part, node in self._known[job].items()}
+    def parts(self, wholes: Sequence[PreemptionCandidate]) -> list[Victims]:
+        """Return the pods without which the work of candidates goes on, those first that lose least: as many as it can spare."""
+        order = sorted(self.every_part(wholes), key=_lost)
+        return [(part,) for part in preemption_order(part for (part,) in self._spared([(part,) for part in order]))]
 
-    def _spared(self, sets: Sequence[Set[PreemptionCandidate]], wholes: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
-        """Return the first sets of pods that their Jobs can spare altogether. One slot stays, by which the Job is known."""
+    def parts_by_node(self, wholes: Sequence[PreemptionCandidate], first: Collection[str] = ()) -> list[Victims]:
+        """Return the same, but all of a node together: the nodes that cost least first, or some nodes and then those with few Jobs."""
+        on_node: dict[str, list[PreemptionCandidate]] = {}
+        for part in self.every_part(wholes):
+            for node in part.nodes:
+                on_node.setdefault(node, []).append(part)
+
+        def order(node: str) -> tuple[object, ...]:
+            jobs = len({each.of for each in on_node[node]})
+            return (node not in first, jobs, *price(on_node[node])) if first else (*price(on_node[node]), jobs)
+
+        return self._spared([tuple(on_node[node]) for node in sorted(on_node, key=order)])
+
+    def _spared(self, units: Sequence[Victims]) -> list[Victims]:
+        """Return the first units of pods that their Jobs can spare altogether. One slot stays, by which the Job is known."""
         pods, slots = Counter[WorkloadId](), Counter[WorkloadId]()
-        for part in self._all_running(wholes):
-            pods[_job(part)] += 1
-            slots[_job(part)] += len(part.ranks)
-        slots.subtract(slots.keys())
-        pods.subtract({job: min_pods_in(workload.jobspec) for job in pods for workload, _ in self._of(job)})
-        chosen: list[PreemptionCandidate] = []
-        for each in sets:
-            wanted, of_slots = Counter(map(_job, each)), Counter(_job(part) for part in each if part.ranks)
-            ran_enough = all(part.ranks or self._ran_enough(part.workload) for part in each)
-            if ran_enough and _within(wanted, pods) and _within(of_slots, slots):
+        for job in {_job(part) for unit in units for part in unit}:
+            running = self._running(job)
+            pods[job] = len(running) - sum(min_pods_in(workload.jobspec) for workload, _ in self._of(job))
+            slots[job] = sum(len(part.ranks) for part in running) - 1
+        chosen: list[Victims] = []
+        left = _MOST_PARTS
+        for unit in units:
+            wanted, of_slots = Counter(map(_job, unit)), Counter(_job(part) for part in unit if part.ranks)
+            ran_enough = all(part.ranks or self._ran_enough(part.workload) for part in unit)
+            if ran_enough and len(unit) <= left and _within(wanted, pods) and _within(of_slots, slots):
                 pods.subtract(wanted)
                 slots.subtract(of_slots)
-                chosen += each
-        return preemption_order(chosen)[:_MOST_PARTS]
+                chosen.append(unit)
+                left -= len(unit)
+        return chosen
 
-    def _running(self, workload: Workload, allocation: Allocation) -> dict[PreemptionCandidate, str]:
-        """Return the pods of a workload that run, with their nodes; none if it cannot go on without any."""
+    def _running(self, job: WorkloadId) -> Sequence[PreemptionCandidate]:
+        """Return the pods of a Job that run; none if it cannot go on without any."""
+        if job not in self._parts_of:
+            self._parts_of[job] = [part for held in self._of(job) for part in self._read(*held)]
+        return self._parts_of[job]
+
+    def _read(self, workload: Workload, allocation: Allocation) -> Iterator[PreemptionCandidate]:
         if not min_pods_in(workload.jobspec) or workload.state is not State.RUNNING:
-            return {}
+            return
         since, leaving = self._shown.elastic_pods(workload), leaving_ranks(workload, allocation)
         slots = [slot for slot in allocation.open_slots if slot.rank not in leaving and slot.pod_uid in since]
         beside = Counter(slot.node for slot in slots)
-        running = {
-            self._part(workload, workload, since[slot.pod_uid or ""], beside[slot.node], ranks=(slot.rank,)): slot.node for slot in slots
-        }
-        for uid in since.keys() - allocation.pod_uids:
-            held = self._held(uid)
-            if held is not None and held[0].state is State.RUNNING:
-                running[self._part(workload, held[0], since[uid])] = next((slot.node for slot in held[1].open_slots), "")
-        return running
+        for slot in slots:
+            lost_node_s = self._lost_s(since[slot.pod_uid or ""]) / beside[slot.node]
+            yield self._part(workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,))
+        for row, its in self._further_of.get(workload.uid, ()):
+            if row.state is State.RUNNING and row.uid in since:
+                nodes = {slot.node for slot in its.open_slots}
+                yield self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), nodes)
 
-    def ending(self, candidates: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
-        """Return all that ends if the candidates are evicted as a whole: they and their further pods."""
-        whole = [each.workload for each in candidates if each.of is None]
-        return frozenset(whole).union(row.id for each in whole for row, _ in self._further(each))
+    def ending(self, wholes: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
+        """Return all that ends if candidates are evicted as a whole: they and their further pods."""
+        return frozenset(each.workload for each in wholes).union(row.id for each in wholes for row, _ in self._further(each.workload))
 
     def gone(self, candidates: Sequence[PreemptionCandidate]) -> Gone:
         """Return what is gone with these candidates."""
@@ -193,26 +208,24 @@ class ElasticVictims:
         )
 
     def _part(
-        self, job: Workload, workload: Workload, since: datetime, beside: int = 1, ranks: tuple[int, ...] = ()
+        self, job: Workload, workload: Workload, since: datetime, lost_node_s: float, nodes: Set[str], ranks: tuple[int, ...] = ()
     ) -> PreemptionCandidate:
-        lost_node_s = max((self._now - since).total_seconds(), 0.0) / beside
-        return PreemptionCandidate(workload.id, job.priority, since, lost_node_s, ranks=ranks, of=job.id)
+        return PreemptionCandidate(workload.id, job.priority, since, lost_node_s, ranks=ranks, of=job.id, nodes=frozenset(nodes))
+
+    def _lost_s(self, since: datetime) -> float:
+        return max((self._now - since).total_seconds(), 0.0)
 
     def _ran_enough(self, workload_id: WorkloadId) -> bool:
         return all(self._victims_of.ran_enough(*held) for held in self._of(workload_id))
-
-    def _held(self, uid: str) -> _Held | None:
-        row = self._ledger.by_uid(uid)
-        return next(iter(self._of(row.id)), None) if row is not None else None
 
     def _of(self, workload_id: WorkloadId) -> list[_Held]:
         workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
         return [(workload, allocation)] if workload is not None and allocation is not None else []
 
-    def _further(self, workload_id: WorkloadId) -> list[_Held]:
-        """The pods of a Job that were matched alone and hold nodes: they end with it."""
-        uids = (uid for held in self._of(workload_id) for uid in self._shown.further_pods(*held))
-        return [held for held in map(self._held, uids) if held is not None and not held[0].evicting]
+    def _further(self, workload_id: WorkloadId) -> Sequence[_Held]:
+        """The pods of a Job that were matched alone and hold nodes."""
+        workload = self._ledger.get(workload_id)
+        return self._further_of.get(workload.uid, ()) if workload is not None else ()
 
 
 def _alike(eviction: Eviction, row: Workload) -> Eviction:

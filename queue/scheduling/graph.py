@@ -10,34 +10,29 @@ removed, up or down. Running work is not touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from fluxqueue.api.nodes import Node
-from fluxqueue.fluxion.changes import CancelJobs, CancelPart, Change, RestoreJobs
 from fluxqueue.fluxion.errors import FluxionError, UnknownJob
-from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, Pool, RestoredJob
+from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, Pool
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools, pools_for
 from fluxqueue.queue.crashpoints import CrashPoint, reach
-from fluxqueue.queue.model.given_back import leaving_ranks
-from fluxqueue.queue.model.jobspecs import takes_whole_nodes
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, Workload
-from fluxqueue.queue.scheduling.graph_jobs import graph_part, leaving_job, part_of, restored
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
+from fluxqueue.queue.scheduling.graph_jobs import GraphJobs, leaving_job
 from fluxqueue.queue.scheduling.node_specs import NodeSpecs, ToSpec
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["DRAIN_S", "GraphKeeper", "GraphLost"]
+__all__ = ["GraphKeeper", "GraphLost"]
 
 log = structlog.get_logger()
 
-DRAIN_S = 60
-"""From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
 _NO_JOB = 0
 """No job has this id, ids begin at 1. To ask for it costs nothing, and only the instance with our graph answers."""
 
@@ -74,6 +69,8 @@ class GraphKeeper:
         Number of the graph's state.
     rebuilds
         How often the graph was filled.
+    jobs
+        The jobs in the graph that hold the allocations.
     """
 
     def __init__(
@@ -90,6 +87,7 @@ class GraphKeeper:
         self.exclusive = asyncio.Lock()
         self.version = 0
         self.rebuilds = 0
+        self.jobs = GraphJobs(ledger)
         self._ledger = ledger
         self._policy = policy
         self._foreign = foreign
@@ -101,9 +99,6 @@ class GraphKeeper:
         self._capacity_changed = True
         self._displaced: set[int] = set()
         self._set_aside: tuple[AdvanceReservation, ...] = ()
-        self._leaving: dict[FluxionJobId, set[int]] = {}
-        """Ranks that a job of their own holds, because they are given back."""
-        self._leaving_ends: dict[FluxionJobId, int] = {}
 
     def call(self) -> CallContext:
         """Return time, epoch and instance for a call to the graph."""
@@ -244,8 +239,8 @@ class GraphKeeper:
         instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
         self._instance = instance
         reach(CrashPoint.GRAPH_EMPTY)
-        self._leaving, self._leaving_ends = {}, {}
-        jobs = [each for workload, allocation in live for each in self._jobs_of(workload, allocation)]
+        self.jobs.clear()
+        jobs = [each for workload, allocation in live for each in self.jobs.restored(workload, allocation)]
         if jobs:
             answer = await self.fluxion.restore(jobs, call=self.call())
             if not answer.done:
@@ -291,11 +286,8 @@ class GraphKeeper:
             return
         self._capacity_changed = True
         reach(CrashPoint.ALLOCATIONS_FREED)
-        jobs, parts = self._returned(freed)
-        for jobid in freed.jobs:
-            self._leaving.pop(jobid, None)
-        for jobid, slots in freed.slots.items():
-            self._leaving.get(jobid, set()).difference_update(slot.rank for slot in slots)
+        jobs, parts = self.jobs.held_by(freed)
+        self.jobs.forget(freed)
         try:
             if jobs:
                 await self.fluxion.cancel_many(jobs, call=self.call())
@@ -309,72 +301,29 @@ class GraphKeeper:
         if self._foreign is not None and freed.nodes:
             self._foreign.recount(freed.nodes)  # pods may still run there that were counted by a slot until now
 
-    # ---- slots that are given back -------------------------------------------------------------------------------------------------
+    # ---- planned ends --------------------------------------------------------------------------------------------------------------
 
-    async def give_back(self, workload: Workload, allocation: Allocation, end: int) -> bool:
-        """Plan that the slots that a workload gives back are free at ``end`` (Unix seconds); return True if that is new."""
-        known = self._leaving.setdefault(allocation.jobid, set())
-        new = leaving_ranks(workload, allocation) - known
-        if not new:
-            return False
-        held = [slot for slot in allocation.open_slots if slot.rank not in known]
-        part = part_of(allocation.jobid, [slot for slot in held if slot.rank in new], [slot for slot in held if slot.rank not in new])
-        ranks, whole_nodes = known | new, takes_whole_nodes(workload.jobspec)
-        changes: list[Change] = [part, RestoreJobs((graph_part(allocation, ranks, end, whole_nodes=whole_nodes),))]
-        if known:
-            changes.insert(0, CancelJobs((leaving_job(allocation.jobid),)))
-        answer = await self.fluxion.apply(changes, call=self.call())
-        if not answer.done:
-            raise GraphLost(f"Fluxion did not divide job {allocation.jobid}: {answer.reason}")
-        known |= new
-        self._leaving_ends[allocation.jobid] = end
-        return True
+    async def move_end(self, allocation: Allocation, end: int) -> Sequence[int]:
+        """Move the planned end of an allocation (Unix seconds); return the reservations that this displaced."""
+        return await self._extend(allocation.jobid, end) if self.jobs.holds(allocation) else ()
 
-    async def keep_leaving(self, jobid: FluxionJobId) -> Sequence[int]:
+    async def give_back(self, workload: Workload, allocation: Allocation) -> bool:
+        """Plan that the slots that a workload gives back are free soon; return True if that is new."""
+        changes = self.jobs.divide(workload, allocation)
+        if changes:
+            await self._apply(self.fluxion.apply(changes, call=self.call()), f"divide job {allocation.jobid}")
+        return bool(changes)
+
+    async def keep_leaving(self, workload: Workload, allocation: Allocation) -> Sequence[int]:
         """Plan slots that are given back for longer, if they are not free at their planned end; return displaced reservations."""
-        now = int(self._ledger.wall().timestamp())
-        if not self._leaving.get(jobid) or self._leaving_ends.get(jobid, 0) > now:
-            return ()
-        answer = await self.fluxion.extend(leaving_job(jobid), now + DRAIN_S, call=self.call())
+        end = self.jobs.later_end(workload, allocation)
+        return await self._extend(leaving_job(allocation.jobid), end) if end is not None else ()
+
+    async def _extend(self, jobid: FluxionJobId, end: int) -> Sequence[int]:
+        answer = await self.fluxion.extend(jobid, end, call=self.call())
         if not answer.done:
-            raise GraphLost(f"Fluxion did not extend what job {jobid} gives back: {answer.reason}")
-        self._leaving_ends[jobid] = now + DRAIN_S
+            raise GraphLost(f"Fluxion did not move the end of job {jobid}: {answer.reason}")
         return answer.displaced
-
-    def part_without(self, workload: Workload, allocation: Allocation, ranks: Collection[int]) -> CancelPart:
-        """Return what the graph regains if some more slots of a workload are gone."""
-        held = [slot for slot in allocation.open_slots if slot.rank not in self._leaving.get(allocation.jobid, ())]
-        gone = [slot for slot in held if slot.rank in ranks]
-        return part_of(allocation.jobid, gone, [slot for slot in held if slot.rank not in ranks])
-
-    def _jobs_of(self, workload: Workload, allocation: Allocation) -> list[RestoredJob]:
-        """Return the jobs that hold an allocation, to restore them."""
-        whole_nodes, leaving = takes_whole_nodes(workload.jobspec), leaving_ranks(workload, allocation)
-        jobs = [restored(allocation, whole_nodes=whole_nodes, without=leaving)]
-        if leaving:
-            self._leaving[allocation.jobid] = set(leaving)
-            end = self._leaving_ends[allocation.jobid] = int(self._ledger.wall().timestamp()) + DRAIN_S
-            jobs.append(graph_part(allocation, leaving, end, whole_nodes=whole_nodes))
-        return jobs
-
-    def _freed_parts(self, jobid: FluxionJobId, slots: Sequence[Slot]) -> list[CancelPart]:
-        """Return what freed slots of an allocation return, by the job of the graph that holds them."""
-        leaving, allocation = self._leaving.get(jobid, set()), self._ledger.allocation_of_job(jobid)
-        still_open = allocation.open_slots if allocation is not None else ()
-        parts = []
-        for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
-            gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
-            if gone:
-                parts.append(part_of(holder, gone, [slot for slot in still_open if (slot.rank in leaving) is of_leaving]))
-        return parts
-
-    def still_held(self) -> tuple[list[FluxionJobId], list[CancelPart]]:
-        """Return the jobs, and the parts of others, that the graph holds although they are free by now."""
-        return self._returned(self._ledger.freed)
-
-    def _returned(self, freed: Freed) -> tuple[list[FluxionJobId], list[CancelPart]]:
-        jobs = {*freed.jobs, *(leaving_job(jobid) for jobid in freed.jobs if self._leaving.get(jobid))}
-        return sorted(jobs), [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
 
     async def _apply(self, answer: Awaitable[AppliedChanges], doing: str) -> None:
         done = await answer

@@ -10,14 +10,124 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from fluxqueue.fluxion.changes import CancelPart
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart, Change, RestoreJobs
 from fluxqueue.fluxion.messages import NodeShare, RestoredJob
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, SlotState
+from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.jobspecs import takes_whole_nodes
+from fluxqueue.queue.model.preemption_notices import given_back_grace_s
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, SlotState, Workload
+from fluxqueue.queue.store.freed import Freed
+from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["graph_part", "leaving_job", "part_of", "restored", "returned", "stored_jobid"]
+__all__ = ["DRAIN_S", "GraphJobs", "graph_part", "leaving_job", "part_of", "restored", "returned", "stored_jobid"]
+
+DRAIN_S: Final = 60
+"""From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
 
 _LEAVING: Final = 1 << 60
 """Added to the id of an allocation for the job of its slots that are given back; no id from the sequence is as large."""
+
+
+class GraphJobs:
+    """Which jobs of the graph hold the allocations, as it was filled and changed.
+
+    Parameters
+    ----------
+    ledger
+        The stored allocations.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._leaving: dict[FluxionJobId, set[int]] = {}
+        """Ranks that a job of their own holds."""
+        self._leaving_ends: dict[FluxionJobId, int] = {}
+
+    def clear(self) -> None:
+        """Forget all: the graph is empty."""
+        self._leaving, self._leaving_ends = {}, {}
+
+    def of(self, jobid: FluxionJobId) -> list[FluxionJobId]:
+        """Return the jobs that hold an allocation."""
+        return [jobid, leaving_job(jobid)] if jobid in self._leaving else [jobid]
+
+    def holds(self, allocation: Allocation) -> bool:
+        """True if the job with the id of an allocation exists: it ends if only slots are left that are given back."""
+        leaving = self._leaving.get(allocation.jobid)
+        return not leaving or any(slot.rank not in leaving for slot in allocation.open_slots)
+
+    def restored(self, workload: Workload, allocation: Allocation) -> list[RestoredJob]:
+        """Return the jobs that hold an allocation, to restore them in an empty graph."""
+        leaving = leaving_ranks(workload, allocation)
+        jobs = [restored(allocation, whole_nodes=takes_whole_nodes(workload.jobspec), without=leaving)]
+        if leaving:
+            self._leaving[allocation.jobid] = set(leaving)
+            jobs.append(self._leaving_part(workload, allocation, leaving))
+        return jobs
+
+    def divide(self, workload: Workload, allocation: Allocation) -> list[Change]:
+        """Return the changes by which a job of their own holds what a workload gives back; none if one does."""
+        known = self._leaving.get(allocation.jobid, set())
+        new = leaving_ranks(workload, allocation) - known
+        if not new:
+            return []
+        ended = self._ledger.freed.slots.get(allocation.jobid, ())  # the graph still has them
+        held = [slot for slot in (*allocation.open_slots, *ended) if slot.rank not in known]
+        part = part_of(allocation.jobid, [slot for slot in held if slot.rank in new], [slot for slot in held if slot.rank not in new])
+        again: list[Change] = [CancelJobs((leaving_job(allocation.jobid),))] if known else []
+        self._leaving[allocation.jobid] = known | new
+        return [*again, part, RestoreJobs((self._leaving_part(workload, allocation, known | new),))]
+
+    def later_end(self, workload: Workload, allocation: Allocation) -> int | None:
+        """Return until when slots that are given back are planned from now on (Unix seconds); None if their planned end is to come."""
+        jobid, now = allocation.jobid, self._ledger.wall().timestamp()
+        if not self._leaving.get(jobid) or self._leaving_ends.get(jobid, 0) > now:
+            return None
+        self._leaving_ends[jobid] = end = self._leaving_end(workload)
+        return end
+
+    def part_without(self, workload: Workload, allocation: Allocation, ranks: Collection[int]) -> CancelPart:
+        """Return what the graph regains if some more slots of a workload are gone."""
+        held = [slot for slot in allocation.open_slots if slot.rank not in self._leaving.get(allocation.jobid, ())]
+        gone = [slot for slot in held if slot.rank in ranks]
+        return part_of(allocation.jobid, gone, [slot for slot in held if slot.rank not in ranks])
+
+    def held_by(self, freed: Freed) -> tuple[list[FluxionJobId], list[CancelPart]]:
+        """Return the jobs, and the parts of others, that the graph holds although they are free by now."""
+        jobs = {each for jobid in freed.jobs for each in self.of(jobid)}
+        return sorted(jobs), [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
+
+    def forget(self, freed: Freed) -> None:
+        """Forget what the graph regains now."""
+        for jobid in freed.jobs:
+            self._leaving.pop(jobid, None)
+            self._leaving_ends.pop(jobid, None)
+        for jobid, slots in freed.slots.items():
+            self._leaving.get(jobid, set()).difference_update(slot.rank for slot in slots)
+
+    def _freed_parts(self, jobid: FluxionJobId, slots: Sequence[Slot]) -> list[CancelPart]:
+        """Return what freed slots of an allocation return, by the job of the graph that holds them."""
+        leaving, allocation = self._leaving.get(jobid, set()), self._ledger.allocation_of_job(jobid)
+        still_open = allocation.open_slots if allocation is not None else ()
+        parts = []
+        for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
+            gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
+            if gone:
+                parts.append(part_of(holder, gone, [slot for slot in still_open if (slot.rank in leaving) is of_leaving]))
+        return parts
+
+    def _leaving_part(self, workload: Workload, allocation: Allocation, ranks: Set[int]) -> RestoredJob:
+        """Return the job of slots that are given back. It ends no later than the other: after that their nodes may be reserved."""
+        end = self._leaving_end(workload)
+        if allocation.end is not None:
+            end = min(end, int(allocation.end.timestamp()))
+        part = graph_part(allocation, ranks, end, whole_nodes=takes_whole_nodes(workload.jobspec))
+        self._leaving_ends[allocation.jobid] = part.end
+        return part
+
+    def _leaving_end(self, workload: Workload) -> int:
+        """Return when slots that a workload gives back are expected to be free, in Unix seconds."""
+        return int(self._ledger.wall().timestamp() + given_back_grace_s(workload, self._ledger.clock())) + DRAIN_S
 
 
 def leaving_job(jobid: FluxionJobId) -> FluxionJobId:

@@ -8,10 +8,11 @@ import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.moldable import planned_duration_s
-from fluxqueue.queue.model.preemption_notices import given_back_grace_s, grace_left_s
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
-from fluxqueue.queue.scheduling.graph import DRAIN_S, GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.policies.predictions import end_beyond_prediction, lengthened_end
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
@@ -41,16 +42,13 @@ class PlannedEnds:
         now, wall = self._ledger.clock(), self._ledger.wall()
         moved = False
         for workload, allocation in self._ledger.giving_back():
-            soon = wall + timedelta(seconds=given_back_grace_s(workload, now) + DRAIN_S)
-            moved = await self._graph.give_back(workload, allocation, int(soon.timestamp())) or moved
+            moved = await self._graph.give_back(workload, allocation) or moved
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.evicting():
             soon = wall + timedelta(seconds=grace_left_s(workload, now) + DRAIN_S)
             if allocation.end is not None and allocation.end <= soon:
                 continue
-            answer = await self._graph.fluxion.extend(allocation.jobid, int(soon.timestamp()), call=self._graph.call())
-            if not answer.done:
-                raise GraphLost(f"Fluxion did not move the end of job {allocation.jobid}: {answer.reason}")
+            await self._graph.move_end(allocation, int(soon.timestamp()))
             ends.append((allocation.jobid, soon))
         await self._ledger.move_ends(ends)
         return moved or bool(ends)
@@ -67,9 +65,7 @@ class PlannedEnds:
             end = lengthened_end(present, int(stated.timestamp()), nodes, reservations.held.values())
             if end <= present:
                 continue
-            answer = await self._graph.fluxion.extend(allocation.jobid, end, call=self._graph.call())
-            if not answer.done:
-                raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
+            await self._graph.move_end(allocation, end)
             ends.append((allocation.jobid, datetime.fromtimestamp(end, UTC)))
         await self._ledger.move_ends(ends)
 
@@ -77,7 +73,7 @@ class PlannedEnds:
         """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
         now, displaced = self._ledger.wall(), dict[WorkloadId, str]()
         for workload, allocation in self._ledger.giving_back():
-            late = await self._graph.keep_leaving(allocation.jobid)
+            late = await self._graph.keep_leaving(workload, allocation)
             displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {_SLOW}")
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.planned_to_end(now):
@@ -92,16 +88,12 @@ class PlannedEnds:
                 end = end_beyond_prediction(allocation.start, allocation.end, now, stated_s)
             else:
                 end = extended_end(allocation.start, allocation.end, now)
-            answer = await self._graph.fluxion.extend(allocation.jobid, int(end.timestamp()), call=self._graph.call())
-            if not answer.done:
-                raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
+            late = await self._graph.move_end(allocation, int(end.timestamp()))
             ends.append((allocation.jobid, end))
             doing = "runs longer than predicted" if stated is not None and now < stated else "runs beyond its stated duration"
             doing = _SLOW if workload.evicting or limited else doing
-            displaced |= dict.fromkeys(reservations.forget_jobs(answer.displaced), f"{workload.ref} {doing}")
-            log.info(
-                "allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(answer.displaced)
-            )
+            displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {doing}")
+            log.info("allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(late))
         if ends:
             reach(CrashPoint.EXTENDED)
         await self._ledger.move_ends(ends)

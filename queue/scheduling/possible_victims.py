@@ -32,9 +32,6 @@ class ShownVictims(Protocol):
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
         """Return the budgets of disruption that select its pods."""
 
-    def further_pods(self, workload: Workload, allocation: Allocation) -> Sequence[str]:
-        """Return the uids of its pods that have no slot of its own: they end with it."""
-
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
         """Return since when each of its pods runs, or has saved nothing, by uid; empty if it cannot go on without some."""
 
@@ -48,10 +45,6 @@ class OnlyJobs:
 
     def budgets(self, _workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
         """Return no budget."""
-        return ()
-
-    def further_pods(self, _workload: Workload, _allocation: Allocation) -> Sequence[str]:
-        """Return no pod."""
         return ()
 
     def elastic_pods(self, _workload: Workload) -> Mapping[str, datetime]:
@@ -114,8 +107,12 @@ class PossibleVictims:
         start, saved = _start(workload, allocation), view.checkpoint
         since = start if saved is None else min(max(start, saved), self._now)
         lost_s = max((self._now - since).total_seconds(), 0.0)
-        nodes = len({slot.node for slot in allocation.open_slots})
-        return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * nodes, view.returns.sure)
+        nodes = frozenset(slot.node for slot in allocation.open_slots)
+        return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * len(nodes), view.returns.sure, nodes=nodes)
+
+    def job_of(self, workload: Workload, allocation: Allocation) -> str:
+        """Return the uid of the Job of which a workload is a pod that was matched alone; empty if of none."""
+        return self._view(workload, allocation).job if workload.kind == "Pod" else ""
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
         """Return the budgets of disruption that select pods of a workload."""

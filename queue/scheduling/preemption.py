@@ -48,7 +48,14 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.disruption_budgets import allowed_together
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import (
+    PreemptionCandidate,
+    Victims,
+    choose_parts,
+    choose_victims,
+    is_below,
+    preemption_order,
+)
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import NOTHING_GONE, Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.scheduling.why_not import MIN_RUN, WhyNot
@@ -88,6 +95,23 @@ class _Rules:
     victims_of: PossibleVictims
     elastic: ElasticVictims
     guarantees: Guarantees
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Who could be preempted for a workload.
+
+    Attributes
+    ----------
+    all, wholes
+        In order: all of which pods could end, and so many as are searched of those that could end as a whole.
+    spared
+        Who holds nodes and could not be preempted, each with the cause.
+    """
+
+    all: Sequence[PreemptionCandidate]
+    wholes: Sequence[PreemptionCandidate]
+    spared: Mapping[WorkloadId, str]
 
 
 class Preemptor:
@@ -168,23 +192,23 @@ class Preemptor:
             if len(ahead) > _MOST_AHEAD:
                 continue
             for guaranteed_to in self._grounds(workload, who):
-                candidates, spared = self._candidates(workload, who, guaranteed_to)
+                could_be = self._candidates(workload, who, guaranteed_to)
                 attempt = Attempt(
                     workload,
                     tuple(sorted(ahead, key=key_of)),
-                    elastic.ending(candidates),
+                    elastic.ending(could_be.wholes),
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
                 )
                 if (attempt.key not in self._failed or context.capacity_changed) and (
-                    victims := await self._choose(attempt, candidates, standing, elastic)
+                    victims := await self._choose(attempt, could_be, standing, elastic)
                 ):
                     self._why_not.keep(in_vain)
                     return await self._preempt_for(attempt, victims, elastic, standing)
                 failed.append(attempt.key)
                 if len(ahead) <= _MOST_AHEAD_TOLD:
-                    in_vain[workload.id] = attempt, {each: why for each, why in spared.items() if each not in attempt.candidates}
+                    in_vain[workload.id] = attempt, {each: why for each, why in could_be.spared.items() if each not in attempt.candidates}
         self._failed = failed
         self._why_not.keep(in_vain)
         waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
@@ -247,9 +271,7 @@ class Preemptor:
         covering = who.guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
-    def _candidates(
-        self, workload: Workload, who: _Rules, guaranteed_to: str
-    ) -> tuple[Sequence[PreemptionCandidate], Mapping[WorkloadId, str]]:
+    def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> _Candidates:
         """Who could be preempted for a workload, in order; and who holds nodes and could not be, each with the cause."""
         running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
         spared: dict[WorkloadId, str] = {}
@@ -260,7 +282,7 @@ class Preemptor:
                 spared[victim.id] = why
             else:
                 running[victim.id] = victim, allocation
-        candidates = preemption_order([who.elastic.with_further(who.victims_of.candidate(*each)) for each in running.values()])
+        candidates = preemption_order(who.elastic.with_further(*each) for each in running.values())
         if who.guarantees.any:
             holdings = [
                 (victim, [slot.node for slot in allocation.open_slots])
@@ -273,7 +295,7 @@ class Preemptor:
         if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
             who.victims_of.refused_by_budgets()
             spared |= dict.fromkeys({each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET)
-        return [*allowed, *who.elastic.parts(allowed)], spared
+        return _Candidates(candidates, allowed, spared)
 
     def _obstacle(self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str) -> str:
         """Why running work may not be preempted for a workload, in words that follow its name; empty if it may."""
@@ -289,29 +311,26 @@ class Preemptor:
             return MIN_RUN
         return who.victims_of.obstacle(victim, allocation)
 
-    async def _choose(
-        self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing, elastic: ElasticVictims
-    ) -> tuple[PreemptionCandidate, ...]:
+    async def _choose(self, attempt: Attempt, could_be: _Candidates, standing: Standing, elastic: ElasticVictims) -> Victims:
         """Return the victims without which the workload of the attempt would start; none if nothing helps.
 
         What loses least may be on nodes that do not help. Then what is on the nodes that the work would get is tried.
         """
+        choose, every = self._trials.choose, elastic.every_part(could_be.all)
+        parts = elastic.parts(could_be.all) if every else []
+        if parts and (taken := await self._trials.nodes(attempt, elastic.gone(every), standing)):
+            for orders in (parts, elastic.parts_by_node(could_be.all)), (elastic.parts_by_node(could_be.all, taken),):
+                if victims := await choose(choose_parts(orders), attempt, standing, elastic.gone):
+                    return victims
         priority = None if attempt.guaranteed_to else attempt.workload.priority
-        victims = await self._trials.choose(choose_victims(candidates, priority), attempt, standing, elastic.gone)
-        known = {each for each in candidates if each.of is not None}
-        if not known or (victims and all(each in known for each in victims)):
-            return victims
-        nodes = await self._trials.nodes(attempt, elastic.gone(elastic.every_part(candidates)), standing)
-        parts = elastic.parts_by_node(candidates, nodes)
-        if not nodes or known.issuperset(parts):
-            return victims
-        return await self._trials.choose(choose_victims(parts, priority), attempt, standing, elastic.gone) or victims
+        search = choose_victims(could_be.wholes, priority, parts=[part for (part,) in parts])
+        return await choose(search, attempt, standing, elastic.gone)
 
     async def _preempt_for(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate], elastic: ElasticVictims, standing: Standing
     ) -> bool:
         """Evict the victims, or have them give pods back, unless the workload would start without that."""
-        if await self._trials.fits(attempt, NOTHING_GONE, standing):
+        if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return False
         first = attempt.workload
         states, evictions = elastic.given_back(attempt, victims)

@@ -110,17 +110,13 @@ class PreemptionTrials:
         try:
             victims = next(search)
             while True:
-                victims = search.send(await self.fits(attempt, gone(victims), standing))
+                victims = search.send(await self.nodes(attempt, gone(victims), standing))
         except StopIteration as end:
             chosen: tuple[PreemptionCandidate, ...] = end.value
             return chosen
 
-    async def fits(self, attempt: Attempt, victims: Gone, standing: Standing) -> bool:
-        """Return whether the workload of the attempt would start now without the victims."""
-        return bool(await self.nodes(attempt, victims, standing))
-
-    async def nodes(self, attempt: Attempt, victims: Gone, standing: Standing) -> Sequence[str]:
-        """Return the nodes that the workload of the attempt would get now without the victims; none if it would not start.
+    async def nodes(self, attempt: Attempt, victims: Gone, standing: Standing) -> frozenset[str]:
+        """Return the nodes that the workload of the attempt and those before it would get without the victims; none if it would not start.
 
         What is given back in part counts against limits until it is gone.
         """
@@ -130,7 +126,7 @@ class PreemptionTrials:
         quotas = standing.quotas.without([*(each.workload for each in victims.allocations), *aside])
         jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
         if not jobspecs[attempt.workload.id]:
-            return ()
+            return frozenset()
         asked = [*(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)), attempt.workload]
         requests = [
             JobMatchRequest(
@@ -142,18 +138,20 @@ class PreemptionTrials:
             )
             for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
         ]
-        freed, freed_parts = self._graph.still_held()
-        gone = [*freed, *(each.jobid for each in victims.allocations), *(reservations[workload_id].jobid for workload_id in aside)]
-        given = [self._graph.part_without(*part) for part in victims.parts]
+        freed, freed_parts = self._graph.jobs.held_by(self._ledger.freed)
+        whole = [jobid for each in victims.allocations for jobid in self._graph.jobs.of(each.jobid)]
+        gone = [*freed, *whole, *(reservations[workload_id].jobid for workload_id in aside)]
+        given = [self._graph.jobs.part_without(*part) for part in victims.parts]
         parts = [*(part for part in freed_parts if part.jobid not in gone), *given]
         answers = (await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())).results
         if not _within_limits(asked, answers, quotas):
-            return ()
+            return frozenset()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
-        if not attempt.guaranteed_to:
-            return nodes
-        covered = standing.guarantees.covers(attempt.workload, nodes, [each for each in zip(asked, before, strict=False) if each[1]])
-        return nodes if covered else ()
+        if attempt.guaranteed_to and not standing.guarantees.covers(
+            attempt.workload, nodes, [each for each in zip(asked, before, strict=False) if each[1]]
+        ):
+            return frozenset()
+        return frozenset(nodes).union(*before)
 
     def _request_of(self, workload: Workload) -> str:
         """The request as it would be matched now; empty if rules about other pods admit no node."""

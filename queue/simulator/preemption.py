@@ -112,7 +112,7 @@ class SimulatedPreemption:
                 answers = (await self._fluxion.trial([request], without=gone, call=CallContext(now=now))).results
                 nodes = [share.node for share in answers[0].shares]
                 covered = guarantees is None or guarantees.covers(first, nodes, ())
-                trial = choice.send(covered and answers[0].verdict is MatchVerdict.GRANTED)
+                trial = choice.send(nodes if covered and answers[0].verdict is MatchVerdict.GRANTED else ())
         except StopIteration as end:
             victims: Sequence[PreemptionCandidate] = end.value
         return [each.workload for each in victims]
@@ -127,7 +127,9 @@ class SimulatedPreemption:
 
     def _candidate(self, workload: Workload, ran: _Ran, now_s: int) -> PreemptionCandidate:
         start = self._epoch + timedelta(seconds=ran.start_s)
-        return PreemptionCandidate(workload.id, workload.priority, start, float(workload.pods * (now_s - ran.start_s)))
+        lost_node_s = float(workload.pods * (now_s - ran.start_s))
+        nodes = frozenset(f"n{host:05}" for host in ran.hosts)
+        return PreemptionCandidate(workload.id, workload.priority, start, lost_node_s, nodes=nodes)
 
     def _yields(self, held: HeldReservation, backlogs: Mapping[str, Backlog], first: Workload) -> bool:
         if held.workload == first.id or held.workload in backlogs[first.queue]:

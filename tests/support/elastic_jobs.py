@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from support.builders import make_job
@@ -27,13 +27,12 @@ class ShownPods(OnlyJobs):
         self.further: dict[str, list[str]] = {}
 
     def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
-        return VictimView() if workload.kind == "Job" else VictimView("a part of something")
+        if workload.kind == "Job":
+            return VictimView()
+        return VictimView("a part of something", job=next((job for job, uids in self.further.items() if workload.uid in uids), ""))
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
         return self.pods.get(workload.uid, {})
-
-    def further_pods(self, workload: Workload, _allocation: Allocation) -> Sequence[str]:
-        return self.further.get(workload.uid, [])
 
 
 def moldable(name: str, pods: int, least: int, duration: str = "1h", cpu: str = "8", priority: str = "0") -> NewWorkload:

@@ -1,31 +1,34 @@
 """Which running work to preempt for more important work: as little as possible, the least important first, then what loses least.
 
-Only the matcher knows whether work would fit without certain others. So the search is a generator: it yields victims to try, receives
-whether the work would fit without them, and returns the victims, or none. It returns victims only if the matcher said that they suffice.
+Only the matcher knows whether work would fit without certain others. So a search is a generator: it yields victims to try, receives the
+nodes that are taken then (none if the work would not start), and returns the victims, or none. It returns victims only if the matcher said
+that they suffice.
 
-Elastic work gives pods back before anything is evicted: if those suffice, nothing else is tried. Else they count as given while the fewest
-other victims are searched, and at last those of them are left out that are not needed beside these.
+Each search finds by bisection the shortest prefix of an order that suffices. Of that only those are needed that hold something on the nodes
+which the matcher took, so one more trial leaves out all others, of however many. Then each of the rest is tried to be left out, the most
+important first; if they are too many for that, in groups with one of each node. So none of a few victims can be left out, and a search has
+a bounded number of trials.
 
 The preemption order is priority (low first), then what waits again before what is lost for good, then lost work (node-seconds since the
-start or the last checkpoint, least first), then start (late first), then id. The search first tries each of the first few candidates alone,
-in that order. Then it finds by bisection the shortest prefix of the order that suffices, and removes from it every candidate that is not
-needed, the most important first. So the victims are minimal: none of them can be left out.
+start or the last checkpoint, least first), then start (late first), then id. The first few of whole work are tried alone before.
+
+Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count as given while the fewest other
+victims are searched, and at last those of them are left out that are not needed beside these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
 
-__all__ = ["PreemptionCandidate", "VictimSearch", "choose_victims", "is_below", "preemption_order"]
+__all__ = ["PreemptionCandidate", "VictimSearch", "Victims", "choose_parts", "choose_victims", "is_below", "preemption_order", "price"]
 
 _SINGLES = 16
 _MOST_REMOVALS = 32
-_MOST_PASSES = 3
-"""If victims are left out in whole parts, each may be looked at more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class PreemptionCandidate:
     """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last checkpoint, in node-seconds.
 
     Without ``returns`` it does not wait again, so all of it is lost. If it is a part of a Job that goes on, ``of`` is the Job, and the part
-    is some slots of it (``ranks``), or a pod of it that was matched alone (``workload``).
+    is some slots of it (``ranks``), or a pod of it that was matched alone (``workload``). ``nodes`` are those where it holds something.
     """
 
     workload: WorkloadId
@@ -43,10 +46,12 @@ class PreemptionCandidate:
     returns: bool = True
     ranks: tuple[int, ...] = ()
     of: WorkloadId | None = None
+    nodes: frozenset[str] = frozenset()
 
 
-VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]
-"""Yields victims to try, is sent whether the work would fit without them, returns the victims."""
+Victims = tuple[PreemptionCandidate, ...]
+VictimSearch = Generator[Victims, Collection[str], Victims]
+"""Yields victims to try, is sent the nodes that are taken without them, empty if the work would not start; returns the victims."""
 
 
 def is_below(running: Workload, first: Workload) -> bool:
@@ -54,12 +59,11 @@ def is_below(running: Workload, first: Workload) -> bool:
     return running.priority < first.priority and running.order_priority < first.order_priority
 
 
-def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
-    """Return the candidates in the order in which they are preempted: first pods without which their work goes on."""
+def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[PreemptionCandidate]:
+    """Return the candidates in the order in which they are preempted."""
     return sorted(
         candidates,
         key=lambda each: (
-            each.of is None,
             each.priority,
             not each.returns,
             each.lost_node_s,
@@ -70,67 +74,118 @@ def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[Preempti
     )
 
 
+def price(victims: Sequence[PreemptionCandidate]) -> tuple[int, float, int]:
+    """Return what victims cost: their highest priority, then what is lost, then how many they are."""
+    return max((each.priority for each in victims), default=0), sum(each.lost_node_s for each in victims), len(victims)
+
+
 def choose_victims(
-    candidates: Sequence[PreemptionCandidate], priority: int | None, *, singles: int = _SINGLES, most_removals: int = _MOST_REMOVALS
+    candidates: Sequence[PreemptionCandidate],
+    priority: int | None,
+    *,
+    parts: Sequence[PreemptionCandidate] = (),
+    singles: int = _SINGLES,
+    most_removals: int = _MOST_REMOVALS,
 ) -> VictimSearch:
     """Search the victims for work of a priority.
 
     Parameters
     ----------
     candidates
-        Running work, and pods without which it goes on. Work that is not of lower priority is never chosen.
+        Running work. Work that is not of lower priority is never chosen.
     priority
         Of the work that is to start; None: priorities do not matter.
+    parts
+        Pods without which their work goes on. They do not suffice.
     singles, most_removals
         How many are tried alone, and how many are tried to be left out.
     """
-    order = preemption_order([each for each in candidates if priority is None or each.priority < priority])
-    parts, wholes = [each for each in order if each.of is not None], [each for each in order if each.of is None]
-    if parts and (yield tuple(parts)):
-        return (yield from _fewest([], parts, singles, most_removals))
-    if not wholes or not (yield (*parts, *wholes)):
+    order = preemption_order(each for each in candidates if priority is None or each.priority < priority)
+    if not order or not (taken := (yield (*parts, *order))):
         return ()
-    chosen = yield from _fewest(parts, wholes, singles, most_removals)
-    evicted = {each.workload for each in chosen}
-    parts = [each for each in parts if each.of not in evicted]
-    if parts and not (yield chosen):
-        # what the last whole victim alone does not suffice for, pods of others give
-        return (*(yield from _left_out(list(chosen), parts, most_removals)), *chosen)
-    return chosen
-
-
-def _fewest(
-    given: list[PreemptionCandidate], order: list[PreemptionCandidate], singles: int, most_removals: int
-) -> Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]:
-    """Search the first that suffices alone, else as few as possible of which none can be left out, beside what is given."""
     for each in order[:singles]:
         if (yield (each,)):
             return (each,)
-    few, enough = 0, len(order)
+    chosen = yield from _first_enough(parts, [(each,) for each in order], taken)
+    chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])
+    evicted = {each.workload for each in chosen}
+    spared = tuple(each for each in parts if each.of not in evicted)
+    if not spared or (yield chosen):
+        return chosen
+    # what the last whole victim alone does not suffice for, pods of others give
+    needed = yield from _on_nodes_taken(chosen, spared, (yield (*spared, *chosen)))
+    return (*(yield from _left_out(chosen, needed, most_removals)), *chosen)
+
+
+def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _MOST_REMOVALS) -> VictimSearch:
+    """Search pods without which their work goes on, and of which the price is lowest.
+
+    Parameters
+    ----------
+    orders
+        In each of them so many units as may end altogether, what costs least first. A unit is a pod, or all pods of a node that may end.
+    most_removals
+        How many are tried to be left out.
+    """
+    found: list[Victims] = []
+    for units in orders:
+        if units and (taken := (yield tuple(chain.from_iterable(units)))):
+            victims = yield from _first_enough((), units, taken)
+            found.append(victims)
+    if not found:
+        return ()
+    return (yield from _left_out((), min(found, key=price), most_removals))
+
+
+def _first_enough(given: Sequence[PreemptionCandidate], units: Sequence[Victims], taken: Collection[str]) -> VictimSearch:
+    """Search the shortest prefix that suffices beside what is given, as all units do; return what of it is on the nodes taken then."""
+    few, enough = 0, len(units)
     while enough - few > 1:
         middle = (few + enough) // 2
-        if (yield (*given, *order[:middle])):
-            enough = middle
+        if nodes := (yield (*given, *chain.from_iterable(units[:middle]))):
+            enough, taken = middle, nodes
         else:
             few = middle
-    *others, last = order[:enough]
-    return (*(yield from _left_out([*given, last], others, most_removals)), last)
+    victims = tuple(chain.from_iterable(units[:enough]))
+    return (yield from _on_nodes_taken(given, victims, taken, units[enough - 1]))
 
 
-def _left_out(
-    given: list[PreemptionCandidate], victims: list[PreemptionCandidate], most_removals: int
-) -> Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]:
-    """Leave out what is not needed beside what is given, the most important first: of many, whole parts of them at first."""
-    chunk, tries = 1, _MOST_PASSES * most_removals
-    while len(victims) > chunk * most_removals:
-        chunk *= 2
-    while chunk:
-        end = len(victims)
-        while end > 0 and tries:
-            begin, tries = max(end - chunk, 0), tries - 1
-            rest = [*victims[:begin], *victims[end:]]
+def _on_nodes_taken(
+    given: Sequence[PreemptionCandidate], victims: Victims, taken: Collection[str], last: Collection[PreemptionCandidate] = ()
+) -> VictimSearch:
+    """Leave out at once what holds nothing on the nodes that the matcher took, if that suffices; ``last`` is needed anyway."""
+    there = tuple(each for each in victims if each in last or not each.nodes.isdisjoint(taken))
+    if len(there) == len(victims) or not (yield (*given, *there)):
+        return victims
+    return there
+
+
+def _left_out(given: Sequence[PreemptionCandidate], victims: Victims, tries: int) -> VictimSearch:
+    """Leave out what is not needed beside what is given, the most important first; of more than there are tries, in groups."""
+    size = 1 if len(victims) <= tries else -(-2 * len(victims) // tries)
+    while size and tries > 0:
+        for group in _groups(victims, size)[:tries]:
+            tries -= 1
+            rest = tuple(each for each in victims if each not in group)
             if (yield (*given, *rest)):
                 victims = rest
-            end = begin
-        chunk //= 2
-    return tuple(victims)
+        size //= 2
+    return victims
+
+
+def _groups(victims: Victims, size: int) -> list[frozenset[PreemptionCandidate]]:
+    """Return victims in groups of at most a size, the most important first.
+
+    A group of several is of different nodes, and of each node those go last that come first in order. The pods of a gang are alike. So if
+    some pods are needed on each node, all groups beyond so many are left out.
+    """
+    if size == 1:
+        return [frozenset((each,)) for each in reversed(victims)]
+    layers: dict[int, list[PreemptionCandidate]] = {}
+    below: dict[str, int] = {}
+    for each in victims:
+        layer = max((below.get(node, 0) for node in each.nodes), default=0)
+        below |= dict.fromkeys(each.nodes, layer + 1)
+        layers.setdefault(layer, []).insert(0, each)
+    ordered = (layers[layer] for layer in sorted(layers, reverse=True))
+    return [frozenset(layer[begin : begin + size]) for layer in ordered for begin in range(0, len(layer), size)]

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.builders import PodBuilder, make_job, make_pod
+from support.builders import PodBuilder, make_job, make_node, make_pod
 from support.controller_bench import managed_caches
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
@@ -35,6 +35,7 @@ def pod(name: str, kind: str = "", api_version: str = "apps/v1") -> PodBuilder:
 def shown(*pods: PodBuilder) -> tuple[MemoryApi, Caches]:
     server = MemoryApi()
     caches = managed_caches(server)
+    server.put("nodes", make_node("n0").build())
     for each in pods:
         server.put("pods", each.build())
     return server, caches
@@ -224,15 +225,28 @@ def test_each_running_pod_of_a_job_loses_what_it_did_since_it_saved() -> None:
         of_mpi("mpi-2", "2026-01-01T00:00:20Z", "Pending"),
         of_mpi("mpi-3", "2026-01-01T00:00:40Z"),
     )
-    row, allocation = moldable()
+    row, _ = moldable()
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").build())
     seen = in_cluster(caches)
     assert {uid: f"{at:%S}" for uid, at in seen.elastic_pods(row).items()} == {"mpi-0": "10", "mpi-1": "30", "mpi-3": "40"}
-    assert seen.further_pods(row, allocation) == ["mpi-3"]
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
     assert {f"{at:%S}" for at in seen.elastic_pods(row).values()} == {"30", "40"}
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").suspended().build())
     assert seen.elastic_pods(row) == {}
+
+
+def test_a_pod_on_a_lost_node_is_none_by_which_a_job_goes_on() -> None:
+    server, caches = shown(of_mpi("mpi-0", "2026-01-01T00:00:10Z"), of_mpi("mpi-1", "2026-01-01T00:00:10Z").on_node("n1"))
+    row, _ = moldable()
+    server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").build())
+    server.put("nodes", make_node("n1").with_("status.conditions", [{"type": "Ready", "status": "Unknown"}]).build())
+    assert in_cluster(caches).elastic_pods(row).keys() == {"mpi-0"}
+
+
+def test_a_pod_that_was_matched_alone_names_its_job() -> None:
+    _, caches = shown(of_mpi("mpi-3", "2026-01-01T00:00:40Z"))
+    view = in_cluster(caches).view(a_workload("mpi-3", uid="mpi-3", kind="Pod", release_mode=ReleaseMode.POD), an_allocation(["n0"]))
+    assert (view.may_be, view.job) == (False, "uid-of-mpi")
 
 
 def test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_pods() -> None:

@@ -293,14 +293,14 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
 ) -> None:
     await running(bench, clock, job("high", 3, "8", "1h", priority=20), job("a", 1, "8", "1h"))
     tried: list[str] = []
-    fits = PreemptionTrials.fits
+    nodes = PreemptionTrials.nodes
 
-    async def count(self: PreemptionTrials, attempt: Attempt, victims: Gone, *more: Any) -> bool:
+    async def count(self: PreemptionTrials, attempt: Attempt, victims: Gone, *more: Any) -> frozenset[str]:
         if {each.workload for each in victims.allocations} <= attempt.candidates:  # else it is asked why nothing is preempted
             tried.append(attempt.workload.uid)
-        return await fits(self, attempt, victims, *more)
+        return await nodes(self, attempt, victims, *more)
 
-    monkeypatch.setattr(PreemptionTrials, "fits", count)
+    monkeypatch.setattr(PreemptionTrials, "nodes", count)
     await bench.submit(*(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10)))
     await bench.cycle()
     await bench.cycle()

@@ -26,7 +26,7 @@ async def fits(bench: Bench, name: str, without: Sequence[str], ahead: Sequence[
     attempt = Attempt(bench.row(name), tuple(map(bench.row, ahead)), frozenset(), limits, ())
     gone = [allocation for each in without if (allocation := bench.ledger.allocation(bench.row(each).id)) is not None]
     quotas = Quotas({"default": limits} if limits is not None else {}, bench.ledger.live())
-    return await trials.fits(attempt, Gone(gone), Standing({}, quotas, {}))
+    return bool(await trials.nodes(attempt, Gone(gone), Standing({}, quotas, {})))
 
 
 async def test_work_fits_only_without_enough_victims_and_the_graph_stays_as_it_is(bench: Bench) -> None:

@@ -11,11 +11,13 @@ import pytest
 from support.elastic_jobs import ShownPods, held, leaving, moldable, started
 from support.queue_bench import START, Bench, a_machine, job
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
-from fluxqueue.queue.scheduling.graph_jobs import leaving_job
+from fluxqueue.queue.scheduling import preemption
+from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
 
 
 class Clock:
@@ -224,3 +226,107 @@ async def test_what_was_given_back_is_that_of_one_allocation(bench: Bench, shown
     row = bench.row("wide")
     assert started_pods(replace(row, jobid=held(bench, "wide").jobid)) == 2
     assert started_pods(replace(row, jobid=None)) == 4
+
+
+async def test_slots_end_after_the_grace_also_in_a_graph_that_was_filled_again(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=300)
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    planned = leaving_job(held(bench, "wide").jobid)
+    before = (await bench.graph.fluxion.info(planned, call=bench.graph.call())).end
+    assert before == int(clock.now.timestamp()) + 300 + DRAIN_S
+    bench.graph.invalidate()
+    await bench.cycle()
+    assert (await bench.graph.fluxion.info(planned, call=bench.graph.call())).end == before
+
+
+async def test_what_a_job_gives_back_near_its_end_is_not_planned_beyond_that(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    """The nodes are reserved from the end of the Job on."""
+    bench.preemption_rules = PreemptionRules(grace_seconds=300)
+    await started(bench, shown, moldable("wide", 4, 1, duration="10m"))
+    clock.now += timedelta(minutes=7)
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert leaving(bench, "wide") == [1, 2, 3]
+    stat = await bench.graph.fluxion.stat(per_node=True, call=bench.graph.call())
+    assert [use.node for use in stat.node_use if use.closed] == []
+    assert bench.graph.rebuilds == 1
+
+
+async def test_a_slot_that_ends_beside_one_that_is_given_back_loses_no_graph(
+    bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(bench, shown, moldable("wide", 8, 1, cpu="4"))
+    await bench.submit(job("urgent", 1, "4", "1h", priority=10))
+    await bench.cycle()
+    (given,) = leaving(bench, "wide")
+    slots = held(bench, "wide").slots
+    (beside,) = (slot.rank for slot in slots if slot.node == slots[given].node and slot.rank != given)
+    ensure = bench.graph.ensure
+
+    async def ensure_and_end() -> None:
+        await ensure()
+        await pods_end(bench, shown, "wide", beside)
+
+    with monkeypatch.context() as during:
+        during.setattr(bench.graph, "ensure", ensure_and_end)
+        await bench.cycle()
+    await pods_end(bench, shown, "wide", given)
+    await bench.cycle()
+    assert (bench.graph.rebuilds, bench.row("urgent").state) == (1, State.ALLOCATED)
+    assert sum((await bench.held())[held(bench, "wide").jobid].values()) == 6
+
+
+async def test_a_job_whose_given_pods_do_not_end_is_evicted_with_their_nodes(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    clock.now += timedelta(minutes=7)
+    await bench.submit(job("all", 4, "8", "1h", priority=20))
+    await bench.cycle()
+    assert bench.row("wide").state is State.DRAINING
+
+
+async def test_a_job_of_which_only_given_slots_are_left_loses_no_graph(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=300)
+    await started(bench, shown, moldable("wide", 4, 1, duration="4m"))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    await pods_end(bench, shown, "wide", 0, 1)
+    await bench.cycle()
+    clock.now += timedelta(minutes=4)
+    await bench.cycle()
+    await bench.ledger.evict([Eviction(workload=bench.row("wide").id, reason=Reason.NODES_UNAVAILABLE, message="")])
+    await bench.cycle()
+    assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [2, 3])
+
+
+async def test_the_nodes_of_the_pods_that_lose_least_together_are_taken(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    """Each of two nodes has a young pod and an old one, two others have pods of an age between."""
+    await started(bench, shown, moldable("wide", 8, 1, cpu="4"))
+    clock.now += timedelta(minutes=60)
+    slots = held(bench, "wide").slots
+    minutes = {"n0": [1, 50], "n1": [20, 20], "n2": [50, 2], "n3": [21, 21]}
+    for slot in slots:
+        shown.pods["wide"][f"wide-{slot.rank}"] = clock.now - timedelta(minutes=minutes[slot.node].pop())
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert {slots[rank].node for rank in leaving(bench, "wide")} == {"n1", "n3"}
+    assert len(leaving(bench, "wide")) == 4
+
+
+async def test_elastic_work_gives_pods_back_beyond_all_whole_work_that_is_searched(
+    bench: Bench, shown: ShownPods, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption, "_MOST_CANDIDATES", 1)
+    await started(bench, shown, moldable("wide", 2, 1))
+    clock.now += timedelta(minutes=20)
+    await started(bench, shown, job("young", 2, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (bench.row("young").state, leaving(bench, "wide")) == (State.RUNNING, [1])

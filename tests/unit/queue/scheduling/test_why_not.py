@@ -224,13 +224,13 @@ async def test_a_workload_is_looked_at_once_in_ten_seconds_however_much_changes(
 ) -> None:
     await running(bench, clock, job("a", 2, "8", "1h", priority=20), *(job(name, 1, "8", "1h", priority=10) for name in "bc"))
     tried: list[int] = []
-    fits = PreemptionTrials.fits
+    nodes = PreemptionTrials.nodes
 
-    async def count(self: PreemptionTrials, *args: Any) -> bool:
+    async def count(self: PreemptionTrials, *args: Any) -> frozenset[str]:
         tried.append(1)
-        return await fits(self, *args)
+        return await nodes(self, *args)
 
-    monkeypatch.setattr(PreemptionTrials, "fits", count)
+    monkeypatch.setattr(PreemptionTrials, "nodes", count)
     assert await told(bench, job("wide", 4, "8", "1h", priority=10)) != ""
     first = len(tried)
     assert 0 < first <= 16

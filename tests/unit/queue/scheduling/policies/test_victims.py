@@ -1,12 +1,24 @@
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.queue_builders import EPOCH, a_workload
 
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import (
+    PreemptionCandidate,
+    Victims,
+    VictimSearch,
+    choose_parts,
+    choose_victims,
+    is_below,
+    preemption_order,
+)
 
 Nodes = dict[int, int]
 
@@ -21,7 +33,7 @@ def chosen(candidates: list[PreemptionCandidate], priority: int, nodes: Nodes, w
     try:
         trial = next(choice)
         while True:
-            trial = choice.send(free + sum(nodes[each.workload] for each in trial) >= wanted)
+            trial = choice.send(("n",) if free + sum(nodes[each.workload] for each in trial) >= wanted else ())
     except StopIteration as end:
         return [each.workload for each in end.value]
 
@@ -82,3 +94,87 @@ def test_victims_suffice_are_all_needed_and_of_lower_priority(
     assert free + sum(nodes[each] for each in victims) >= wanted
     if wanted > free:
         assert all(free + sum(nodes[each] for each in victims if each != spared) < wanted for spared in victims)
+
+
+# ---- many nodes: what a search finds, and with how many trials -------------------------------------------------------------------------
+
+MOST_TRIALS = 75
+"""Alone, by bisection in up to two orders, and to be left out."""
+
+
+def searched(search: VictimSearch, taken: Callable[[Victims], Collection[str]]) -> tuple[Victims, int]:
+    """Return what a search finds, and with how many trials."""
+    trials = 1
+    try:
+        victims = next(search)
+        while True:
+            victims = search.send(taken(victims))
+            trials += 1
+    except StopIteration as end:
+        return end.value, trials
+
+
+def pods_on(nodes: int, each: int, draw: random.Random) -> dict[str, list[PreemptionCandidate]]:
+    """Pods of elastic Jobs by node, each of another loss."""
+    return {
+        f"n{node}": [
+            replace(candidate(pod), lost_node_s=draw.random() * 3600, ranks=(node,), of=WorkloadId(pod), nodes=frozenset({f"n{node}"}))
+            for pod in range(each)
+        ]
+        for node in range(nodes)
+    }
+
+
+def room_on(pods_needed: int, wanted: int, parts: dict[str, list[PreemptionCandidate]]) -> Callable[[Victims], Collection[str]]:
+    """Return which nodes work takes that wants so many on which so many pods are gone: as a matcher that goes by the names of nodes."""
+
+    def taken(victims: Victims) -> Sequence[str]:
+        gone = Counter(node for each in victims for node in each.nodes)
+        enough = [node for node in parts if gone[node] >= pods_needed]
+        return enough[:wanted] if len(enough) >= wanted else ()
+
+    return taken
+
+
+def in_both_orders(parts: dict[str, list[PreemptionCandidate]]) -> list[list[Victims]]:
+    by_pod = preemption_order(each for pods in parts.values() for each in pods)
+    by_node = sorted(parts.values(), key=lambda pods: sum(each.lost_node_s for each in pods))
+    return [[(each,) for each in by_pod], [tuple(pods) for pods in by_node]]
+
+
+@pytest.mark.parametrize(("nodes", "each", "wanted"), [(250, 2, 40), (250, 2, 10), (125, 4, 20), (62, 8, 10), (100, 8, 60), (20, 2, 5)])
+@pytest.mark.parametrize("seed", range(3))
+def test_of_many_pods_those_of_the_nodes_end_that_lose_least_together(nodes: int, each: int, wanted: int, seed: int) -> None:
+    parts = pods_on(nodes, each, random.Random(seed))
+    orders = in_both_orders(parts)
+    victims, trials = searched(choose_parts(orders), room_on(each, wanted, parts))
+    assert {part.nodes for part in victims} == {unit[0].nodes for unit in orders[1][:wanted]}
+    assert len(victims) == wanted * each
+    assert trials <= MOST_TRIALS
+
+
+@pytest.mark.parametrize(("needed", "wanted"), [(1, 40), (4, 40), (7, 10)])
+def test_of_many_pods_that_share_nodes_no_more_end_than_are_needed_on_each(needed: int, wanted: int) -> None:
+    parts = pods_on(100, 8, random.Random(needed))
+    victims, trials = searched(choose_parts(in_both_orders(parts)), room_on(needed, wanted, parts))
+    assert sorted(Counter(next(iter(part.nodes)) for part in victims).values()) == [needed] * wanted
+    assert trials <= MOST_TRIALS
+
+
+@pytest.mark.parametrize("count", [5, 40, 100, 300])
+def test_of_much_whole_work_only_that_on_the_nodes_which_help_ends(count: int) -> None:
+    draw = random.Random(count)
+    some = [replace(candidate(number), lost_node_s=draw.random(), nodes=frozenset({f"n{number}"})) for number in range(500)]
+    helping = {f"n{number}" for number in draw.sample(range(500), count)}
+    parts = [
+        replace(candidate(number), ranks=(number,), of=WorkloadId(number), nodes=frozenset({f"p{number}"})) for number in range(600, 800)
+    ]
+    helping_parts = {f"p{number}" for number in draw.sample(range(600, 800), 50)}
+
+    def taken(victims: Victims) -> Collection[str]:
+        gone = {node for each in victims for node in each.nodes}
+        return helping | helping_parts if helping | helping_parts <= gone else ()
+
+    victims, trials = searched(choose_victims(some, None, parts=parts), taken)
+    assert {node for each in victims for node in each.nodes} == helping | helping_parts
+    assert trials <= 2 * MOST_TRIALS
