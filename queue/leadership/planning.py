@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.poddefaults import with_defaults
@@ -21,7 +22,7 @@ from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.owner_handles import OwnerHandle
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import GivenBack, WorkloadId
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
@@ -40,7 +41,12 @@ from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
 
-Evict = Callable[[Sequence[Eviction]], Awaitable[list[WorkloadId]]]
+
+class Evict(Protocol):
+    """Evicts work, and stores with it what other work gives back (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`)."""
+
+    async def __call__(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = ..., /) -> list[WorkloadId]:
+        """Return the workloads of which the eviction was refused."""
 
 
 @dataclass(frozen=True, slots=True)

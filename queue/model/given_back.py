@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from fluxqueue.api import hostlists
-from fluxqueue.queue.model.records import Allocation, Workload
+from msgspec import structs
 
-__all__ = ["given_back_message", "given_ranks", "kept_hosts", "leaving_ranks"]
+from fluxqueue.api import hostlists
+from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Workload
+
+__all__ = ["given_back_message", "given_ranks", "giving_back", "kept_hosts", "leaving_ranks", "with_given_back"]
 
 _NONE: Set[int] = frozenset()
 
@@ -26,6 +28,19 @@ def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:
     """Return the ranks that a workload gave back and that are not free yet: their pods have not ended."""
     given = given_ranks(workload) if workload.jobid == allocation.jobid else _NONE
     return frozenset(slot.rank for slot in allocation.open_slots if slot.rank in given) if given else _NONE
+
+
+def giving_back(workload: Workload | None, given: GivenBack) -> RequeueState | None:
+    """Return the requeue state of a workload that gives something back; None if it does not run in that allocation any more."""
+    if workload is None or workload.jobid != given.jobid or workload.evicting:
+        return None
+    return structs.replace(workload.requeue_state, given_back=given)
+
+
+def with_given_back(state: RequeueState, workload: Workload | None) -> RequeueState:
+    """Return a requeue state with what its workload has given back by now: it may have been made from an earlier one."""
+    given = workload.requeue_state.given_back if workload is not None else None
+    return structs.replace(state, given_back=given) if state.given_back != given else state
 
 
 def given_back_message(workload: Workload) -> str:

@@ -208,7 +208,7 @@ def recent_state(workload: Workload, now: datetime) -> RequeueState:
     """Return what still counts of a workload's requeue state: no counts if it ran well since."""
     if workload.started_at is not None and now - workload.started_at > _RAN_WELL:
         before = workload.requeue_state
-        return RequeueState(refused=before.refused, owner=before.owner, given_back=before.given_back)
+        return RequeueState(refused=before.refused, owner=before.owner)
     return workload.requeue_state
 
 

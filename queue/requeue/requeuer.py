@@ -18,7 +18,7 @@ Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). T
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -41,7 +41,7 @@ from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import grace_left_s
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, GivenBack, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -59,6 +59,7 @@ __all__ = ["Requeuer"]
 
 log = structlog.get_logger()
 
+_NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _WORKERS = 8
 _RETRY_S = 0.1
 _RECHECK_S = 2.0
@@ -109,7 +110,7 @@ class Requeuer:
         caches.nodes.add_handler(self._node_changed)
         ledger.subscribe(self._workload_changed)
 
-    async def evict(self, evictions: Sequence[Eviction]) -> list[WorkloadId]:
+    async def evict(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN) -> list[WorkloadId]:
         """Evict live workloads.
 
         Returns once that is stored. Their pods end in their own time, and until then their nodes stay booked. To evict a workload again
@@ -119,6 +120,8 @@ class Requeuer:
         ----------
         evictions
             Of workloads that are Allocated or Running, each with the reason and the message that people see until it is matched again.
+        given_back
+            What other workloads give back while they go on; stored together with the evictions.
 
         Returns
         -------
@@ -129,7 +132,9 @@ class Requeuer:
         left = [each for each, done in zip(evictions, withdrawn, strict=True) if not done]
         refused = [each.workload for each in left if each.reason is not Reason.PREEMPTED and self._is_bare(each.workload)]
         accepted = [self._for_replacement(each) for each in left if each.workload not in refused]
-        await self._ledger.evict(accepted)
+        await self._ledger.evict(accepted, given_back)
+        if given_back:
+            reach(CrashPoint.GIVEN_BACK)
         if accepted:
             reach(CrashPoint.EVICTED)
         for each in accepted:

@@ -20,7 +20,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import min_pods_in
-from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
@@ -163,9 +163,9 @@ class ElasticVictims:
                 made += [_alike(own, row) for row, _ in self._further(victim.workload)]
         return made
 
-    def given_back(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> tuple[dict[WorkloadId, RequeueState], list[Eviction]]:
-        """Return what is stored with Jobs that go on with fewer pods, and the evictions of those that were matched alone."""
-        states: dict[WorkloadId, RequeueState] = {}
+    def given_back(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> tuple[dict[WorkloadId, GivenBack], list[Eviction]]:
+        """Return what Jobs give back that go on with fewer pods, and the evictions of those that were matched alone."""
+        back: dict[WorkloadId, GivenBack] = {}
         made: list[Eviction] = []
         for job in dict.fromkeys(each.of for each in victims if each.of is not None):
             parts = [each for each in victims if each.of == job]
@@ -175,7 +175,7 @@ class ElasticVictims:
                 given = GivenBack(
                     jobid=allocation.jobid, ranks=tuple(sorted(ranks)), stop_at=stop_at, message=self._in_words(attempt, workload, parts)
                 )
-                states[job] = structs.replace(workload.requeue_state, given_back=given)
+                back[job] = given
                 told = Eviction(
                     workload=job,
                     reason=Reason.PREEMPTED,
@@ -183,7 +183,7 @@ class ElasticVictims:
                     requeue_state=structs.replace(workload.requeue_state, stop_at=stop_at),
                 )
                 made += [_alike(told, row) for each in parts if not each.ranks for row, _ in self._of(each.workload)]
-        return states, made
+        return back, made
 
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
         """Return what ends, and what is lost by it, for people of a namespace."""

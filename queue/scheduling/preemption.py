@@ -32,12 +32,11 @@ import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Preemption
-from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
-from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
@@ -83,7 +82,7 @@ _STOPPING = "stopping already"
 _GUARANTEED = "within what is guaranteed to its account"
 _BUDGET = "whose budgets of disruption allow no eviction now"
 
-Evict = Callable[[Sequence[Eviction]], Awaitable[object]]
+Evict = Callable[[Sequence[Eviction], Mapping[WorkloadId, GivenBack]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +332,7 @@ class Preemptor:
         if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return False
         first = attempt.workload
-        states, evictions = elastic.given_back(attempt, victims)
+        given, evictions = elastic.given_back(attempt, victims)
         log.info(
             "workload.preempting",
             workload=first.id,
@@ -341,13 +340,10 @@ class Preemptor:
             priority=first.priority,
             guaranteed_to=attempt.guaranteed_to,
             victims=[each.workload for each in victims if each.of is None],
-            smaller=list(states),
+            smaller=list(given),
         )
+        await self._evict([*evictions, *elastic.evictions(attempt, victims)], given)
         self._why_not.made_room(first, elastic.in_words(first.namespace, victims))
-        await self._ledger.set_requeue_states(states)
-        if states:
-            reach(CrashPoint.GIVEN_BACK)
-        await self._evict([*evictions, *elastic.evictions(attempt, victims)])
         return True
 
 

@@ -24,10 +24,12 @@ from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
+from fluxqueue.queue.model.given_back import giving_back, with_given_back
 from fluxqueue.queue.model.records import (
     Allocation,
     Epoch,
     FluxionJobId,
+    GivenBack,
     Grant,
     NewWorkload,
     RequeueState,
@@ -54,6 +56,7 @@ log = structlog.get_logger()
 
 CLAIM_S = 20.0
 """For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
+_NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _FEW = 8
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
@@ -171,9 +174,14 @@ class Ledger(LedgerTables):
         return workload is not None and (workload.reason, workload.message) != (change.reason, change.message)
 
     async def set_requeue_states(self, changes: Mapping[WorkloadId, RequeueState]) -> None:
-        """Write the requeue states of workloads; their next match depends on them."""
+        """Write the requeue states of workloads; their next match depends on them. What they gave back stays: only `evict` adds to that."""
+
+        async def set_requeue_states(epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
+            kept = {each: with_given_back(state, self.get(each)) for each, state in changes.items()}
+            return await self._store.set_requeue_states(epoch, kept)
+
         if changes:
-            await self._change(self._store.set_requeue_states, changes)
+            await self._change(set_requeue_states, changes)
 
     async def mark_started(self, ids: Sequence[WorkloadId]) -> None:
         """Record that all pods of workloads are on their nodes."""
@@ -206,10 +214,20 @@ class Ledger(LedgerTables):
                     self.apply(delta)
                 self._released_stored(released)
 
-    async def evict(self, evictions: Sequence[Eviction]) -> None:
-        """Record that live workloads are to free their nodes and wait again: they drain with a reason."""
-        if evictions := [each for each in evictions if self._state(each.workload) in LIVE]:
-            await self._change_each(self._store.evict, evictions)
+    async def evict(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN) -> None:
+        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and what others give back."""
+
+        async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
+            kept = [
+                replace(each, requeue_state=with_given_back(each.requeue_state, self.get(each.workload))) if each.requeue_state else each
+                for each in evictions
+            ]
+            given = {each: state for each, back in given_back.items() if (state := giving_back(self.get(each), back)) is not None}
+            return await self._store.evict(epoch, kept, given)
+
+        evictions = [each for each in evictions if self._state(each.workload) in LIVE]
+        if evictions or given_back:
+            await self._change_each(evict, evictions)
 
     async def requeue(self, requeues: Sequence[Requeue]) -> None:
         """Let workloads wait again with their submit time, and free what they hold except for the slots that are kept."""

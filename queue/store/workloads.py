@@ -44,6 +44,7 @@ from fluxqueue.queue.store.writes import Writes, moving
 
 __all__ = ["Workloads"]
 
+_NO_STATES: Mapping[WorkloadId, RequeueState] = {}
 _DESCRIBED = tuple(each.name for each in fields(NewWorkload))
 
 
@@ -135,14 +136,8 @@ class Workloads(Writes):
 
     async def set_requeue_states(self, epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
         """Write the requeue states of workloads that have not ended."""
-        (rows,) = await self._write(
-            epoch,
-            Statement(
-                "set_requeue_states",
-                {"ids": list(changes), "requeue_state": [requeue_state_text(requeue_state) for requeue_state in changes.values()]},
-            ),
-        )
-        return Delta(workload_updates=tuple(WorkloadUpdate(id=workload, requeue_state=changes[workload]) for workload in _ids(rows)))
+        (rows,) = await self._write(epoch, _states_statement(changes))
+        return _states_delta(changes, rows)
 
     async def mark_started(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
         """Move Allocated workloads to Running."""
@@ -167,10 +162,10 @@ class Workloads(Writes):
         """
         return (await self.write_slots(epoch, SlotWrites(endings=list(endings))))[-1] if endings else Delta()
 
-    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
-        """Move Allocated and Running workloads to Draining, and write why they are to be queued again."""
+    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction], states: Mapping[WorkloadId, RequeueState] = _NO_STATES) -> Delta:
+        """Move Allocated and Running workloads to Draining, and write why they are to be queued again; and requeue states of others."""
         latest = {each.workload: each for each in evictions}
-        (rows,) = await self._write(
+        rows, *of_others = await self._write(
             epoch,
             Statement(
                 "evict",
@@ -183,20 +178,20 @@ class Workloads(Writes):
                     "from": list(sources(State.DRAINING)),
                 },
             ),
+            *([_states_statement(states)] if states else []),
         )
-        evicted = [latest[workload] for workload in _ids(rows)]
-        return Delta(
-            workload_updates=tuple(
-                WorkloadUpdate(
-                    id=each.workload,
-                    state=State.DRAINING,
-                    reason=each.reason,
-                    message=each.message,
-                    requeue_state=each.requeue_state if each.requeue_state is not None else UNSET,
-                )
-                for each in evicted
+        evicted = (
+            WorkloadUpdate(
+                id=each.workload,
+                state=State.DRAINING,
+                reason=each.reason,
+                message=each.message,
+                requeue_state=each.requeue_state if each.requeue_state is not None else UNSET,
             )
+            for each in (latest[workload] for workload in _ids(rows))
         )
+        others = (update for each in of_others for update in _states_delta(states, each).workload_updates)
+        return Delta(workload_updates=(*evicted, *others))
 
     async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
         """Move Allocated and Draining workloads to Pending: submit time kept, requeues counted, allocations freed.
@@ -294,3 +289,12 @@ class Workloads(Writes):
 
 def _ids(rows: Sequence[Row]) -> list[WorkloadId]:
     return [WorkloadId(row["id"]) for row in rows]
+
+
+def _states_statement(changes: Mapping[WorkloadId, RequeueState]) -> Statement:
+    texts = [requeue_state_text(requeue_state) for requeue_state in changes.values()]
+    return Statement("set_requeue_states", {"ids": list(changes), "requeue_state": texts})
+
+
+def _states_delta(changes: Mapping[WorkloadId, RequeueState], rows: Sequence[Row]) -> Delta:
+    return Delta(workload_updates=tuple(WorkloadUpdate(id=workload, requeue_state=changes[workload]) for workload in _ids(rows)))

@@ -16,7 +16,7 @@ from support.transition_model import replay
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import Allocation, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.store.ledger_state import LedgerState, TableContents
 
@@ -157,7 +157,11 @@ class LedgerWalk:
     async def _evict(self) -> None:
         if row := self._one(State.ALLOCATED, State.RUNNING, State.DRAINING):
             requeue_state = RequeueState(losses=1) if self._random.random() < 0.5 else None
-            await self.ledger.evict([Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state)])
+            eviction = Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state)
+            other = self._one(State.ALLOCATED, State.RUNNING)
+            jobid = other.jobid or 0 if other is not None else 0
+            given = GivenBack(jobid=jobid, ranks=(0,), stop_at=START, message="1 pod ends")
+            await self.ledger.evict([eviction], {other.id: given} if other is not None and other != row else {})
 
     async def _requeue(self) -> None:
         if row := self._one(State.ALLOCATED, State.DRAINING):

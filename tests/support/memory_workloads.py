@@ -45,6 +45,8 @@ _EDITABLE = (
     "submitted_by",
 )
 
+_NO_STATES: Mapping[WorkloadId, RequeueState] = {}
+
 
 class MemoryWorkloads(MemoryTables):
     """The part of the store about workloads and their history."""
@@ -157,7 +159,7 @@ class MemoryWorkloads(MemoryTables):
                 made.append((replace(ending, began_at=started_at), finished_at))
         return Delta(ended=tuple(first), endings=tuple(made), unreserved=tuple(first), freed=tuple(sorted(freed)))
 
-    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
+    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction], states: Mapping[WorkloadId, RequeueState] = _NO_STATES) -> Delta:
         self._hold(epoch)
         latest = {each.workload: each for each in evictions}
         evicted = []
@@ -176,7 +178,8 @@ class MemoryWorkloads(MemoryTables):
             evicted.append(update)
             if workload.state is not State.DRAINING:
                 self._log(epoch, workload.id, workload.state, State.DRAINING, eviction.reason, eviction.message)
-        return self._updated(evicted)
+        given = self._named(states, (State.PENDING, *LIVE))
+        return self._updated([*evicted, *(WorkloadUpdate(id=workload.id, requeue_state=state) for workload, state in given)])
 
     async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
         self._hold(epoch)
