@@ -8,6 +8,8 @@ Job controller creates instead is gated, waits behind all other work, and is giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from fluxqueue.api.pods import Pod
@@ -16,10 +18,11 @@ from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
+from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.preemption_notices import given_back_grace_s, given_back_until
 from fluxqueue.queue.model.records import Workload, WorkloadId
-from fluxqueue.queue.requeue.pod_evictions import PodEvictor
+from fluxqueue.queue.requeue.pod_evictions import PodEvictor, is_counted
 from fluxqueue.queue.requeue.preemption_notices import tell_pods
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -67,25 +70,33 @@ class GiveBacks:
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        if workload is not None and workload.requeue_state.given_back is not None:
+        if workload is not None and given_ranks(workload):
             self._keys.add(workload_id)
 
     async def _proceed(self, workload_id: WorkloadId) -> float | None:
         workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
         if workload is None or allocation is None:
             return None
-        self._tell(workload)
         leaving = leaving_ranks(workload, allocation)
         if not leaving or workload.evicting:
             return None
+        self._tell(workload)
         found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots if slot.rank in leaving)
         pods = [pod for pod in found if pod is not None and pod.active]
         if left_s := given_back_grace_s(workload, self._ledger.clock()):
             await tell_pods(self._api, pods, given_back_until(workload))
             return left_s
-        for pod in pods:
+        for pod in self._that_may_end(workload, pods):
             await self._end(pod)
         return _RECHECK_S
+
+    def _that_may_end(self, workload: Workload, leaving: Sequence[Pod]) -> list[Pod]:
+        """Return the pods that may end now: others may have failed since these were chosen, and the Job keeps as many as it needs."""
+        pods = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
+        running = {pod.metadata.uid for pod in pods if not self._caches.lost(pod.spec.node_name or "")}
+        anyway = [pod for pod in leaving if pod.metadata.uid not in running or not is_counted(pod)]
+        most = len(running) - sum(pod.metadata.uid in running for pod in anyway) - min_pods_in(workload.jobspec)
+        return [*anyway, *[pod for pod in leaving if pod not in anyway][: max(most, 0)]]
 
     async def _end(self, pod: Pod) -> None:
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"

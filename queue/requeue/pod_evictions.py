@@ -36,7 +36,7 @@ from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
 
-__all__ = ["PodEvictor"]
+__all__ = ["PodEvictor", "is_counted"]
 
 log = structlog.get_logger()
 
@@ -159,7 +159,7 @@ class PodEvictor:
             As for `delete`.
         """
         meta = pod.metadata
-        if names.JOB_TRACKING_FINALIZER in (meta.finalizers or ()):
+        if is_counted(pod):
             await self._api.patch(PODS, meta.name, uncount_pod(pod), namespace=meta.namespace, patch_type=PatchType.MERGE)
             reach(CrashPoint.POD_ENDED)
         await self.delete(pod)
@@ -310,3 +310,8 @@ class PodEvictor:
     def _pod_changed(self, change: Change[Pod]) -> None:
         if self._awaited and (event := self._awaited.pop(change.obj.metadata.uid, None)) is not None:
             event.set()
+
+
+def is_counted(pod: Pod) -> bool:
+    """True if the Job controller counts how a pod of a Job ends."""
+    return names.JOB_TRACKING_FINALIZER in (pod.metadata.finalizers or ())

@@ -21,6 +21,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict, NodeShare
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.job_sizes import PATIENCE, JobPods, may_grow_by, next_parallelism
 from fluxqueue.queue.model.moldable import duration_of_growth_s, started_pods, with_pods
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
@@ -179,7 +180,7 @@ class Growth:
     def _gave_back(self, workload_id: WorkloadId) -> bool:
         """True if a Job gave pods back: that those that replace them find no node says nothing of its growth."""
         workload = self._ledger.get(workload_id)
-        return workload is not None and workload.requeue_state.given_back is not None
+        return workload is not None and bool(given_ranks(workload))
 
     async def _rooms(self, asked: Sequence[tuple[Workload, int]], quotas: Quotas, now: datetime) -> list[int]:
         """Return how many more pods of each Job fit now, one Job after the other, beside all reservations and within the limits."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
-from support.builders import make_job, make_pod
+import msgspec
+from support.builders import make_job, make_node, make_pod
 from support.controller_bench import RecordedEvents, managed_caches, running_controllers, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
@@ -12,8 +15,10 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.queue.model.records import GivenBack, RequeueState, SlotState
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
+from fluxqueue.queue.model.records import FluxionJobId, GivenBack, RequeueState, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.evictions import evict_after_lost_node
 from fluxqueue.queue.requeue.give_backs import GiveBacks
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -25,11 +30,11 @@ WORDS = "1 pod ends of the 3"
 class Bench:
     """A Job of three pods that gives its last slot back."""
 
-    def __init__(self, grace_s: int = 0) -> None:
+    def __init__(self, grace_s: int = 0, least: int = 1) -> None:
+        jobspec = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=600, min_pods=least)
         given = GivenBack(jobid=7, ranks=(2,), stop_at=EPOCH + timedelta(seconds=grace_s), message=WORDS)
-        self.row = a_workload(
-            "mpi", uid="the-uid", state=State.RUNNING, jobid=7, requeue_state=RequeueState(given_back=given), pods=3, hosts="n[0-2]"
-        )
+        row = a_workload("mpi", uid="the-uid", state=State.RUNNING, jobid=7, jobspec=jobspec, pods=3, hosts="n[0-2]")
+        self.row = replace(row, requeue_state=RequeueState(given_back=given))
         uids = ["mpi-0", "mpi-1", "mpi-2"]
         self.ledger = RecordingLedger((self.row, an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=uids)))
         self.server, self.events = MemoryApi(), RecordedEvents()
@@ -38,10 +43,16 @@ class Bench:
         gates = PodGates(api, self.ledger, caches.pods.get_by_uid)
         pods = PodEvictor(api, caches, self.ledger, Trigger(lambda _task: None), gates, lambda _uid: None)
         self.give_backs = GiveBacks(api, caches, self.ledger, pods, self.events.recorder)
+        self.server.put("nodes", make_node("n0").build())
         self.server.put("jobs", make_job("mpi").indexed(3).uid("the-uid").build())
         for name in uids:
-            pod = make_pod(name).uid(name).on_node("n0").phase("Running").owned_by("Job", "mpi").with_("metadata.finalizers", FINALIZERS)
-            self.server.put("pods", pod.build())
+            self.shows(name, "Running")
+
+    def shows(self, name: str, phase: str) -> None:
+        """Show a pod of the Job in a phase."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "the-uid", "controller": True}
+        pod = make_pod(name).uid(name).on_node("n0").phase(phase).with_("metadata.ownerReferences", [owner])
+        self.server.put("pods", pod.with_("metadata.finalizers", FINALIZERS).build())
 
     def writes(self) -> list[tuple[str, str]]:
         return [(write.verb, write.name) for write in self.server.writes if write.resource == "pods"]
@@ -84,3 +95,52 @@ async def test_a_process_that_ended_between_both_writes_goes_on() -> None:
     await bench.give_backs._proceed(bench.row.id)
     await bench.give_backs._proceed(bench.row.id)
     assert [verb for verb, _ in bench.writes()] == ["patch", "delete"]
+
+
+async def test_what_is_given_back_outlives_a_state_that_was_made_before() -> None:
+    bench = Bench()
+    given = bench.row.requeue_state.given_back
+    assert given is not None
+    more = msgspec.structs.replace(given, ranks=(1, 2))
+    await bench.ledger.evict([], {bench.row.id: more})
+    await bench.ledger.set_requeue_states({bench.row.id: msgspec.structs.replace(bench.row.requeue_state, time_limit=EPOCH)})
+    found = bench.ledger.get(bench.row.id)
+    assert found is not None
+    assert (found.requeue_state.given_back, found.requeue_state.time_limit) == (more, EPOCH)
+    await bench.ledger.evict([evict_after_lost_node(bench.row, ["n0"], EPOCH)])
+    assert (lost := bench.ledger.get(bench.row.id)) is not None
+    assert (lost.evicting, lost.requeue_state.given_back) == (True, more)
+
+
+async def test_a_job_that_does_not_run_there_any_more_gives_nothing_back() -> None:
+    bench = Bench()
+    other = GivenBack(jobid=8, ranks=(0,), stop_at=EPOCH, message=WORDS)
+    await bench.ledger.evict([], {bench.row.id: other})
+    assert bench.ledger.get(bench.row.id) == bench.row
+
+
+async def test_a_job_of_which_other_pods_failed_meanwhile_keeps_its_least() -> None:
+    bench = Bench(least=2)
+    bench.shows("mpi-0", "Failed")
+    assert await bench.give_backs._proceed(bench.row.id) == 2.0
+    assert bench.writes() == []
+    bench.shows("mpi-0", "Running")
+    await bench.give_backs._proceed(bench.row.id)
+    assert bench.writes() == [("patch", "mpi-2"), ("delete", "mpi-2")]
+
+
+async def test_a_pod_that_is_not_counted_any_more_ends_in_any_case() -> None:
+    bench = Bench(least=2)
+    bench.server.fail_next("delete", "pods", 500, "InternalError")
+    await bench.give_backs._proceed(bench.row.id)
+    bench.shows("mpi-0", "Failed")
+    await bench.give_backs._proceed(bench.row.id)
+    assert [verb for verb, _ in bench.writes()] == ["patch", "delete"]
+
+
+async def test_what_was_given_back_before_is_not_told_again() -> None:
+    bench = Bench()
+    await bench.ledger.end_slots([(FluxionJobId(7), 2)])
+    bench.give_backs._workload_changed(bench.row.id)
+    assert await bench.give_backs._proceed(bench.row.id) is None
+    assert bench.events.reasons == []
