@@ -181,23 +181,26 @@ def test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own(queue: Person, c
 
 
 @pytest.mark.parametrize(
-    ("namespace", "left", "refusal"),
+    ("namespace", "placed", "owner", "left", "refusal"),
     [
-        pytest.param(MANAGED, ["example.com/mine"], "", id="that of the Job controller"),
-        pytest.param(MANAGED, [names.JOB_TRACKING_FINALIZER], FIELDS, id="that of others"),
-        pytest.param(MANAGED, [], FIELDS, id="both"),
-        pytest.param(UNMANAGED, ["example.com/mine"], SCOPE, id="that of a pod which it does not hold"),
+        pytest.param(MANAGED, True, "Job", ["example.com/mine"], "", id="that of the Job controller"),
+        pytest.param(MANAGED, True, "Job", [names.JOB_TRACKING_FINALIZER], FIELDS, id="that of others"),
+        pytest.param(MANAGED, True, "Job", [], FIELDS, id="both"),
+        pytest.param(MANAGED, False, "Job", ["example.com/mine"], FIELDS, id="that of a pod which it has not placed"),
+        pytest.param(MANAGED, True, "ReplicaSet", ["example.com/mine"], FIELDS, id="that of a pod of no Job"),
+        pytest.param(UNMANAGED, False, "Job", ["example.com/mine"], SCOPE, id="that of a pod which it does not hold"),
     ],
 )
-def test_it_takes_the_finalizer_of_the_job_controller_from_pods_that_it_holds(
-    queue: Person, root: Person, namespace: str, left: list[str], refusal: str
+def test_it_takes_the_finalizer_of_the_job_controller_from_pods_of_jobs_that_it_has_placed(
+    queue: Person, root: Person, namespace: str, placed: bool, owner: str, left: list[str], refusal: str
 ) -> None:
-    pod, person = (
-        make_pod("qi-counted").with_("metadata.finalizers", ["example.com/mine", names.JOB_TRACKING_FINALIZER]),
-        root.within(namespace),
-    )
+    """The owner is of a version that does not exist: no controller takes the finalizer, or deletes the pod because its owner is missing."""
+    pod = make_pod("qi-counted").with_("metadata.finalizers", ["example.com/mine", names.JOB_TRACKING_FINALIZER])
+    person, patcher = root.within(namespace), queue.within(namespace)
+    pod = pod.owned_by(owner, "qi-owner", api_version="batch/v9")
     assert person.create(pod.gate("fluxqueue") if namespace == MANAGED else pod).ok
-    answer = queue.within(namespace).patch("pod", "qi-counted", {"metadata": {"finalizers": left}}, "--type=merge", "--dry-run=server")
+    assert not placed or patcher.patch("pod", "qi-counted", {"metadata": {"labels": {names.JOBID_LABEL: "7"}}}).ok
+    answer = patcher.patch("pod", "qi-counted", {"metadata": {"finalizers": left}}, "--type=merge", "--dry-run=server")
     assert person.patch("pod", "qi-counted", {"metadata": {"finalizers": None}}, "--type=merge").ok
     assert person.run("delete", "pod", "qi-counted", "--force", "--grace-period=0").ok
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output

@@ -54,10 +54,12 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
 {{- end -}}
 
-{{/* The same of a pod, but for the finalizer of the Job controller, which goes from a pod that the queue has placed. */}}
+{{/* The same of a pod, but for the finalizer of the Job controller, which goes from a pod of a Job that the queue has placed. */}}
 {{- define "fluxqueue.samePodMetadata" -}}
 {{ include "fluxqueue.sameMarks" (dict "path" "metadata") }}
-&& (object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) || (variables.held
+&& (object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])
+|| ('fluxqueue/jobid' in oldObject.metadata.?labels.orValue({})
+&& variables.owners.exists(owner, owner.kind == 'Job' && owner.apiVersion.startsWith('batch/'))
 && object.metadata.?finalizers.orValue([])
 == oldObject.metadata.?finalizers.orValue([]).filter(finalizer, finalizer != 'batch.kubernetes.io/job-tracking')))
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
