@@ -8,7 +8,7 @@ least end first. Only as many are candidates as the Job can spare, so it never g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import min_pods_in
@@ -26,7 +27,7 @@ from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVi
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["ElasticVictims"]
+__all__ = ["ElasticVictims", "lost_in_words"]
 
 _MOST_PARTS: Final = 1_000
 """Pods that are searched for one preemption."""
@@ -172,9 +173,8 @@ class ElasticVictims:
             for workload, allocation in self._of(job):
                 ranks = given_ranks(workload) | {rank for each in parts for rank in each.ranks}
                 stop_at = self._now + timedelta(seconds=self._victims_of.grace_s(workload))
-                given = GivenBack(
-                    jobid=allocation.jobid, ranks=tuple(sorted(ranks)), stop_at=stop_at, message=self._in_words(attempt, workload, parts)
-                )
+                message = self._in_words(attempt, workload, parts, stop_at)
+                given = GivenBack(jobid=allocation.jobid, ranks=tuple(sorted(ranks)), stop_at=stop_at, message=message)
                 back[job] = given
                 told = Eviction(
                     workload=job,
@@ -186,25 +186,23 @@ class ElasticVictims:
         return back, made
 
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
-        """Return what ends, and what is lost by it, for people of a namespace."""
+        """Return what ends, for people of a namespace."""
         words: list[str] = []
         for job in dict.fromkeys(map(_job, victims)):
             parts = [each for each in victims if _job(each) == job]
             ending = "" if parts[0].of is None else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
-            verb = "end" if len(parts) > 1 else "ends"
-            lost = _node_time(sum(each.lost_node_s for each in parts))
-            words += [f"{ending}{workload.ref_within(namespace)} {verb}, {lost} lost" for workload, _ in self._of(job)]
+            words += [f"{ending}{workload.ref_within(namespace)}" for workload, _ in self._of(job)]
         return words
 
-    def _in_words(self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate]) -> str:
+    def _in_words(self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stop_at: datetime) -> str:
+        """Return what a Job gives back, in words that stay true."""
         pods, first = len(self._shown.elastic_pods(job)), attempt.workload
         why = f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed" if attempt.guaranteed_to else ""
         which = f", {why}," if why else f" (priority {first.priority})"
-        lost = _node_time(sum(each.lost_node_s for each in parts))
-        end = "1 pod ends" if len(parts) == 1 else f"{len(parts)} pods end"
+        grace = f", with a grace until {time_text(stop_at)}" if stop_at > self._now else ""
         return (
-            f"{end} of the {pods} of {job.ref} (priority {job.priority}), {lost} lost, so that {first.ref_within(job.namespace)}"
-            f"{which} starts: it goes on with {pods - len(parts)}"
+            f"{job.ref} (priority {job.priority}) gave {len(parts)} of its {pods} pods back at {time_text(self._now)}{grace}, "
+            f"{lost_in_words(parts)}, so that {first.ref_within(job.namespace)}{which} starts: it went on with {pods - len(parts)}"
         )
 
     def _part(
@@ -248,7 +246,8 @@ def _lost(part: PreemptionCandidate) -> tuple[float, bool, int]:
     return part.lost_node_s, bool(part.ranks), -max(part.ranks, default=0)
 
 
-def _node_time(lost_node_s: float) -> str:
-    """Return lost time of nodes in words, in whole minutes once there are some."""
+def lost_in_words(victims: Iterable[PreemptionCandidate]) -> str:
+    """Return what is lost by victims, in whole minutes of nodes once there are some."""
+    lost_node_s = sum(each.lost_node_s for each in victims)
     minutes = round(lost_node_s / 60)
-    return f"{minutes:,} node-minutes" if minutes > 1 else f"{round(lost_node_s)} node-seconds"
+    return f"{minutes:,} node-minutes lost" if minutes > 1 else f"{round(lost_node_s)} node-seconds lost"

@@ -39,7 +39,7 @@ from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_words
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -343,7 +343,7 @@ class Preemptor:
             smaller=list(given),
         )
         await self._evict([*evictions, *elastic.evictions(attempt, victims)], given)
-        self._why_not.made_room(first, elastic.in_words(first.namespace, victims))
+        self._why_not.made_room(first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s())
         return True
 
 

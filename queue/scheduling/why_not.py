@@ -29,7 +29,7 @@ __all__ = ["MIN_RUN", "WhyNot"]
 MIN_RUN: Final = "in its minimum run time"
 """Why work is spared that has not run for long enough. Until when is told with it."""
 _HELD: Final = "; nothing is preempted for it: nodes that it needs are held by "
-_MADE: Final = "; room is made for it: "
+_MADE: Final = "; it waits for "
 _AGAIN: Final = timedelta(seconds=10)
 _MOST_SPARED: Final = 500
 _SINGLES: Final = 4
@@ -64,9 +64,14 @@ class WhyNot:
         self._shown: set[WorkloadId] = set()
 
     def note_shown(self, workload: Workload) -> None:
-        """Note a workload whose reason has words of this kind, which a former leader may have written."""
+        """Note a workload whose reason has words of this kind, which a former leader may have written.
+
+        What a former leader preempted for it goes on, so it is told of that until nothing is waited for any more.
+        """
         if _HELD in workload.message or _MADE in workload.message:
             self._shown.add(workload.id)
+        if _MADE in workload.message and workload.id not in self._told:
+            self._told[workload.id] = _Told(self._ledger.clock(), (), f"{_MADE}{workload.message.partition(_MADE)[2]}")
 
     def keep(self, workloads: Collection[WorkloadId]) -> None:
         """Withdraw what is told of all others: they are not among the first any more, or something is preempted for them."""
@@ -149,10 +154,23 @@ class WhyNot:
         listed = _listed(list(words), len(needed) - len(words))
         told.words = f"{_HELD}{listed}" if listed else ""
 
-    def made_room(self, workload: Workload, words: Sequence[str]) -> None:
-        """Tell a workload what ends so that it starts, until it does."""
-        told = _listed(list(words[:_MOST_NAMED]), max(len(words) - _MOST_NAMED, 0))
-        self._told[workload.id] = _Told(self._ledger.clock(), (), f"{_MADE}{told}")
+    def made_room(self, workload: Workload, words: Sequence[str], lost: str, within_s: float) -> None:
+        """Tell a workload what ends so that it starts.
+
+        Parameters
+        ----------
+        workload
+            For which something was preempted.
+        words, lost
+            What ends, and what is lost by it.
+        within_s
+            For how long that is waited for at most.
+        """
+        now = self._ledger.clock()
+        listed = _listed(words[:_MOST_NAMED], max(len(words) - _MOST_NAMED, 0))
+        until = time_text(now + timedelta(seconds=within_s))
+        told = f"{_MADE}{listed} to end, since {time_text(now)}, at most until {until}: {lost}"
+        self._told[workload.id] = _Told(now, (), told)
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
         """Return the reasons of a cycle with what is told of those that wait for nodes."""

@@ -106,8 +106,8 @@ def test_a_job_gives_pods_back_goes_on_and_grows_again(stage: Stage, queue: Queu
     events = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
     said = {each["message"] for each in events if each["reason"] == "Shrunk" and each["involvedObject"]["name"] == "moldable"}
     form = (
-        rf"3 pods end of the 8 of Job {stage.namespace}/moldable \(priority 0\), \d+ node-(seconds|minutes) lost, "
-        rf"so that Job {stage.namespace}/urgent \(priority 10\) starts: it goes on with 5"
+        rf"Job {stage.namespace}/moldable \(priority 0\) gave 3 of its 8 pods back at \S+Z, \d+ node-(seconds|minutes) lost, "
+        rf"so that Job {stage.namespace}/urgent \(priority 10\) starts: it went on with 5"
     )
     assert any(re.fullmatch(form, each) for each in said), said
     stage.succeed("urgent")

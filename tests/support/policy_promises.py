@@ -309,6 +309,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "- Both sides are told": (
         f"{_PREEMPTING}::test_what_ends_for_work_that_waits_is_said_to_it",
+        f"{_SHRINKING}::test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most",
+        "unit/cli/test_explain.py::test_work_for_which_something_was_preempted_says_for_what_it_waits_and_until_when_at_most",
         "unit/cli/test_explain.py::test_running_work_says_what_it_gave_back",
         "unit/queue/model/test_time_limits.py::test_the_end_of_work_says_what_it_gave_back",
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
@@ -316,6 +318,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- Exactly the pods on the nodes": (
         f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
         f"{_SHRINKING}::test_the_pods_that_lose_least_end",
+        f"{_SHRINKING}::test_the_nodes_of_the_pods_that_lose_least_together_are_taken",
+        f"{_VICTIMS}::test_of_many_pods_those_of_the_nodes_end_that_lose_least_together",
+        f"{_VICTIMS}::test_of_many_pods_that_share_nodes_no_more_end_than_are_needed_on_each",
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
     ),
     "- If what can be spared": (
@@ -328,6 +333,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRINKING}::test_the_grace_and_the_minimum_run_time_hold_for_pods_too",
         "unit/queue/cluster/test_victims.py::test_each_running_pod_of_a_job_loses_what_it_did_since_it_saved",
         "unit/queue/requeue/test_give_backs.py::test_it_goes_on_until_the_grace_is_over_and_is_told",
+        "unit/queue/requeue/test_give_backs.py::test_a_job_of_which_other_pods_failed_meanwhile_keeps_its_least",
         f"{_SHRUNK}::test_a_leader_that_is_killed_in_the_grace_ends_the_same_pods",
     ),
     "- What ends counts as no failure": (

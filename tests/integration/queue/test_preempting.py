@@ -205,14 +205,21 @@ async def test_a_new_leader_goes_on_with_what_a_job_gives_back(bench: Bench, sto
     await matcher.close()
 
 
-async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench) -> None:
+async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench, store: Store) -> None:
     shown = ShownPods()
     bench.scheduler.show_victims(shown)
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
-    words = "; room is made for it: 2 pods of Job default/wide end, 0 node-seconds lost"
-    assert re.search(rf"{words}$", re.sub(r"\d+ node-seconds", "0 node-seconds", bench.row("urgent").message))
-    await bench.ledger.end_slots([(held(bench, "wide").jobid, rank) for rank in (2, 3)])
-    await bench.cycle()
-    assert bench.row("urgent").state is State.ALLOCATED
+    words = r"; it waits for 2 pods of Job default/wide to end, since \S+Z, at most until \S+Z: \d+ node-seconds lost"
+    assert re.search(rf"{words}$", told := bench.row("urgent").message)
+    matcher = LocalFluxion()
+    async with a_leader(store, bench.nodes, matcher) as second:
+        second.policy, second.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        second.scheduler.show_victims(shown)
+        await second.cycle()
+        assert second.row("urgent").message.endswith(told.partition("; it waits for ")[2]), "also under a new leader"
+        await second.ledger.end_slots([(held(second, "wide").jobid, rank) for rank in (2, 3)])
+        await second.cycle()
+        assert second.row("urgent").state is State.ALLOCATED
+    await matcher.close()

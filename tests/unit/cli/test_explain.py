@@ -442,12 +442,18 @@ def test_names_what_is_guaranteed_to_the_account() -> None:
 
 def test_running_work_says_what_it_gave_back() -> None:
     jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
-    words = "2 pods end of the 4 of Job default/lammps (priority 0), 7 node-minutes lost, so that Job default/a (priority 9) starts"
-    smaller = fluxjob(state="Running", nodes="n[1-2]", message=words)
+    told = "Job default/lammps (priority 0) gave 2 of its 4 pods back at {}, 7 node-minutes lost, so that Job default/a (priority 9) starts"
+    smaller = fluxjob(state="Running", nodes="n[1-2]", message=told.format("2026-03-02T11:50:00Z"))
     smaller = msgspec.structs.replace(smaller, spec=msgspec.structs.replace(smaller.spec, jobspec=jobspec))
     text = explain(Observed(smaller, SIX_CPUS, pods=[pod("c", "n1", 2), pod("d", "n2", 1)]), NOW)
     assert "2 of 4 since its start, 2 now" in text
-    assert f"Gave back   {words}\n" in text
+    assert f"Gave back   {told.format('11:50:00')}\n" in text
+
+
+def test_work_for_which_something_was_preempted_says_for_what_it_waits_and_until_when_at_most() -> None:
+    told = "needs 16 cpu; it waits for 2 pods of Job default/wide to end, since {}, at most until {}: 7 node-minutes lost"
+    waiting = fluxjob(state="Pending", reason="WaitingForNodes", message=told.format("2026-03-02T11:59:00Z", "2026-03-02T12:04:00Z"))
+    assert told.format("11:59:00", "12:04:00") in explain(Observed(waiting, SIX_CPUS), NOW)
 
 
 def test_moldable_work_shows_with_how_many_pods_it_runs_and_until_when() -> None:

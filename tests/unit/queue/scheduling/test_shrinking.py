@@ -13,6 +13,7 @@ from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
@@ -68,8 +69,8 @@ async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench
     assert (row.state, leaving(bench, "wide")) == (State.RUNNING, [2, 3])
     assert row.requeue_state.given_back is not None
     assert row.requeue_state.given_back.message == (
-        "2 pods end of the 4 of Job default/wide (priority 0), 40 node-minutes lost, so that Job default/urgent (priority 10) starts: "
-        "it goes on with 2"
+        f"Job default/wide (priority 0) gave 2 of its 4 pods back at {time_text(clock.now)}, 40 node-minutes lost, "
+        "so that Job default/urgent (priority 10) starts: it went on with 2"
     )
     assert (started_pods(row), planned_duration_s(row)) == (2, 7200)
     await bench.cycle()
@@ -162,7 +163,7 @@ async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(bench: Benc
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert (bench.row("grown").state, bench.row("wide").state, leaving(bench, "wide")) == (State.DRAINING, State.RUNNING, [])
-    assert re.match("1 pod ends of the 4 of Job default/wide .* it goes on with 3", bench.row("grown").message)
+    assert re.match(r"Job default/wide \(priority 0\) gave 1 of its 4 pods back at .* it went on with 3", bench.row("grown").message)
 
 
 async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(bench: Bench, shown: ShownPods) -> None:
@@ -330,3 +331,31 @@ async def test_elastic_work_gives_pods_back_beyond_all_whole_work_that_is_search
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert (bench.row("young").state, leaving(bench, "wide")) == (State.RUNNING, [1])
+
+
+async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=120)
+    await started(bench, shown, moldable("wide", 2, 1))
+    clock.now += timedelta(minutes=20)
+    await started(bench, shown, job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    begun = clock.now
+    await bench.cycle()
+    words = (
+        f"; it waits for Job default/a, Job default/b and 1 pod of Job default/wide to end, since {time_text(begun)}, "
+        f"at most until {time_text(begun + timedelta(seconds=420))}: 20 node-minutes lost"
+    )
+    told = bench.row("urgent").message
+    assert sorted(told.partition("; it waits for ")[2].split(" to end")[0].replace(" and ", ", ").split(", ")) == [
+        "1 pod of Job default/wide",
+        "Job default/a",
+        "Job default/b",
+    ]
+    assert told.partition(" to end")[2] == words.partition(" to end")[2]
+    clock.now += timedelta(seconds=60)
+    await bench.cycle()
+    assert bench.row("urgent").message.partition(" to end")[2] == words.partition(" to end")[2], "until it is over"
+    clock.now += timedelta(seconds=361)
+    bench.preemption = Preemption.NEVER
+    await bench.cycle()
+    assert "it waits for" not in bench.row("urgent").message
