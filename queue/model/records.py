@@ -442,6 +442,11 @@ class Allocation:
         """The slots that have not ended."""
         return tuple(slot for slot in self.slots if slot.state is not SlotState.ENDED)
 
+    @cached_property
+    def open_nodes(self) -> frozenset[str]:
+        """The nodes of the slots that have not ended."""
+        return frozenset(slot.node for slot in self.open_slots)
+
     @property
     def pod_uids(self) -> Set[str]:
         """The pods that its slots name, ended slots included."""

@@ -20,7 +20,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
-from fluxqueue.queue.model.moldable import min_pods_in
+from fluxqueue.queue.model.moldable import is_moldable, min_pods_in
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
@@ -54,6 +54,7 @@ class ElasticVictims:
         self._victims_of = victims_of
         self._now = ledger.clock()
         self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
+        self._wholes: dict[WorkloadId, list[Allocation]] = {}
 
     @cached_property
     def _further_of(self) -> Mapping[str, Sequence[_Held]]:
@@ -67,31 +68,35 @@ class ElasticVictims:
     def with_further(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
         """Return a workload that is evicted as a whole, with what is lost with its further pods."""
         own = self._victims_of.candidate(workload, allocation)
-        further = [self._victims_of.candidate(*held) for held in self._further_of.get(workload.uid, ())]
-        if not further:
+        if not (held := self._further_of.get(workload.uid)):
             return own
+        further = [self._victims_of.candidate(*each) for each in held]
         lost_node_s = sum(each.lost_node_s for each in further)
         return replace(own, lost_node_s=own.lost_node_s + lost_node_s, nodes=own.nodes.union(*(each.nodes for each in further)))
 
-    def every_part(self, wholes: Sequence[PreemptionCandidate]) -> Victims:
-        """Return all running pods of candidates that can go on without some of them."""
-        return tuple(part for each in wholes for part in self._running(each.workload))
+    def elastic(self, wholes: Iterable[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        """Return the candidates that may go on with fewer pods."""
+        found = ((each, self._ledger.get(each.workload)) for each in wholes)
+        return [each for each, workload in found if workload is not None and is_moldable(workload) and workload.state is State.RUNNING]
 
-    def parts(self, wholes: Sequence[PreemptionCandidate]) -> list[Victims]:
-        """Return the pods without which the work of candidates goes on, those first that lose least: as many as it can spare."""
-        order = sorted(self.every_part(wholes), key=_lost)
+    def _every_part(self, jobs: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        return [part for job in jobs for part in self._running(job.workload)]
+
+    def parts(self, jobs: Sequence[PreemptionCandidate]) -> list[Victims]:
+        """Return the pods without which elastic Jobs go on, those first that lose least: as many as they can spare."""
+        order = sorted(self._every_part(jobs), key=_lost)
         return [(part,) for part in preemption_order(part for (part,) in self._spared([(part,) for part in order]))]
 
-    def parts_by_node(self, wholes: Sequence[PreemptionCandidate], first: Collection[str] = ()) -> list[Victims]:
+    def parts_by_node(self, jobs: Sequence[PreemptionCandidate], first: Collection[str] = ()) -> list[Victims]:
         """Return the same, but all of a node together: the nodes that cost least first, or some nodes and then those with few Jobs."""
         on_node: dict[str, list[PreemptionCandidate]] = {}
-        for part in self.every_part(wholes):
+        for part in self._every_part(jobs):
             for node in part.nodes:
                 on_node.setdefault(node, []).append(part)
 
         def order(node: str) -> tuple[object, ...]:
-            jobs = len({each.of for each in on_node[node]})
-            return (node not in first, jobs, *price(on_node[node])) if first else (*price(on_node[node]), jobs)
+            there = len({each.of for each in on_node[node]})
+            return (node not in first, there, *price(on_node[node])) if first else (*price(on_node[node]), there)
 
         return self._spared([tuple(on_node[node]) for node in sorted(on_node, key=order)])
 
@@ -121,8 +126,6 @@ class ElasticVictims:
         return self._parts_of[job]
 
     def _read(self, workload: Workload, allocation: Allocation) -> Iterator[PreemptionCandidate]:
-        if not min_pods_in(workload.jobspec) or workload.state is not State.RUNNING:
-            return
         since, leaving = self._shown.elastic_pods(workload), leaving_ranks(workload, allocation)
         slots = [slot for slot in allocation.open_slots if slot.rank not in leaving and slot.pod_uid in since]
         beside = Counter(slot.node for slot in slots)
@@ -131,8 +134,7 @@ class ElasticVictims:
             yield self._part(workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,))
         for row, its in self._further_of.get(workload.uid, ()):
             if row.state is State.RUNNING and row.uid in since:
-                nodes = {slot.node for slot in its.open_slots}
-                yield self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), nodes)
+                yield self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), its.open_nodes)
 
     def ending(self, wholes: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
         """Return all that ends if candidates are evicted as a whole: they and their further pods."""
@@ -145,7 +147,7 @@ class ElasticVictims:
         evicted = {each.workload for each in candidates if each.of is None}
         for each in candidates:
             if each.of is None:
-                whole += [its for _, its in (*self._of(each.workload), *self._further(each.workload))]
+                whole += self._whole(each.workload)
             elif each.of in evicted:
                 continue
             elif each.ranks:
@@ -153,6 +155,12 @@ class ElasticVictims:
             else:
                 whole += [its for _, its in self._of(each.workload)]
         return Gone(whole, [(*held, ranks[held[0].id]) for workload_id in ranks for held in self._of(workload_id)])
+
+    def _whole(self, workload_id: WorkloadId) -> Sequence[Allocation]:
+        """The allocations that are gone with a workload; they are asked for in each trial."""
+        if workload_id not in self._wholes:
+            self._wholes[workload_id] = [its for _, its in (*self._of(workload_id), *self._further(workload_id))]
+        return self._wholes[workload_id]
 
     def evictions(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> list[Eviction]:
         """Return the evictions of whole victims, and of their further pods."""

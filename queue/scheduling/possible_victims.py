@@ -107,7 +107,7 @@ class PossibleVictims:
         start, saved = _start(workload, allocation), view.checkpoint
         since = start if saved is None else min(max(start, saved), self._now)
         lost_s = max((self._now - since).total_seconds(), 0.0)
-        nodes = frozenset(slot.node for slot in allocation.open_slots)
+        nodes = allocation.open_nodes
         return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * len(nodes), view.returns.sure, nodes=nodes)
 
     def job_of(self, workload: Workload, allocation: Allocation) -> str:

@@ -313,12 +313,17 @@ class Preemptor:
     async def _choose(self, attempt: Attempt, could_be: _Candidates, standing: Standing, elastic: ElasticVictims) -> Victims:
         """Return the victims without which the workload of the attempt would start; none if nothing helps.
 
-        What loses least may be on nodes that do not help. Then what is on the nodes that the work would get is tried.
+        The pods of elastic Jobs are read only if something would help. What loses least of them may be on nodes that do not help. Then what
+        is on the nodes that the work would get is tried.
         """
-        choose, every = self._trials.choose, elastic.every_part(could_be.all)
-        parts = elastic.parts(could_be.all) if every else []
-        if parts and (taken := await self._trials.nodes(attempt, elastic.gone(every), standing)):
-            for orders in (parts, elastic.parts_by_node(could_be.all)), (elastic.parts_by_node(could_be.all, taken),):
+        choose, jobs = self._trials.choose, elastic.elastic(could_be.all)
+        parts: list[Victims] = []
+        if jobs:
+            if not await self._trials.nodes(attempt, elastic.gone([*dict.fromkeys((*could_be.wholes, *jobs))]), standing):
+                return ()
+            parts = elastic.parts(jobs)
+        if parts and (taken := await self._trials.nodes(attempt, elastic.gone(jobs), standing)):
+            for orders in (parts, elastic.parts_by_node(jobs)), (elastic.parts_by_node(jobs, taken),):
                 if victims := await choose(choose_parts(orders), attempt, standing, elastic.gone):
                     return victims
         priority = None if attempt.guaranteed_to else attempt.workload.priority
