@@ -41,6 +41,9 @@ from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
 
+_CHANGED_S = 1.0
+"""Until a cycle decides again about a Job that changed before its patch: the watch has shown it by then."""
+
 
 class Evict(Protocol):
     """Evicts work, and stores with it what other work gives back (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`)."""
@@ -136,6 +139,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
+    resizer.subscribe(lambda: scheduler.soon(_CHANGED_S))
     book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))
     caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
     scheduler.respect_reservations(book)

@@ -7,6 +7,7 @@ is seen as the parallelism of the Job, so nothing is stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import structlog
@@ -54,6 +55,11 @@ class JobResizer:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("job-sizes")
         self._wanted: dict[WorkloadId, int] = {}
+        self._decide_again: Callable[[], None] = _ignore
+
+    def subscribe(self, decide_again: Callable[[], None]) -> None:
+        """Have a further cycle requested by this function where a Job changed before its patch: nothing else may request one."""
+        self._decide_again = decide_again
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -111,7 +117,8 @@ class JobResizer:
         try:
             await self._api.patch(JOBS, meta.name, resize_job(job, parallelism), namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
         except (Conflict, NotFound):
-            return  # it changed: the next cycle decides again
+            self._decide_again()
+            return
         except (Forbidden, Invalid) as error:
             log.warning("job.resize_refused", job=f"{meta.namespace}/{meta.name}", parallelism=parallelism, error=str(error))
             return
@@ -123,6 +130,10 @@ class JobResizer:
         else:
             message = f"{title} goes back from {before} to {parallelism} pods: other work took the nodes"
             self._recorder.record(Subject.of(JOBS, job), "Shrunk", message, severity=Severity.WARNING)
+
+
+def _ignore() -> None:
+    return None
 
 
 def _is_running(job: Job) -> bool:

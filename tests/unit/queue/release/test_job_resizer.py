@@ -141,8 +141,11 @@ async def test_pods_that_are_given_up_are_reported(bench: Bench) -> None:
 @pytest.mark.parametrize(("status", "reason"), [(409, "Conflict"), (404, "NotFound"), (403, "Forbidden"), (422, "Invalid")])
 async def test_a_refused_patch_is_decided_again_by_a_later_cycle(bench: Bench, status: int, reason: str) -> None:
     bench.memory.fail_next("patch", "jobs", status, reason)
+    requested: list[int] = []
+    bench.resizer.subscribe(lambda: requested.append(status))
     async with running(bench.resizer.run()):
         bench.resizer.resize(bench.workload.id, 5)
         await until(lambda: bench.resizer._wanted == {})
+    assert requested == ([status] if status in (409, 404) else []), "another cycle, which nothing else may request"
     assert (bench.parallelism(), bench.events.events) == (2, [])
     assert bench.sizes() is not None, "so that the next cycle can decide"
