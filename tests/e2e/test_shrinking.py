@@ -151,6 +151,4 @@ def test_a_job_at_its_least_is_evicted_as_a_whole(stage: Stage, queue: Queue) ->
     stage.apply(queue.job("urgent", 5, priority=10).build())
     stage.until_state("urgent", State.RUNNING)
     stage.until_consistent()
-    found = stage.row("moldable").fluxjob
-    assert found is not None
-    assert found.status.requeues == 1
+    stage.until("it waits again", lambda: (found := stage.row("moldable").fluxjob) is not None and found.status.requeues == 1)
