@@ -6,14 +6,14 @@ with the pod that has it. What is stored counts for one allocation, so it says f
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from msgspec import structs
 
 from fluxqueue.api import hostlists
-from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Workload
+from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Slot, Workload
 
-__all__ = ["given_back_message", "given_ranks", "giving_back", "kept_hosts", "leaving_ranks", "with_given_back"]
+__all__ = ["given_back_message", "given_ranks", "giving_back", "kept_hosts", "leaving_ranks", "staying_slots", "with_given_back"]
 
 _NONE: Set[int] = frozenset()
 
@@ -28,6 +28,12 @@ def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:
     """Return the ranks that a workload gave back and that are not free yet: their pods have not ended."""
     given = given_ranks(workload) if workload.jobid == allocation.jobid else _NONE
     return frozenset(slot.rank for slot in allocation.open_slots if slot.rank in given) if given else _NONE
+
+
+def staying_slots(workload: Workload, allocation: Allocation) -> Sequence[Slot]:
+    """Return the open slots with which a workload goes on: those that it does not give back."""
+    leaving = leaving_ranks(workload, allocation)
+    return [slot for slot in allocation.open_slots if slot.rank not in leaving] if leaving else allocation.open_slots
 
 
 def giving_back(workload: Workload | None, given: GivenBack) -> RequeueState | None:

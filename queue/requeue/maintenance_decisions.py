@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxreservations import AtStart
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.given_back import staying_slots
+from fluxqueue.queue.model.preemption_notices import given_back_left_s
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.model.time_limits import is_over_time_limit
@@ -87,8 +90,10 @@ def writes_for(nodes: Iterable[Node], wanted: Mapping[str, str]) -> list[NodeWri
     return writes
 
 
-def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str]) -> list[Eviction]:
+def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str], now: datetime) -> list[Eviction]:
     """Return the evictions of work on nodes whose maintenance has begun. Work that is being ended at its time limit just ends.
+
+    So do pods that a Job gives back, unless they take too long.
 
     Parameters
     ----------
@@ -96,10 +101,13 @@ def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[
         Workloads that hold nodes, with their allocations.
     evicted
         The nodes, with the name of the reservation.
+    now
+        Of the queue's clock.
     """
     evictions = []
     for workload, allocation in live:
-        node = next((slot.node for slot in allocation.open_slots if slot.node in evicted), None)
+        slots = staying_slots(workload, allocation) if given_back_left_s(workload, allocation, now) else allocation.open_slots
+        node = next((slot.node for slot in slots if slot.node in evicted), None)
         if node is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
             continue
         if is_over_time_limit(workload):

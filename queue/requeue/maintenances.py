@@ -118,7 +118,7 @@ class Maintenances:
             await self._evict_from(evicted)
 
     async def _evict_from(self, evicted: Mapping[str, str]) -> None:
-        if evictions := evictions_for(self._ledger.live(), evicted):
+        if evictions := evictions_for(self._ledger.live(), evicted, self._ledger.clock()):
             refused, told = frozenset(await self._evict(evictions)), self._refused
             self._refused = refused  # bare pods stay until they end: they are tried each time, and told once
             if len(refused) < len(evictions) or refused - told:

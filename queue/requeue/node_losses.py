@@ -13,6 +13,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.given_back import given_ranks, staying_slots
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.minicluster_jobs import is_flux_cluster
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
@@ -73,15 +74,19 @@ class NodeLosses:
     def pods_to_replace(self, workload: Workload, allocation: Allocation, lost: set[str]) -> list[Pod] | None:
         """Return the pods on lost nodes that are still to be deleted; None if the Job is to be evicted as a whole."""
         job = self._caches.jobs.get_by_uid(workload.uid)
-        kept = [slot for slot in allocation.open_slots if slot.node not in lost]
+        slots = staying_slots(workload, allocation)
+        kept = [slot for slot in slots if slot.node not in lost]
         if workload.state is not State.RUNNING or job is None or not kept or not _released_one_by_one(workload, job):
             return None
-        uids = [slot.pod_uid for slot in allocation.open_slots if slot.pod_uid and slot.node in lost]
+        uids = [slot.pod_uid for slot in slots if slot.pod_uid and slot.node in lost]
         pods = [pod for uid in uids if (pod := self._caches.pods.get_by_uid(uid)) is not None and pod.active]
         if sum(1 for pod in pods if not pod.revocable) > failures_left(job):
             return None  # the Job would fail
+        leaving = {slot.pod_uid for slot in allocation.open_slots} - {slot.pod_uid for slot in slots}
         bound = [pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.spec.node_name]
-        if sum(1 for pod in bound if pod.spec.node_name not in lost) >= pods_wanted(job):
+        # the parallelism of a Job that gave pods back is lowered later
+        wanted = min(pods_wanted(job), len(slots)) if given_ranks(workload) else pods_wanted(job)
+        if sum(1 for pod in bound if pod.spec.node_name not in lost and pod.metadata.uid not in leaving) >= wanted:
             return pods
         now = asyncio.get_running_loop().time()
         self._lacking[workload.id] = since = self._lacking_since.get(workload.id, now)

@@ -20,9 +20,10 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.refusals import refusal
 from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.api.texts import time_text
+from fluxqueue.queue.model.given_back import staying_slots
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
-from fluxqueue.queue.model.records import Allocation, Slot
+from fluxqueue.queue.model.records import Allocation, Slot, Workload
 from fluxqueue.queue.noderules.node_checks import closed
 
 __all__ = [
@@ -245,9 +246,9 @@ def find_closed_nodes(
     return StartFailure(Reason.NODES_UNAVAILABLE, text, pods=closed_out, cause=StartFailureCause.CLOSED)
 
 
-def lost_nodes(allocation: Allocation, lost: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the lost nodes on which a workload still has slots."""
-    return tuple(sorted({slot.node for slot in allocation.open_slots if lost(slot.node)}))
+def lost_nodes(workload: Workload, allocation: Allocation, lost: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the lost nodes on which a workload still has slots that it does not give back."""
+    return tuple(sorted({slot.node for slot in staying_slots(workload, allocation) if lost(slot.node)}))
 
 
 def _and_more(pods: Sequence[Pod]) -> str:

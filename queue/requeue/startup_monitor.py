@@ -214,7 +214,7 @@ class StartupMonitor:
                 continue
             if self._ends(workload):
                 continue
-            if lost and workload.kind == "Job" and (nodes := lost_nodes(allocation, lost.__contains__)):
+            if lost and workload.kind == "Job" and (nodes := lost_nodes(workload, allocation, lost.__contains__)):
                 pods = self._losses.pods_to_replace(workload, allocation, lost)
                 if pods is None:
                     outcome.evictions.append(evict_after_lost_node(workload, nodes, now))

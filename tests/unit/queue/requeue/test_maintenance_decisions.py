@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxreservations import AtStart, FluxReservation
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.occurrences import Occurrence
-from fluxqueue.queue.model.records import RequeueState
+from fluxqueue.queue.model.records import GivenBack, RequeueState
 from fluxqueue.queue.model.reservation_plans import BookedReservation, plan_of
 from fluxqueue.queue.requeue.maintenance_decisions import evictions_for, nodes_in_maintenance, writes_for
 
@@ -74,11 +75,20 @@ def test_a_write_names_the_node_as_it_was_read_and_marks_it_with_the_cordon() ->
 def test_work_on_the_nodes_is_evicted_once_with_a_sentence() -> None:
     running, elsewhere, draining = (a_workload(state=state, jobid=7) for state in (State.RUNNING, State.RUNNING, State.DRAINING))
     live = [(running, an_allocation(["b", "a"])), (elsewhere, an_allocation(["c"])), (draining, an_allocation(["a"]))]
-    (eviction,) = evictions_for(live, {"a": "power"})
+    (eviction,) = evictions_for(live, {"a": "power"}, EPOCH)
     assert (eviction.workload, eviction.reason) == (running.id, Reason.RESERVATION)
     assert eviction.message == f"{running.ref} was requeued: the maintenance power of node a began; it keeps its submit time"
 
 
 def test_work_that_is_ended_at_its_time_limit_is_not_evicted() -> None:
     limited = a_workload(state=State.RUNNING, jobid=7, started_at=EPOCH, requeue_state=RequeueState(time_limit=EPOCH))
-    assert evictions_for([(limited, an_allocation(["a"]))], {"a": "power"}) == []
+    assert evictions_for([(limited, an_allocation(["a"]))], {"a": "power"}, EPOCH) == []
+
+
+@pytest.mark.parametrize(("after_s", "evicted"), [(0, False), (299, False), (300, True)])
+def test_work_is_not_evicted_for_a_slot_that_it_gives_back_unless_its_pod_does_not_end(after_s: int, evicted: bool) -> None:
+    given = GivenBack(jobid=7, ranks=(1,), stop_at=EPOCH, message="it gave 1 of its 2 pods back")
+    smaller = a_workload(state=State.RUNNING, jobid=7, requeue_state=RequeueState(given_back=given))
+    now = EPOCH + timedelta(seconds=after_s)
+    assert bool(evictions_for([(smaller, an_allocation(["b", "a"]))], {"a": "power"}, now)) is evicted
+    assert evictions_for([(smaller, an_allocation(["b", "a"]))], {"b": "power"}, now), "a slot that it keeps"

@@ -89,8 +89,8 @@ def test_a_pod_that_waits_for_its_own_slot_is_not_late() -> None:
 
 def test_only_open_slots_count_as_lost() -> None:
     allocation = an_allocation(["n1", "n2"], states=[SlotState.ENDED, SlotState.TAKEN])
-    assert lost_nodes(allocation, {"n1"}.__contains__) == ()
-    assert lost_nodes(allocation, {"n1", "n2"}.__contains__) == ("n2",)
+    assert lost_nodes(ROW, allocation, {"n1"}.__contains__) == ()
+    assert lost_nodes(ROW, allocation, {"n1", "n2"}.__contains__) == ("n2",)
 
 
 def test_the_message_of_our_scheduler_comes_with_the_refusing_node() -> None:

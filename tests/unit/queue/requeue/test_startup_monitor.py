@@ -22,8 +22,8 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState
-from fluxqueue.queue.requeue import startup_monitor
+from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.requeue import node_losses, startup_monitor
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
@@ -164,6 +164,40 @@ async def test_of_a_job_released_pod_by_pod_only_the_pods_on_a_lost_node_are_rep
     bench.node("n1", ready="Unknown")
     await bench.monitor.check()
     assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([("its node was lost", ["mpi-1"])], [])
+
+
+GIVES_BACK = RequeueState(given_back=GivenBack(jobid=7, ranks=(1,), stop_at=EPOCH, message="mpi gave 1 of its 2 pods back"))
+
+
+@pytest.mark.parametrize("backoff_limit", [0, 6])
+async def test_a_lost_node_under_a_slot_that_is_given_back_does_not_concern_the_job(backoff_limit: int) -> None:
+    job = JOB.with_("spec.backoffLimit", backoff_limit)
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), job=job, lost_s=0.0, state=State.RUNNING, requeue_state=GIVES_BACK)
+    bench.node("n1", ready="Unknown")
+    await bench.monitor.check()
+    assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([], [])
+
+
+async def test_a_job_that_gives_pods_back_lacks_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parallelism is lowered only once no pod of it terminates."""
+    monkeypatch.setattr(node_losses, "_REPLACED_S", 0.0)
+    three = make_job("mpi").indexed(3).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
+    bench = Bench(pod("mpi-0", "n0"), job=three, lost_s=0.0, timeout_s=0.0, pods=3, state=State.RUNNING)
+    given = GivenBack(jobid=7, ranks=(2,), stop_at=EPOCH, message="mpi gave 1 of its 3 pods back")
+    slots = an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=["mpi-0", "mpi-1", "mpi-2"])
+    bench.ledger.put(replace(bench.row, requeue_state=RequeueState(given_back=given)), slots)
+    bench.node("n2")
+    bench.node("n1", ready="Unknown")
+    for name, node in (("mpi-1", "n1"), ("mpi-2", "n2")):
+        bench.server.put("pods", pod(name, node).with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z").build())
+    bench.server.put("pods", pod("mpi-1-again", "n0").build())
+    for _ in range(2):
+        await bench.monitor.check()
+    assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([("its node was lost", [])] * 2, [])
+    bench.server.remove("pods", "mpi-1-again")
+    for _ in range(2):
+        await bench.monitor.check()
+    assert len(bench.requeuer.evictions) == 1, "that of the lost node is not replaced in time"
 
 
 @pytest.mark.parametrize(("message", "evicted"), [("exceeded quota: pods", 1), ("Internal error occurred: webhook", 0)])
