@@ -7,13 +7,23 @@ with the pod that has it. What is stored counts for one allocation, so it says f
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from msgspec import structs
 
 from fluxqueue.api import hostlists
 from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Slot, Workload
 
-__all__ = ["given_back_message", "given_ranks", "giving_back", "kept_hosts", "leaving_ranks", "staying_slots", "with_given_back"]
+__all__ = [
+    "as_held",
+    "given_back_message",
+    "given_ranks",
+    "giving_back",
+    "kept_hosts",
+    "leaving_ranks",
+    "staying_slots",
+    "with_given_back",
+]
 
 _NONE: Set[int] = frozenset()
 
@@ -34,6 +44,15 @@ def staying_slots(workload: Workload, allocation: Allocation) -> Sequence[Slot]:
     """Return the open slots with which a workload goes on: those that it does not give back."""
     leaving = leaving_ranks(workload, allocation)
     return [slot for slot in allocation.open_slots if slot.rank not in leaving] if leaving else allocation.open_slots
+
+
+def as_held(workload: Workload, allocation: Allocation) -> Workload:
+    """Return a workload as what it holds now counts for limits and guarantees: with what it gives back and has not freed yet."""
+    given, leaving = workload.requeue_state.given_back, leaving_ranks(workload, allocation)
+    if given is None or not leaving:
+        return workload
+    free = structs.replace(given, ranks=tuple(rank for rank in given.ranks if rank not in leaving))
+    return replace(workload, requeue_state=structs.replace(workload.requeue_state, given_back=free))
 
 
 def giving_back(workload: Workload | None, given: GivenBack) -> RequeueState | None:

@@ -28,6 +28,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.graphnames import display_name
 from fluxqueue.fluxion.messages import GraphNodeSpec
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
+from fluxqueue.queue.model.given_back import as_held
 from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, ScopeUse, bare_amount
@@ -216,7 +217,8 @@ NO_GUARANTEES = Guarantees()
 
 def held_nodes(live: Iterable[tuple[Workload, Allocation]]) -> Iterator[Holding]:
     """Return live work with its nodes, without what may still run on lost nodes."""
-    return ((workload, (slot.node for slot in allocation.open_slots)) for workload, allocation in live if not allocation.remnant)
+    kept = (held for held in live if not held[1].remnant)
+    return ((as_held(workload, allocation), (slot.node for slot in allocation.open_slots)) for workload, allocation in kept)
 
 
 def largest_of(nodes: Iterable[GraphNodeSpec]) -> dict[str, int]:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
+from fluxqueue.queue.model.given_back import as_held
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.budgets import BudgetRoom
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse
@@ -147,7 +148,7 @@ class Quotas:
             for workload, allocation in live:
                 if allocation.remnant:
                     continue  # pods that may still run on a lost node must not keep their own workload from starting elsewhere
-                self._count(workload, (slot.node for slot in allocation.open_slots))
+                self._count(as_held(workload, allocation), (slot.node for slot in allocation.open_slots))
 
     def limited(self, queue: str) -> bool:
         """True if work of a queue may be under a limit."""

@@ -41,7 +41,7 @@ from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_words
 from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
+from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -283,10 +283,7 @@ class Preemptor:
                 running[victim.id] = victim, allocation
         candidates = preemption_order(who.elastic.with_further(*each) for each in running.values())
         if who.guarantees.any:
-            holdings = [
-                (victim, [slot.node for slot in allocation.open_slots])
-                for victim, allocation in (running[each.workload] for each in candidates)
-            ]
+            holdings = list(held_nodes(running[each.workload] for each in candidates))
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
             spared |= dict.fromkeys((each.workload for each in candidates if each.workload not in losing), _GUARANTEED)
             candidates = [each for each in candidates if each.workload in losing]

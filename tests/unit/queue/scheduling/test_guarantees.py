@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 from support.builders import make_account
-from support.queue_builders import a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload, an_allocation
 
 from fluxqueue.api.fluxaccounts import FluxAccount, GuaranteedStatus
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, Workload
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, GivenBack, RequeueState, SlotState, Workload
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
@@ -117,6 +117,17 @@ def test_what_is_shown_has_the_units_of_people_and_what_is_borrowed() -> None:
         GuaranteedStatus("nvidia.com/gpu", "4", "0", "0"),
     ]
     assert found.shown("physics") == []
+
+
+def test_what_a_job_gives_back_is_used_of_its_guarantee_until_its_pods_have_ended() -> None:
+    jobspec = jobspec_of("default/x", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=60, min_pods=1)
+    given = GivenBack(jobid=7, ranks=(1, 2), stop_at=EPOCH, message="x gave 2 of its 3 pods back")
+    smaller = a_workload(
+        account="chem", jobspec=jobspec, pods=3, state=State.RUNNING, jobid=7, hosts="n[1-3]", requeue_state=RequeueState(given_back=given)
+    )
+    slots = an_allocation(["n1", "n2", "n3"], states=[SlotState.TAKEN, SlotState.TAKEN, SlotState.ENDED])
+    (shown,) = Guarantees(accounts(chem={"resources": {"cpu": 1}}), held_nodes([(smaller, slots)])).shown("chem")
+    assert (shown.used, shown.borrowed) == ("2", "1")
 
 
 def test_the_largest_of_all_nodes_counts() -> None:

@@ -12,13 +12,14 @@ from support.elastic_jobs import ShownPods, held, leaving, moldable, started
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules, QueueLimits
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.scheduling import preemption
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
+from fluxqueue.queue.scheduling.limits import Quotas
 
 
 class Clock:
@@ -83,6 +84,22 @@ async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench
     assert (nodes_of(bench, "urgent"), nodes_of(bench, "wide")) == (["n2", "n3"], ["n0", "n1"])
     assert leaving(bench, "wide") == []
     assert given_ranks(bench.row("wide")) == {2, 3}
+
+
+async def test_what_is_given_back_counts_against_limits_until_its_pods_have_ended(bench: Bench, shown: ShownPods) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    urgent = bench.row("urgent")
+
+    def refused(cores: int) -> bool:
+        return Quotas({urgent.queue: QueueLimits(cores=cores)}, bench.ledger.live()).refusal(urgent) is not None
+
+    assert (leaving(bench, "wide"), refused(47), refused(48)) == ([2, 3], True, False)
+    await pods_end(bench, shown, "wide", 3)
+    assert (refused(39), refused(40)) == (True, False)
+    await pods_end(bench, shown, "wide", 2)
+    assert (refused(31), refused(32)) == (True, False)
 
 
 async def test_no_other_work_takes_what_is_free_before_the_rest(bench: Bench, shown: ShownPods) -> None:
