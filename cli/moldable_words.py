@@ -43,7 +43,7 @@ def duration_with_started_pods(job: FluxJob, least: int) -> int:
     """Return for how many seconds a workload is planned with the pods that it was started with; 0 if it has no end."""
     if not was_started_with_fewer(job, least):
         return job.spec.duration_seconds
-    return molded_duration(job.spec.duration_seconds, job.spec.pods, _started_pods(job))
+    return molded_duration(job.spec.duration_seconds, job.spec.pods, max(_started_pods(job), least))
 
 
 def was_started_with_fewer(job: FluxJob, least: int) -> bool:

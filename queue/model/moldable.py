@@ -35,6 +35,7 @@ __all__ = [
     "min_pods_in",
     "parallelism_at_start",
     "planned_duration_s",
+    "planned_pods",
     "smallest",
     "started_pods",
     "with_pods",
@@ -70,6 +71,14 @@ def started_pods(workload: Workload) -> int:
     return max(min(_placed(workload.hosts) or workload.pods, workload.pods) - len(given_ranks(workload)), 1)
 
 
+def planned_pods(workload: Workload) -> int:
+    """Return for how many pods a workload is planned: those that it was started with, and its least if that are fewer.
+
+    Work that gave back slots of its own and kept pods by which it grew may go on in fewer slots than that.
+    """
+    return max(started_pods(workload), min_pods_in(workload.jobspec))
+
+
 @lru_cache(maxsize=4_096)
 def _placed(hosts: str) -> int:
     try:
@@ -80,7 +89,7 @@ def _placed(hosts: str) -> int:
 
 def planned_duration_s(workload: Workload) -> int | None:
     """Return how long a workload runs with the pods that it was started with; None if it has no end."""
-    pods = started_pods(workload)
+    pods = planned_pods(workload)
     if workload.duration_s is None or pods == workload.pods:
         return workload.duration_s
     return molded_duration(workload.duration_s, workload.pods, pods)

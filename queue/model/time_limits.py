@@ -15,7 +15,7 @@ from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.given_back import given_back_message
-from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
+from fluxqueue.queue.model.moldable import planned_duration_s, planned_pods
 from fluxqueue.queue.model.records import ReleaseMode, Workload
 
 __all__ = [
@@ -90,6 +90,6 @@ def warning_message(workload: Workload, end_at: datetime) -> str:
 
 def _span(workload: Workload) -> str:
     assumed = ", the default of its queue" if workload.duration_assumed else ""
-    pods = started_pods(workload)
+    pods = planned_pods(workload)
     fewer = f" with {pods} of {workload.pods} pods" if pods < workload.pods else ""
     return f"{planned_duration_s(workload)} s{fewer}{assumed}"

@@ -36,7 +36,9 @@ def test_work_that_starts_with_all_its_pods_needs_no_words() -> None:
     assert moldable_words(job("Running", "n1", pods=1), 1, ()) == ""
 
 
-@pytest.mark.parametrize(("nodes", "least", "seconds"), [("n[1-2]", 2, 2400), ("n[1-8]", 2, 600), ("n[1-2]", 0, 600), ("", 2, 600)])
+@pytest.mark.parametrize(
+    ("nodes", "least", "seconds"), [("n[1-2]", 2, 2400), ("n[1-2]", 4, 1200), ("n[1-8]", 2, 600), ("n[1-2]", 0, 600), ("", 2, 600)]
+)
 def test_work_with_fewer_pods_is_planned_for_longer(nodes: str, least: int, seconds: int) -> None:
     assert duration_with_started_pods(job("Running", nodes), least) == seconds
     assert was_started_with_fewer(job("Running", nodes), least) == (seconds > 600)

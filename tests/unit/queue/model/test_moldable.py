@@ -27,6 +27,8 @@ from fluxqueue.queue.model.moldable import (
     started_pods,
     with_pods,
 )
+from fluxqueue.queue.model.records import GivenBack, RequeueState
+from fluxqueue.queue.model.time_limits import over_limit_message
 
 STARTED = "fluxqueue/started-pods"
 
@@ -71,6 +73,14 @@ def test_work_with_fewer_pods_takes_longer() -> None:
     assert planned_duration_s(running("n[1-3]")) == 1_600
     assert planned_duration_s(running("n[1-8]")) == 600
     assert planned_duration_s(running("n[1-3]", duration_s=None)) is None
+
+
+def test_work_whose_pods_go_on_in_no_slot_of_its_own_is_planned_with_its_least() -> None:
+    """It gave slots back, and keeps the pods by which it grew."""
+    given = GivenBack(jobid=7, ranks=(3, 4, 5, 6, 7), stop_at=NOW, message="a gave 5 of its 9 pods back")
+    smaller = running("n[1-8]", jobspec=jobspec(8, 4), requeue_state=RequeueState(given_back=given))
+    assert (started_pods(smaller), planned_duration_s(smaller)) == (3, 1_200)
+    assert "reached its time limit of 1200 s with 4 of 8 pods" in over_limit_message(smaller)
 
 
 def test_a_pod_by_which_a_job_grows_is_planned_as_long_as_the_job_or_its_own_work() -> None:
