@@ -93,10 +93,15 @@ class GiveBacks:
     def _that_may_end(self, workload: Workload, leaving: Sequence[Pod]) -> list[Pod]:
         """Return the pods that may end now: others may have failed since these were chosen, and the Job keeps as many as it needs."""
         pods = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
-        running = {pod.metadata.uid for pod in pods if not self._caches.lost(pod.spec.node_name or "")}
+        running = {pod.metadata.uid for pod in pods if not self._caches.lost(pod.spec.node_name or "") and not self._ends_alone(pod)}
         anyway = [pod for pod in leaving if pod.metadata.uid not in running or not is_counted(pod)]
         most = len(running) - sum(pod.metadata.uid in running for pod in anyway) - min_pods_in(workload.jobspec)
         return [*anyway, *[pod for pod in leaving if pod not in anyway][: max(most, 0)]]
+
+    def _ends_alone(self, pod: Pod) -> bool:
+        """True for a pod by which the Job grew, and that is preempted itself."""
+        grown = self._ledger.by_uid(pod.metadata.uid)
+        return grown is not None and grown.evicting
 
     async def _end(self, pod: Pod) -> None:
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -14,7 +14,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import FluxionJobId, GivenBack, RequeueState, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -125,6 +125,19 @@ async def test_a_job_of_which_other_pods_failed_meanwhile_keeps_its_least() -> N
     assert await bench.give_backs._proceed(bench.row.id) == 2.0
     assert bench.writes() == []
     bench.shows("mpi-0", "Running")
+    await bench.give_backs._proceed(bench.row.id)
+    assert bench.writes() == [("patch", "mpi-2"), ("delete", "mpi-2")]
+
+
+async def test_a_pod_by_which_it_grew_and_that_ends_too_does_not_count_for_its_least() -> None:
+    bench = Bench(least=2)
+    bench.shows("mpi-1", "Failed")
+    bench.shows("mpi-3", "Running")
+    grown = a_workload("mpi-3", uid="mpi-3", kind="Pod", state=State.DRAINING, reason=Reason.PREEMPTED, jobid=8)
+    bench.ledger.put(grown, an_allocation(["n0"], jobid=8, states=[SlotState.TAKEN], pods=["mpi-3"]))
+    assert await bench.give_backs._proceed(bench.row.id) == 2.0
+    assert bench.writes() == []
+    bench.ledger.put(replace(grown, state=State.RUNNING, reason=Reason.NONE))
     await bench.give_backs._proceed(bench.row.id)
     assert bench.writes() == [("patch", "mpi-2"), ("delete", "mpi-2")]
 
