@@ -4,8 +4,8 @@ Only the matcher knows whether work would fit without certain others. So a searc
 nodes that are taken then (none if the work would not start), and returns the victims, or none. It returns victims only if the matcher said
 that they suffice.
 
-Each search finds by bisection the shortest prefix of an order that suffices. Of that only those are needed that hold something on the nodes
-which the matcher took, so one more trial leaves out all others, of however many. Then each of the rest is tried to be left out, the most
+Each search finds by bisection the shortest prefix of an order that suffices. Of many, only those are needed that hold something on the
+nodes which the matcher took, so one more trial leaves out all others. Then each of the rest is tried to be left out, the most
 important first; if they are too many for that, in groups with one of each node. So none of a few victims can be left out, and a search has
 a bounded number of trials.
 
@@ -106,7 +106,7 @@ def choose_victims(
     for each in order[:singles]:
         if (yield (each,)):
             return (each,)
-    chosen = yield from _first_enough(parts, [(each,) for each in order], taken)
+    chosen = yield from _first_enough(parts, [(each,) for each in order], taken, most_removals + 1)
     chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])
     evicted = {each.workload for each in chosen}
     spared = tuple(each for each in parts if each.of not in evicted)
@@ -137,16 +137,21 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
     return (yield from _left_out((), min(found, key=price), most_removals))
 
 
-def _first_enough(given: Sequence[PreemptionCandidate], units: Sequence[Victims], taken: Collection[str]) -> VictimSearch:
-    """Search the shortest prefix that suffices beside what is given, as all units do; return what of it is on the nodes taken then."""
-    few, enough = 0, len(units)
-    while enough - few > 1:
-        middle = (few + enough) // 2
+def _first_enough(given: Sequence[PreemptionCandidate], units: Sequence[Victims], taken: Collection[str], few: int = 0) -> VictimSearch:
+    """Search the shortest prefix that suffices beside what is given, as all units do; return what of it is on the nodes taken then.
+
+    A prefix of ``few`` victims is returned whole: each of them is tried to be left out, and the nodes taken may not be the cheapest.
+    """
+    too_few, enough = 0, len(units)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
         if nodes := (yield (*given, *chain.from_iterable(units[:middle]))):
             enough, taken = middle, nodes
         else:
-            few = middle
+            too_few = middle
     victims = tuple(chain.from_iterable(units[:enough]))
+    if len(victims) <= few:
+        return victims
     return (yield from _on_nodes_taken(given, victims, taken, units[enough - 1]))
 
 

@@ -161,6 +161,19 @@ def test_of_many_pods_that_share_nodes_no_more_end_than_are_needed_on_each(neede
     assert trials <= MOST_TRIALS
 
 
+def test_of_few_victims_those_end_that_lose_least_wherever_the_matcher_went() -> None:
+    """With all of them gone the work would go to the first node, where more is lost."""
+    held = {1: (1.0, {"n1"}), 2: (6.0, {"n0"}), 3: (8.0, {"n0", "n1"})}
+    some = [replace(candidate(number), lost_node_s=lost, nodes=frozenset(nodes)) for number, (lost, nodes) in held.items()]
+
+    def taken(victims: Victims) -> Collection[str]:
+        stays = {node for each in some if each not in victims for node in each.nodes}
+        return sorted({"n0", "n1"} - stays)[:1]
+
+    victims, _ = searched(choose_victims(some, None), taken)
+    assert [each.workload for each in victims] == [1, 3]
+
+
 @pytest.mark.parametrize("count", [5, 40, 100, 300])
 def test_of_much_whole_work_only_that_on_the_nodes_which_help_ends(count: int) -> None:
     draw = random.Random(count)
