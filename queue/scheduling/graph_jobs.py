@@ -76,7 +76,8 @@ class GraphJobs:
         part = part_of(allocation.jobid, [slot for slot in held if slot.rank in new], [slot for slot in held if slot.rank not in new])
         again: list[Change] = [CancelJobs((leaving_job(allocation.jobid),))] if known else []
         self._leaving[allocation.jobid] = known | new
-        return [*again, part, RestoreJobs((self._leaving_part(workload, allocation, known | new),))]
+        as_in_graph = _with_open(allocation, {slot.rank for slot in ended if slot.rank in known})
+        return [*again, part, RestoreJobs((self._leaving_part(workload, as_in_graph, known | new),))]
 
     def later_end(self, workload: Workload, allocation: Allocation) -> int | None:
         """Return until when slots that are given back are planned from now on (Unix seconds); None if their planned end is to come."""
@@ -168,6 +169,14 @@ def graph_part(allocation: Allocation, ranks: Set[int], end: int, *, whole_nodes
     others = frozenset(slot.rank for slot in allocation.slots if slot.rank not in ranks)
     part = restored(allocation, whole_nodes=whole_nodes, without=others)
     return replace(part, jobid=leaving_job(allocation.jobid), end=max(end, part.at + 1))
+
+
+def _with_open(allocation: Allocation, ranks: Set[int]) -> Allocation:
+    """Return an allocation as if some slots of it had not ended."""
+    if not ranks:
+        return allocation
+    slots = (replace(slot, state=SlotState.TAKEN) if slot.rank in ranks else slot for slot in allocation.slots)
+    return replace(allocation, slots=tuple(slots))
 
 
 def part_of(jobid: FluxionJobId, slots: Sequence[Slot], kept: Iterable[Slot]) -> CancelPart:

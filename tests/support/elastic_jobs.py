@@ -16,7 +16,7 @@ from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
 from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 
-__all__ = ["ShownPods", "held", "leaving", "moldable", "run", "started"]
+__all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "run", "started"]
 
 
 class ShownPods(OnlyJobs):
@@ -71,3 +71,10 @@ async def started(bench: Bench, shown: ShownPods, *jobs: NewWorkload) -> None:
 
 def leaving(bench: Bench, name: str) -> list[int]:
     return sorted(leaving_ranks(bench.row(name), held(bench, name)))
+
+
+async def pods_end(bench: Bench, shown: ShownPods, name: str, *ranks: int) -> None:
+    """End the pods in slots that are given back, as the tracker does once they are gone."""
+    await bench.ledger.end_slots([(held(bench, name).jobid, rank) for rank in ranks])
+    for rank in ranks:
+        del shown.pods[name][f"{name}-{rank}"]

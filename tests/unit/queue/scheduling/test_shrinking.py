@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from support.elastic_jobs import ShownPods, held, leaving, moldable, started
+from support.elastic_jobs import ShownPods, held, leaving, moldable, pods_end, started
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -52,13 +52,6 @@ async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
 
 def nodes_of(bench: Bench, name: str) -> list[str]:
     return sorted(slot.node for slot in held(bench, name).open_slots)
-
-
-async def pods_end(bench: Bench, shown: ShownPods, name: str, *ranks: int) -> None:
-    """End the pods in slots that are given back, as the tracker does once they are gone."""
-    await bench.ledger.end_slots([(held(bench, name).jobid, rank) for rank in ranks])
-    for rank in ranks:
-        del shown.pods[name][f"{name}-{rank}"]
 
 
 async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench: Bench, shown: ShownPods, clock: Clock) -> None:

@@ -1,0 +1,67 @@
+"""What Jobs that give pods back hold in the graph when something else happens to them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+from support.elastic_jobs import ShownPods, held, leaving, moldable, pods_end, started
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.fluxqueues import Policy, Preemption
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shown() -> ShownPods:
+    return ShownPods()
+
+
+@pytest.fixture
+async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
+    """A Job on four nodes gives its last slot back."""
+    async with a_machine(clock) as made:
+        made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        made.scheduler.show_victims(shown)
+        await started(made, shown, moldable("wide", 4, 1, duration="10h"))
+        await made.submit(job("urgent", 1, "8", "1h", priority=10))
+        await made.cycle()
+        await made.cycle()
+        assert leaving(made, "wide") == [3]
+        yield made
+
+
+async def test_more_is_given_back_while_what_was_given_before_ends(
+    bench: Bench, shown: ShownPods, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.now += timedelta(minutes=7)
+    await bench.submit(job("more", 1, "8", "1h", priority=20))
+    await bench.cycle()
+    assert leaving(bench, "wide") == [2, 3]
+    ensure = bench.graph.ensure
+
+    async def ensure_and_end() -> None:
+        await ensure()
+        await pods_end(bench, shown, "wide", 3)
+
+    with monkeypatch.context() as during:
+        during.setattr(bench.graph, "ensure", ensure_and_end)
+        await bench.cycle()
+    await bench.cycle()
+    assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [2])
+    assert sum((await bench.held()).get(held(bench, "wide").jobid, {}).values()) == 2
