@@ -314,10 +314,9 @@ class GraphKeeper:
             await self._apply(self.fluxion.apply(changes, call=self.call()), f"divide job {allocation.jobid}")
         return bool(changes)
 
-    async def keep_leaving(self, workload: Workload, allocation: Allocation) -> Sequence[int]:
-        """Plan slots that are given back for longer, if they are not free at their planned end; return displaced reservations."""
-        end = self.jobs.later_end(workload, allocation)
-        return await self._extend(leaving_job(allocation.jobid), end) if end is not None else ()
+    async def keep_leaving(self, workload: Workload, jobid: FluxionJobId) -> Sequence[int]:
+        """Plan slots that are given back for longer, as they are not free at their planned end; return displaced reservations."""
+        return await self._extend(leaving_job(jobid), self.jobs.later_end(workload, jobid))
 
     async def _extend(self, jobid: FluxionJobId, end: int) -> Sequence[int]:
         answer = await self.fluxion.extend(jobid, end, call=self.call())

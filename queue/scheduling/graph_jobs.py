@@ -79,11 +79,17 @@ class GraphJobs:
         as_in_graph = _with_open(allocation, {slot.rank for slot in ended if slot.rank in known})
         return [*again, part, RestoreJobs((self._leaving_part(workload, as_in_graph, known | new),))]
 
-    def later_end(self, workload: Workload, allocation: Allocation) -> int | None:
-        """Return until when slots that are given back are planned from now on (Unix seconds); None if their planned end is to come."""
-        jobid, now = allocation.jobid, self._ledger.wall().timestamp()
-        if not self._leaving.get(jobid) or self._leaving_ends.get(jobid, 0) > now:
-            return None
+    def late(self) -> list[tuple[Workload, FluxionJobId]]:
+        """Return the allocations of which slots that are given back are not free at their planned end, with their workloads.
+
+        The workload may have been requeued, and the slots be on lost nodes.
+        """
+        now = self._ledger.wall().timestamp()
+        late = [jobid for jobid, ranks in self._leaving.items() if ranks and self._leaving_ends[jobid] <= now]
+        return [(workload, jobid) for jobid in late if (workload := self._ledger.by_jobid(jobid)) is not None]
+
+    def later_end(self, workload: Workload, jobid: FluxionJobId) -> int:
+        """Return until when slots that are given back are planned from now on (Unix seconds)."""
         self._leaving_ends[jobid] = end = self._leaving_end(workload)
         return end
 

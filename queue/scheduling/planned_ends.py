@@ -72,8 +72,8 @@ class PlannedEnds:
     async def extend_overruns(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
         """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
         now, displaced = self._ledger.wall(), dict[WorkloadId, str]()
-        for workload, allocation in self._ledger.giving_back():
-            late = await self._graph.keep_leaving(workload, allocation)
+        for workload, jobid in self._graph.jobs.late():
+            late = await self._graph.keep_leaving(workload, jobid)
             displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {_SLOW}")
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.planned_to_end(now):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
@@ -9,7 +10,10 @@ import pytest
 from support.elastic_jobs import ShownPods, held, leaving, moldable, pods_end, started
 from support.queue_bench import START, Bench, a_machine, job
 
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.queue.model.changes import Eviction, Requeue
+from fluxqueue.queue.scheduling.graph_jobs import leaving_job
 
 
 class Clock:
@@ -65,3 +69,26 @@ async def test_more_is_given_back_while_what_was_given_before_ends(
     await bench.cycle()
     assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [2])
     assert sum((await bench.held()).get(held(bench, "wide").jobid, {}).values()) == 2
+
+
+@pytest.mark.parametrize("kept", [(3,), (2, 3)])
+async def test_a_slot_that_was_given_back_on_a_lost_node_is_held_until_its_pod_is_gone(
+    bench: Bench, clock: Clock, kept: tuple[int, ...]
+) -> None:
+    wide = held(bench, "wide")
+    lost = Reason.NODES_UNAVAILABLE
+    await bench.ledger.evict([Eviction(workload=bench.row("wide").id, reason=lost, message="")])
+    remnant = tuple((wide.jobid, rank) for rank in kept)
+    await bench.ledger.requeue([Requeue(workload=bench.row("wide").id, reason=lost, message="", kept=remnant)])
+    for _ in range(4):
+        await bench.cycle()
+        clock.now += timedelta(seconds=70)
+    await bench.submit(job("other", 4, "8", "1h", priority=20))
+    for _ in range(3):
+        await bench.cycle()
+        clock.now += timedelta(seconds=70)
+    planned = await bench.graph.fluxion.info(leaving_job(wide.jobid), call=bench.graph.call())
+    assert planned.end >= clock.now.timestamp() - 70, "as at the last cycle"
+    users = Counter(slot.node for _, allocation in bench.ledger.live() for slot in allocation.open_slots)
+    assert max(users.values()) == 1, users
+    assert bench.graph.rebuilds == 1
