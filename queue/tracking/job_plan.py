@@ -119,6 +119,7 @@ def plan_job_slots(
     staying = _without_those_in(given, own)
     placement = _place(job, phase, staying, slots, closed)
     end, end_later = _slots_to_end(job, phase, staying, placement, elsewhere, closed, pin_window_open)
+    bound = 0 < placement.bound >= len(slots) - len(end) - len(end_later)
     living = {pod.metadata.uid for pod in own if not pod.terminal}
     end |= {slot.rank for slot in given if slot.pod_uid not in living}
     state, outcome, message = _conclusion(job, last, own)
@@ -128,7 +129,7 @@ def plan_job_slots(
         vacate=tuple(slot.rank for slot in placement.vacated if slot.rank not in end),
         end=tuple(sorted(end)),
         more_end_later=bool(end_later),
-        running=phase is JobPhase.ACTIVE and 0 < placement.bound >= len(slots) - len(end) - len(end_later),
+        running=phase is JobPhase.ACTIVE and bound,
         state=state,
         outcome=outcome,
         message=message,

@@ -293,6 +293,13 @@ def test_a_kept_slot_waits_for_its_next_pod_while_others_are_given_back(leaving:
     assert (once_gone.end, once_gone.vacate) == (tuple(sorted(leaving)), (failed,))
 
 
+def test_a_slot_that_is_given_back_stands_for_no_pod_that_is_still_to_be_bound() -> None:
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    pods = [pod("p0", 0, "n1"), pod("p1", 1)]
+    slot_changes = plan_job_slots(a_job(indexed()), pods, allocation, leaving={2})
+    assert (slot_changes.end, slot_changes.running) == ((2,), False)
+
+
 def test_a_pod_that_succeeds_while_it_is_given_back_counts_once_the_job_counts_it() -> None:
     job = a_job(released(make_job().indexed(3)).annotation("fluxqueue/started-pods", "3"))
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
