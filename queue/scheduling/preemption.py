@@ -199,6 +199,7 @@ class Preemptor:
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
+                    frozenset(each.workload for each in elastic.elastic(could_be.all)),
                 )
                 if (attempt.key not in self._failed or context.capacity_changed) and (
                     victims := await self._choose(attempt, could_be, standing, elastic)

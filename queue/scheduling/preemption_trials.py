@@ -29,7 +29,7 @@ __all__ = ["NOTHING_GONE", "Attempt", "Gone", "PreemptionTrials", "Standing"]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A workload that is to start, the work before it in order, and who could be evicted for it."""
+    """A workload that is to start, the work before it in order, who could be evicted for it, and who could give pods back."""
 
     workload: Workload
     ahead: tuple[Workload, ...]
@@ -38,6 +38,7 @@ class Attempt:
     accounts: tuple[Account, ...]
     guaranteed_to: str = ""
     """Account whose guarantee covers the workload, if the attempt is made because of that."""
+    elastic: frozenset[WorkloadId] = frozenset()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -48,6 +49,7 @@ class Attempt:
             self.limits,
             self.accounts,
             self.guaranteed_to,
+            self.elastic,
         )
 
 

@@ -343,6 +343,24 @@ async def test_elastic_work_gives_pods_back_beyond_all_whole_work_that_is_search
     assert (bench.row("young").state, leaving(bench, "wide")) == (State.RUNNING, [1])
 
 
+async def test_it_is_tried_again_once_elastic_work_beyond_that_has_run_enough(
+    bench: Bench, shown: ShownPods, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption, "_MOST_CANDIDATES", 1)
+    bench.preemption_rules = PreemptionRules(min_run_seconds=600)
+    await started(bench, shown, job("young", 1, "8", "1h"))
+    clock.now += timedelta(minutes=5)
+    await started(bench, shown, moldable("wide", 3, 1))
+    clock.now += timedelta(minutes=5)
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert leaving(bench, "wide") == []
+    clock.now += timedelta(minutes=5)
+    await bench.cycle()
+    assert (bench.row("young").state, leaving(bench, "wide")) == (State.RUNNING, [1, 2])
+
+
 async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(bench: Bench, shown: ShownPods, clock: Clock) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=120)
     await started(bench, shown, moldable("wide", 2, 1))
