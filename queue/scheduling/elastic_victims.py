@@ -58,10 +58,15 @@ class ElasticVictims:
 
     @cached_property
     def _further_of(self) -> Mapping[str, Sequence[_Held]]:
-        """The pods of Jobs that were matched alone and hold nodes, by the Job's uid: they end with it."""
+        """The pods of Jobs that were matched alone and hold nodes, by the Job's uid: they end with it.
+
+        To read a pod takes a while, and there may be many that are of no Job.
+        """
         found: dict[str, list[_Held]] = {}
-        for held in self._ledger.live():
-            if not held[1].remnant and not held[0].evicting and (job := self._victims_of.job_of(*held)):
+        live = [held for held in self._ledger.live() if not held[1].remnant and not held[0].evicting]
+        with_jobs = {workload.namespace for workload, _ in live if workload.kind == "Job"}
+        for held in live:
+            if held[0].namespace in with_jobs and (job := self._victims_of.job_of(*held)):
                 found.setdefault(job, []).append(held)
         return found
 

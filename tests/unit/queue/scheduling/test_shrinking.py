@@ -17,6 +17,8 @@ from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
+from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling import preemption
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
 from fluxqueue.queue.scheduling.limits import Quotas
@@ -185,6 +187,23 @@ async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(bench:
     assert [bench.row(name).state for name in ("wide", "grown")] == [State.DRAINING, State.DRAINING]
 
 
+async def test_pods_in_namespaces_without_jobs_are_not_read_as_further_pods(
+    bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(bench, shown, moldable("wide", 2, 1))
+    await started(bench, shown, *(replace(job(name, 1, "8", "1h", priority=20), kind="Pod", namespace=name) for name in ("web", "api")))
+    read, shown_view = list[str](), shown.view
+
+    def view(workload: Workload, allocation: Allocation) -> VictimView:
+        read.append(workload.uid)
+        return shown_view(workload, allocation)
+
+    monkeypatch.setattr(shown, "view", view)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (leaving(bench, "wide"), read) == ([1], ["wide"])
+
+
 async def test_the_graph_is_the_same_after_it_was_filled_again(bench: Bench, shown: ShownPods) -> None:
     await started(bench, shown, moldable("wide", 8, 1, cpu="4"))
     await bench.submit(job("urgent", 1, "4", "1h", priority=10))
@@ -228,15 +247,6 @@ async def test_the_grace_and_the_minimum_run_time_hold_for_pods_too(bench: Bench
     given = bench.row("wide").requeue_state.given_back
     assert given is not None
     assert given.stop_at == clock.now + timedelta(seconds=120)
-
-
-async def test_what_was_given_back_is_that_of_one_allocation(bench: Bench, shown: ShownPods) -> None:
-    await started(bench, shown, moldable("wide", 4, 1))
-    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
-    await bench.cycle()
-    row = bench.row("wide")
-    assert started_pods(replace(row, jobid=held(bench, "wide").jobid)) == 2
-    assert started_pods(replace(row, jobid=None)) == 4
 
 
 async def test_slots_end_after_the_grace_also_in_a_graph_that_was_filled_again(bench: Bench, shown: ShownPods, clock: Clock) -> None:

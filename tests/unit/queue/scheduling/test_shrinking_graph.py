@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from support.queue_bench import START, Bench, a_machine, job
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.queue.model.changes import Eviction, Requeue
+from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.scheduling.graph_jobs import leaving_job
 
 
@@ -48,6 +50,12 @@ async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
         await made.cycle()
         assert leaving(made, "wide") == [3]
         yield made
+
+
+async def test_what_was_given_back_is_that_of_one_allocation(bench: Bench) -> None:
+    row = bench.row("wide")
+    assert started_pods(replace(row, jobid=held(bench, "wide").jobid)) == 3
+    assert started_pods(replace(row, jobid=None)) == 4
 
 
 async def test_more_is_given_back_while_what_was_given_before_ends(
