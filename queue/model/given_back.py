@@ -16,6 +16,7 @@ from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, S
 
 __all__ = [
     "as_held",
+    "due_ranks",
     "given_back_message",
     "given_ranks",
     "giving_back",
@@ -32,6 +33,12 @@ def given_ranks(workload: Workload) -> Set[int]:
     """Return the ranks that a workload gave back of its present allocation."""
     given = workload.requeue_state.given_back
     return frozenset(given.ranks) if given is not None and given.jobid == workload.jobid else _NONE
+
+
+def due_ranks(workload: Workload) -> Set[int]:
+    """Return those of them that were given back before the last time, so that they have no grace any more."""
+    given = workload.requeue_state.given_back
+    return frozenset(given.due) & given_ranks(workload) if given is not None else _NONE
 
 
 def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:

@@ -125,6 +125,8 @@ class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         The allocation that it is of. A later one is not smaller.
     ranks
         The slots of it that end, or have ended: all that were given back so far.
+    due
+        Those of them that were given back before the last time: their grace is over.
     stop_at
         Until when the last pods may go on that were chosen.
     message
@@ -133,6 +135,7 @@ class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     jobid: int
     ranks: tuple[int, ...] = ()
+    due: tuple[int, ...] = ()
     stop_at: datetime
     message: str
 

@@ -8,7 +8,7 @@ Job controller creates instead is gated, waits behind all other work, and is giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import structlog
 
@@ -18,10 +18,10 @@ from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
+from fluxqueue.queue.model.given_back import due_ranks, given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.preemption_notices import given_back_grace_s, given_back_until
-from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor, is_counted
 from fluxqueue.queue.requeue.preemption_notices import tell_pods
 from fluxqueue.queue.status.subjects import subjects_of
@@ -81,14 +81,19 @@ class GiveBacks:
         if not leaving or workload.evicting:
             return None
         self._tell(workload)
-        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots if slot.rank in leaving)
-        pods = [pod for pod in found if pod is not None and pod.active]
-        if left_s := given_back_grace_s(workload, self._ledger.clock()):
-            await tell_pods(self._api, pods, given_back_until(workload))
-            return left_s
-        for pod in self._that_may_end(workload, pods):
+        left_s = given_back_grace_s(workload, self._ledger.clock())
+        due = due_ranks(workload) if left_s else leaving
+        if left_s:
+            await tell_pods(self._api, self._pods_in(allocation, leaving - due), given_back_until(workload))
+        ending = self._pods_in(allocation, leaving & due)
+        for pod in self._that_may_end(workload, ending):
             await self._end(pod)
-        return _RECHECK_S
+        return _RECHECK_S if ending or not left_s else left_s
+
+    def _pods_in(self, allocation: Allocation, ranks: Set[int]) -> list[Pod]:
+        """Return the pods in some slots that still run or are to run."""
+        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots if slot.rank in ranks)
+        return [pod for pod in found if pod is not None and pod.active]
 
     def _that_may_end(self, workload: Workload, leaving: Sequence[Pod]) -> list[Pod]:
         """Return the pods that may end now: others may have failed since these were chosen, and the Job keeps as many as it needs."""

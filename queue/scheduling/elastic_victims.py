@@ -184,10 +184,13 @@ class ElasticVictims:
         for job in dict.fromkeys(each.of for each in victims if each.of is not None):
             parts = [each for each in victims if each.of == job]
             for workload, allocation in self._of(job):
-                ranks = given_ranks(workload) | {rank for each in parts for rank in each.ranks}
+                before = given_ranks(workload)
+                ranks = before | {rank for each in parts for rank in each.ranks}
                 stop_at = self._now + timedelta(seconds=self._victims_of.grace_s(workload))
                 message = self._in_words(attempt, workload, parts, stop_at)
-                given = GivenBack(jobid=allocation.jobid, ranks=tuple(sorted(ranks)), stop_at=stop_at, message=message)
+                given = GivenBack(
+                    jobid=allocation.jobid, ranks=tuple(sorted(ranks)), due=tuple(sorted(before)), stop_at=stop_at, message=message
+                )
                 back[job] = given
                 told = Eviction(
                     workload=job,

@@ -80,6 +80,17 @@ async def test_it_goes_on_until_the_grace_is_over_and_is_told() -> None:
     assert bench.writes()[-1] == ("delete", "mpi-2")
 
 
+async def test_a_pod_that_was_given_back_before_gets_no_further_grace() -> None:
+    bench = Bench(grace_s=60)
+    given = bench.row.requeue_state.given_back
+    assert given is not None
+    await bench.ledger.evict([], {bench.row.id: msgspec.structs.replace(given, ranks=(1, 2), due=(1,))})
+    assert await bench.give_backs._proceed(bench.row.id) == 2.0
+    assert sorted(bench.writes()) == [("delete", "mpi-1"), ("patch", "mpi-1"), ("patch", "mpi-2")]
+    assert names.PREEMPT_AT_ANNOTATION in bench.server.get("pods", "mpi-2")["metadata"]["annotations"]
+    assert await bench.give_backs._proceed(bench.row.id) == 60.0
+
+
 async def test_a_pod_that_changed_meanwhile_is_looked_at_again() -> None:
     bench = Bench()
     bench.server.fail_next("patch", "pods", 409, "Conflict")

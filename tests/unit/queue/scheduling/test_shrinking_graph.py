@@ -64,7 +64,9 @@ async def test_more_is_given_back_while_what_was_given_before_ends(
     clock.now += timedelta(minutes=7)
     await bench.submit(job("more", 1, "8", "1h", priority=20))
     await bench.cycle()
-    assert leaving(bench, "wide") == [2, 3]
+    given = bench.row("wide").requeue_state.given_back
+    assert given is not None
+    assert (leaving(bench, "wide"), given.due) == ([2, 3], (3,))
     ensure = bench.graph.ensure
 
     async def ensure_and_end() -> None:
