@@ -12,7 +12,8 @@ Pods that are preempted are evicted through the API for that, so that budgets of
 until none of its pods lives (`fluxqueue.queue.requeue.group_steps`). Then it waits for the pods that its owner creates instead. If none
 come, it ends (`fluxqueue.queue.intake.controller`).
 
-Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end here once the pod objects are gone.
+Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end once the pod objects are gone
+(`fluxqueue.queue.requeue.remnants`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
 from fluxqueue.queue.requeue.job_suspension import JobSuspender
 from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender, Suspension
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
+from fluxqueue.queue.requeue.remnants import end_remnants
 from fluxqueue.queue.requeue.steps import RequeueStep, next_step
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -239,7 +241,8 @@ class Requeuer:
 
     async def _proceed(self, workload_id: WorkloadId) -> float | None:
         """Do the next step for a workload; the seconds after which another one is due, None if an event follows."""
-        await self._end_remnants(workload_id)
+        if await end_remnants(self._ledger, self._caches, workload_id):
+            self._trigger.schedule()
         workload = self._ledger.get(workload_id)
         if workload is None:
             return None
@@ -381,21 +384,6 @@ class Requeuer:
     async def _end(self, workload: Workload, what: str) -> None:
         await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, f"{workload.ref} {what}")])
         self._trigger.schedule()
-
-    async def _end_remnants(self, workload_id: WorkloadId) -> None:
-        """End the slots of remnants whose pods are gone or terminal."""
-        ended: list[tuple[FluxionJobId, int]] = []
-        for remnant in self._ledger.remnants():
-            if remnant.workload == workload_id:
-                ended += [(slot.jobid, slot.rank) for slot in remnant.open_slots if self._is_over(slot.pod_uid)]
-        if ended:
-            await self._ledger.end_slots(ended)
-            log.info("remnant.slots_ended", workload=workload_id, slots=len(ended))
-            self._trigger.schedule()
-
-    def _is_over(self, pod_uid: str | None) -> bool:
-        pod = self._caches.pods.get_by_uid(pod_uid) if pod_uid is not None else None
-        return pod is None or pod.terminal
 
     def _is_bare(self, workload_id: WorkloadId) -> bool:
         """True for a pod group, and for a pod that no owner would create again."""
