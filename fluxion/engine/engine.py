@@ -249,19 +249,16 @@ class Engine:
         answers: list[MatchBatch] = []
 
         def ask() -> bool:
-            session.job_changes.cancel(without)
-            try:
-                for part in parts:
-                    session.job_changes.cancel_part(part.jobid, part.shares, part.paths)
-            except Refused:
-                busy = tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs)
-                answers.append(MatchBatch(busy, session.state.instance, 0.0))
-                return False
+            for change in list[Change]([CancelJobs(tuple(without)), *parts]):
+                session.make(change)
             session.system_allocations.settle_excess()
             answers.append(self.match_batch(jobs, call))
             return False
 
-        session.state.atomically(ask)
+        try:
+            session.state.atomically(ask)
+        except Refused:
+            return MatchBatch(tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs), session.state.instance, 0.0)
         return answers[0]
 
     def reserve_at(
