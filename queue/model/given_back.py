@@ -55,8 +55,8 @@ def staying_slots(workload: Workload, allocation: Allocation) -> Sequence[Slot]:
 
 def as_held(workload: Workload, allocation: Allocation) -> Workload:
     """Return a workload as what it holds now counts for limits and guarantees: with what it gives back and has not freed yet."""
-    given, leaving = workload.requeue_state.given_back, leaving_ranks(workload, allocation)
-    if given is None or not leaving:
+    given = workload.requeue_state.given_back
+    if given is None or not (leaving := leaving_ranks(workload, allocation)):
         return workload
     free = structs.replace(given, ranks=tuple(rank for rank in given.ranks if rank not in leaving))
     return replace(workload, requeue_state=structs.replace(workload.requeue_state, given_back=free))

@@ -63,9 +63,10 @@ class ElasticVictims:
         To read a pod takes a while, and there may be many that are of no Job.
         """
         found: dict[str, list[_Held]] = {}
-        live = [held for held in self._ledger.live() if not held[1].remnant and not held[0].evicting]
-        with_jobs = {workload.namespace for workload, _ in live if workload.kind == "Job"}
-        for held in live:
+        live = self._ledger.live()
+        pods = [held for held in live if held[0].kind == "Pod" and not held[1].remnant and not held[0].evicting]
+        with_jobs = {workload.namespace for workload, _ in live if workload.kind == "Job"} if pods else set[str]()
+        for held in pods:
             if held[0].namespace in with_jobs and (job := self._victims_of.job_of(*held)):
                 found.setdefault(job, []).append(held)
         return found

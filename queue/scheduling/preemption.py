@@ -102,13 +102,13 @@ class _Candidates:
 
     Attributes
     ----------
-    all, wholes
-        In order: all of which pods could end, and so many as are searched of those that could end as a whole.
+    elastic, wholes
+        In order: all that could go on with fewer pods, and so many as are searched of those that could end as a whole.
     spared
         Who holds nodes and could not be preempted, each with the cause.
     """
 
-    all: Sequence[PreemptionCandidate]
+    elastic: Sequence[PreemptionCandidate]
     wholes: Sequence[PreemptionCandidate]
     spared: Mapping[WorkloadId, str]
 
@@ -199,7 +199,7 @@ class Preemptor:
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
-                    frozenset(each.workload for each in elastic.elastic(could_be.all)),
+                    frozenset(each.workload for each in could_be.elastic),
                 )
                 if (attempt.key not in self._failed or context.capacity_changed) and (
                     victims := await self._choose(attempt, could_be, standing, elastic)
@@ -208,7 +208,7 @@ class Preemptor:
                     return await self._preempt_for(attempt, victims, elastic, standing)
                 failed.append(attempt.key)
                 if len(ahead) <= _MOST_AHEAD_TOLD:
-                    in_vain[workload.id] = attempt, {each: why for each, why in could_be.spared.items() if each not in attempt.candidates}
+                    in_vain[workload.id] = attempt, could_be.spared
         self._failed = failed
         self._why_not.keep(in_vain)
         waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
@@ -292,7 +292,9 @@ class Preemptor:
         if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
             who.victims_of.refused_by_budgets()
             spared |= dict.fromkeys({each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET)
-        return _Candidates(candidates, allowed, spared)
+        for each in who.elastic.ending(allowed):
+            spared.pop(each, None)  # a further pod of a Job, which ends with it
+        return _Candidates(who.elastic.elastic(candidates), allowed, spared)
 
     def _obstacle(self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str) -> str:
         """Why running work may not be preempted for a workload, in words that follow its name; empty if it may."""
@@ -314,7 +316,7 @@ class Preemptor:
         The pods of elastic Jobs are read only if something would help. What loses least of them may be on nodes that do not help. Then what
         is on the nodes that the work would get is tried.
         """
-        choose, jobs = self._trials.choose, elastic.elastic(could_be.all)
+        choose, jobs = self._trials.choose, could_be.elastic
         parts: list[Victims] = []
         if jobs:
             if not await self._trials.nodes(attempt, elastic.gone([*dict.fromkeys((*could_be.wholes, *jobs))]), standing):

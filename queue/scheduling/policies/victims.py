@@ -22,6 +22,7 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
+from operator import neg
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
 
@@ -69,7 +70,7 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
             each.lost_node_s,
             -each.start.timestamp(),
             -each.workload,
-            [-rank for rank in each.ranks],
+            tuple(map(neg, each.ranks)),
         ),
     )
 
