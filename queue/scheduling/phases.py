@@ -185,8 +185,7 @@ class CyclePhases:
         dropped |= await reservations.cancel_on_changed_nodes()
         draining = await self._planned_ends.expect_drained()
         dropped |= await self._planned_ends.extend_overruns(reservations)
-        if self._predictions.any:
-            await self._planned_ends.lengthen_predicted(reservations)
+        await self._planned_ends.lengthen(reservations, predicted=self._predictions.any)
         dropped |= await reservations.cancel_stale()
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.given_back import staying_slots
 from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
@@ -53,14 +54,17 @@ class PlannedEnds:
         await self._ledger.move_ends(ends)
         return moved or bool(ends)
 
-    async def lengthen_predicted(self, reservations: ReservationKeeper) -> None:
-        """Plan work that started on a prediction until its stated end, or until the first reservation on its nodes."""
+    async def lengthen(self, reservations: ReservationKeeper, *, predicted: bool) -> None:
+        """Plan work until its stated end, or until the first reservation on its nodes.
+
+        That is work which gave pods back, and has more to do with the others; and if there are predictions, what started on one.
+        """
         ends: list[tuple[FluxionJobId, datetime]] = []
-        for workload, allocation in self._ledger.live():
+        for workload, allocation in self._ledger.live() if predicted else self._ledger.gave_back():
             stated = _stated_end(workload, allocation)
             if stated is None or allocation.end is None or workload.evicting or workload.jobid != allocation.jobid:
                 continue
-            nodes = [share.node for share in allocation.shares]
+            nodes = [slot.node for slot in staying_slots(workload, allocation)]
             present = int(allocation.end.timestamp())
             end = lengthened_end(present, int(stated.timestamp()), nodes, reservations.held.values())
             if end <= present:
@@ -101,7 +105,7 @@ class PlannedEnds:
 
 
 def _stated_end(workload: Workload, allocation: Allocation) -> datetime | None:
-    """Return when work ends as it stated, if it is planned to end sooner because of a prediction; else None."""
+    """Return when work ends as it stated, if it is planned to end sooner; else None."""
     duration_s = planned_duration_s(workload)
     if duration_s is None or allocation.end is None:
         return None

@@ -174,10 +174,14 @@ class LedgerState:
         found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._evicting))
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
 
-    def giving_back(self) -> list[tuple[Workload, Allocation]]:
-        """Return workloads that go on and give slots back, while these are not free, with their allocations."""
+    def gave_back(self) -> list[tuple[Workload, Allocation]]:
+        """Return workloads that gave slots of their allocation back, with that."""
         found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._given_back))
-        return [(workload, allocation) for workload, allocation in found if allocation is not None and leaving_ranks(workload, allocation)]
+        return [(workload, allocation) for workload, allocation in found if allocation is not None]
+
+    def giving_back(self) -> list[tuple[Workload, Allocation]]:
+        """Return those of them whose slots are not all free yet."""
+        return [held for held in self.gave_back() if leaving_ranks(*held)]
 
     def planned_to_end(self, until: datetime) -> list[tuple[Workload, Allocation]]:
         """Return allocations that hold something and were to end until a time, with their workloads."""

@@ -341,6 +341,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
     ),
     "- The Job is as one that was started": (
+        f"{_SCHEDULING}/test_shrinking_graph.py::test_what_a_job_keeps_is_planned_until_it_ends_with_fewer_pods",
         f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
     ),

@@ -102,3 +102,18 @@ async def test_a_slot_that_was_given_back_on_a_lost_node_is_held_until_its_pod_i
     users = Counter(slot.node for _, allocation in bench.ledger.live() for slot in allocation.open_slots)
     assert max(users.values()) == 1, users
     assert bench.graph.rebuilds == 1
+
+
+async def test_what_a_job_keeps_is_planned_until_it_ends_with_fewer_pods(bench: Bench, shown: ShownPods) -> None:
+    """Its pods have to do what the others did: nothing is planned on their nodes before. The work that waits is in its way at first."""
+    await pods_end(bench, shown, "wide", 3)
+    await bench.cycle()
+    wide = held(bench, "wide")
+    assert wide.end == START + timedelta(hours=10) * 4 / 3
+    graph = bench.graph
+    assert (await graph.fluxion.info(wide.jobid, call=graph.call())).end == int(wide.end.timestamp())
+    await bench.submit(job("next", 4, "8", "1h"))
+    await bench.cycle()
+    reserved = bench.ledger.reservation(bench.row("next").id)
+    assert reserved is not None
+    assert reserved.start == wide.end
