@@ -17,7 +17,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
-from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
+from fluxqueue.cli.moldable_words import duration_with_started_pods, gave_back_words, moldable_words, was_started_with_fewer
 from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, paint, printable
 
@@ -156,9 +156,9 @@ def _priority(seen: Observed) -> str:
 
 def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:
     """Return with how many pods moldable work starts, or was started, and what it gave back."""
-    words, status = moldable_words(seen.job, least_pods(seen.job), seen.pods), seen.job.status
-    given = [("Gave back", status.message)] if status.state == State.RUNNING and not status.reason and status.message else []
-    return [("Pods", words), *given] if words else []
+    words, given = moldable_words(seen.job, least_pods(seen.job), seen.pods), gave_back_words(seen.job)
+    facts = [("Pods", words), ("Gave back", given)] if given else [("Pods", words)]
+    return facts if words else []
 
 
 def _account(job: FluxJob, guaranteed: str) -> list[tuple[str, str]]:

@@ -15,6 +15,8 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
+from fluxqueue.cli.moldable_words import duration_with_started_pods
+from fluxqueue.cli.node_words import least_pods
 from fluxqueue.cli.tables import age, in_zone, instant
 
 __all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "same_kind", "start", "state_of", "times"]
@@ -108,7 +110,7 @@ def start(job: FluxJob, now: datetime) -> str:
     begun = instant(job.status.started_at)
     if state != State.RUNNING or begun is None or not job.spec.duration_seconds:
         return ""
-    left = job.spec.duration_seconds - (now - begun).total_seconds()
+    left = duration_with_started_pods(job, least_pods(job)) - (now - begun).total_seconds()
     return f"{age(left)} left" if left >= 1 else f"{age(-left)} over"
 
 

@@ -10,7 +10,7 @@ from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.pods import Pod
 
-__all__ = ["duration_with_started_pods", "moldable_words", "was_started_with_fewer"]
+__all__ = ["duration_with_started_pods", "gave_back_words", "moldable_words", "was_started_with_fewer"]
 
 
 def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
@@ -32,11 +32,16 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
         return f"starts with {least} to {job.spec.pods}: with fewer where that ends it sooner"
     if started >= job.spec.pods:
         return f"all {job.spec.pods} since its start"
-    since_start = f"{started} of {job.spec.pods} since its start"
     if job.status.state in ENDED:
-        return since_start
+        return f"{started} of {job.spec.pods} since its start"
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
-    return f"{since_start}, {now} now: it grows when nodes are free that no other work can use"
+    kept = "kept " if gave_back_words(job) else ""
+    return f"{started} of {job.spec.pods} {kept}since its start, {now} now: it grows when nodes are free that no other work can use"
+
+
+def gave_back_words(job: FluxJob) -> str:
+    """Return what running work gave back, as its status says it; empty if nothing."""
+    return job.status.message if job.status.state == State.RUNNING and not job.status.reason else ""
 
 
 def duration_with_started_pods(job: FluxJob, least: int) -> int:

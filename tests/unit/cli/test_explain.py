@@ -446,7 +446,7 @@ def test_running_work_says_what_it_gave_back() -> None:
     smaller = fluxjob(state="Running", nodes="n[1-2]", message=told.format("2026-03-02T11:50:00Z"))
     smaller = msgspec.structs.replace(smaller, spec=msgspec.structs.replace(smaller.spec, jobspec=jobspec))
     text = explain(Observed(smaller, SIX_CPUS, pods=[pod("c", "n1", 2), pod("d", "n2", 1)]), NOW)
-    assert "2 of 4 since its start, 2 now" in text
+    assert "2 of 4 kept since its start, 2 now" in text
     assert f"Gave back   {told.format('11:50:00')}\n" in text
 
 

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.jobs import headers, info, order, row, times
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -97,6 +99,13 @@ def test_the_last_column_tells_what_matters_now(job: FluxJob, narrow: str, wide:
 def test_place_and_start_have_columns_of_their_own(job: FluxJob, cells: list[str]) -> None:
     assert row(job, NOW)[-3:] == cells
     assert headers()[-3:] == ["POS", "START", "INFO"]
+
+
+def test_work_that_goes_on_with_fewer_pods_has_more_time_left() -> None:
+    jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
+    smaller = fluxjob(duration=600, state="Running", nodes="n[1-2]", startedAt="2026-03-02T11:55:00Z")
+    smaller = msgspec.structs.replace(smaller, spec=msgspec.structs.replace(smaller.spec, jobspec=jobspec))
+    assert row(smaller, NOW)[-2:] == ["15m left", "n[1-2]"]
 
 
 @pytest.mark.parametrize(
