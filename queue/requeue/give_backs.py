@@ -18,7 +18,7 @@ from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.given_back import due_ranks, given_ranks, leaving_ranks
+from fluxqueue.queue.model.given_back import due_ranks, given_back_message, leaving_ranks
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.preemption_notices import given_back_grace_s, given_back_until
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
@@ -70,7 +70,7 @@ class GiveBacks:
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        if workload is not None and given_ranks(workload):
+        if workload is not None and given_back_message(workload):
             self._keys.add(workload_id)
 
     async def _proceed(self, workload_id: WorkloadId) -> float | None:
@@ -78,9 +78,12 @@ class GiveBacks:
         if workload is None or allocation is None:
             return None
         leaving = leaving_ranks(workload, allocation)
-        if not leaving or workload.evicting:
+        if workload.evicting:
             return None
-        self._tell(workload)
+        if leaving or any(map(self._ends_alone, self._caches.pods_of_job(workload.uid))):
+            self._tell(workload)
+        if not leaving:
+            return None
         left_s = given_back_grace_s(workload, self._ledger.clock())
         due = due_ranks(workload) if left_s else leaving
         if left_s:

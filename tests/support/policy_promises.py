@@ -308,6 +308,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
     ),
     "- Both sides are told": (
+        "unit/queue/requeue/test_give_backs.py::test_a_job_that_gives_only_pods_back_by_which_it_grew_says_so_while_they_end",
         f"{_PREEMPTING}::test_what_ends_for_work_that_waits_is_said_to_it",
         f"{_SHRINKING}::test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most",
         "unit/cli/test_explain.py::test_work_for_which_something_was_preempted_says_for_what_it_waits_and_until_when_at_most",

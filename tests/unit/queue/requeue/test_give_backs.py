@@ -168,3 +168,21 @@ async def test_what_was_given_back_before_is_not_told_again() -> None:
     bench.give_backs._workload_changed(bench.row.id)
     assert await bench.give_backs._proceed(bench.row.id) is None
     assert bench.events.reasons == []
+
+
+async def test_a_job_that_gives_only_pods_back_by_which_it_grew_says_so_while_they_end() -> None:
+    bench = Bench()
+    given = bench.row.requeue_state.given_back
+    assert given is not None
+    only_grown = RequeueState(given_back=msgspec.structs.replace(given, ranks=()))
+    bench.ledger.put(replace(bench.row, requeue_state=only_grown))
+    bench.shows("mpi-3", "Running")
+    grown = a_workload("mpi-3", uid="mpi-3", kind="Pod", state=State.RUNNING, jobid=8)
+    bench.ledger.put(grown, an_allocation(["n0"], jobid=8, states=[SlotState.TAKEN], pods=["mpi-3"]))
+    await bench.give_backs._proceed(bench.row.id)
+    assert bench.events.reasons == [], "it has ended, and a former leader has said it"
+    bench.ledger.put(replace(grown, state=State.DRAINING, reason=Reason.PREEMPTED))
+    bench.give_backs._workload_changed(bench.row.id)
+    async with running_controllers(bench.give_backs):
+        await until(lambda: bench.events.reasons == ["Shrunk"])
+    assert bench.writes() == []
