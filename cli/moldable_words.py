@@ -36,7 +36,8 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
         return f"{started} of {job.spec.pods} since its start"
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
     kept = "kept " if gave_back_words(job) else ""
-    return f"{started} of {job.spec.pods} {kept}since its start, {now} now: it grows when nodes are free that no other work can use"
+    words = f"{started} of {job.spec.pods} {kept}since its start, {now} now"
+    return words if job.status.state == State.DRAINING else f"{words}: it grows when nodes are free that no other work can use"
 
 
 def gave_back_words(job: FluxJob) -> str:

@@ -22,6 +22,7 @@ def pods(number: int) -> list[Pod]:
         (job("Pending"), "starts with 2 to 8: with fewer where that ends it sooner"),
         (job(""), "starts with 2 to 8: with fewer where that ends it sooner"),
         (job("Running", "n[1-3]"), "3 of 8 since its start, 5 now: it grows when nodes are free that no other work can use"),
+        (job("Draining", "n[1-3]"), "3 of 8 since its start, 5 now"),
         (job("Running", "n[1-8]"), "all 8 since its start"),
         (job("Completed", "n[1-3]"), "3 of 8 since its start"),
         (job("Running", "n[1-3"), "starts with 2 to 8: with fewer where that ends it sooner"),
