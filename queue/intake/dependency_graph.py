@@ -5,6 +5,7 @@ An event concerns one target. It costs as much as that target has dependencies o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -13,6 +14,8 @@ from fluxqueue.queue.model.start_conditions import TrackedDependency
 
 __all__ = ["DependencyGraph", "TargetName"]
 
+_MOST_NAMED = 50_000
+"""Members of cycles that one search names: cycles that have much in common may be as many as the dependencies, and as long."""
 _K = TypeVar("_K")
 _Entry = tuple[str, WorkloadDependency]
 
@@ -39,6 +42,7 @@ class DependencyGraph:
 
     def __init__(self) -> None:
         self._waiters: dict[str, _Waiter] = {}
+        self._in_namespace: Counter[str] = Counter()
         self._by_target: dict[str, dict[_Entry, None]] = {}
         self._by_name: dict[TargetName, dict[_Entry, None]] = {}
 
@@ -47,6 +51,11 @@ class DependencyGraph:
 
     def __len__(self) -> int:
         return len(self._waiters)
+
+    def in_namespace(self, namespace: str, *, but: str = "") -> int:
+        """Return how many dependencies the workloads of a namespace have, but for those of one of them."""
+        own = self._waiters.get(but)
+        return self._in_namespace[namespace] - (len(own.dependencies) if own is not None else 0)
 
     def waiters(self) -> list[str]:
         """Return the uids of all workloads that have dependencies."""
@@ -72,16 +81,20 @@ class DependencyGraph:
         """Set the dependencies of a workload. What is known of one that it had before is kept."""
         former = known.dependencies if (known := self._waiters.get(waiter)) is not None else {}
         self.remove(waiter)
-        self._waiters[waiter] = _Waiter(namespace, (former.get(each.asked, each) for each in dependencies))
-        for each in self._waiters[waiter].dependencies.values():
+        added = self._waiters[waiter] = _Waiter(namespace, (former.get(each.asked, each) for each in dependencies))
+        self._in_namespace[namespace] += len(added.dependencies)
+        for each in added.dependencies.values():
             self._add(waiter, each)
 
     def remove(self, waiter: str) -> None:
         """Forget the dependencies of a workload."""
-        if waiter not in self._waiters:
+        if (known := self._waiters.get(waiter)) is None:
             return
-        for each in self._waiters[waiter].dependencies.values():
+        for each in known.dependencies.values():
             self._discard(waiter, each)
+        self._in_namespace[known.namespace] -= len(known.dependencies)
+        if not self._in_namespace[known.namespace]:
+            del self._in_namespace[known.namespace]
         del self._waiters[waiter]
 
     def dependencies(self, waiter: str) -> tuple[TrackedDependency, ...]:
@@ -115,7 +128,7 @@ class DependencyGraph:
         """Return cycles of open dependencies that lead through any of some workloads, each as uids in the order of waiting.
 
         A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others cost as much as the
-        dependencies that can be reached from them, once for all candidates together.
+        dependencies that can be reached from them, once for all candidates together. Of very many cycles only the first are found.
         """
         found: list[list[str]] = []
         finished: set[str] = set()
@@ -128,7 +141,8 @@ class DependencyGraph:
         """Follow dependencies depth first; what is met again on the way closes a cycle."""
         path: dict[str, int] = {start: 0}
         stack = [(start, self._next(start))]
-        while stack:
+        named = sum(map(len, found))
+        while stack and named < _MOST_NAMED:
             waiter, following = stack[-1]
             if not following:
                 stack.pop()
@@ -138,6 +152,7 @@ class DependencyGraph:
             target = following.pop()
             if target in path:
                 found.append([each for each, _ in stack[path[target] :]])
+                named += len(found[-1])
             elif target not in finished and target in self._waiters:
                 path[target] = len(stack)
                 stack.append((target, self._next(target)))

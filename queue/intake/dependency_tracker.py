@@ -3,6 +3,9 @@
 The intake describes a workload with its dependencies, and this part adds the reason to wait. When a workload starts or ends, only those
 that wait for it are judged. The last judgement that one needs has it described again, and that stores the judgements with its row. Until
 then they are in memory only: they follow from the rows of the targets, so whoever leads next comes to the same. A resync judges all again.
+
+All that waits in one namespace may have so many dependencies together (`MOST_IN_NAMESPACE`): each takes memory, and those on one target are
+judged at once. Work beyond that is read again with each sweep.
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, Dependen
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
 
-__all__ = ["DependencyTracker"]
+__all__ = ["MOST_IN_NAMESPACE", "DependencyTracker"]
 
 log = structlog.get_logger()
 
+MOST_IN_NAMESPACE = 25_000
+"""Dependencies of all work that waits in a namespace: to judge all of them takes a tenth of a second."""
 _BATCH = 500
 _SOON_S = 120.0
 """A time that is farther away is looked at again by the sweep."""
@@ -90,6 +95,10 @@ class DependencyTracker:
         if new.start_conditions == NO_START_CONDITIONS:
             self._forget(new.uid)
             return new
+        if (beyond := self._beyond(new)) is not None:
+            self._forget(new.uid)
+            unread = replace(new, start_conditions=msgspec.structs.replace(new.start_conditions, after=()))
+            return unread if new.reason is not Reason.NONE else replace(unread, reason=beyond.reason, message=beyond.message)
         conditions = self._track(new)
         before = self._singletons.before(new, batch)
         problem = NO_PROBLEM
@@ -119,6 +128,17 @@ class DependencyTracker:
         return msgspec.structs.replace(new.start_conditions, after=known)
 
     # ---- reasons --------------------------------------------------------------------------------------------------------------------
+
+    def _beyond(self, new: NewWorkload) -> Problem | None:
+        """Return why the dependencies of a workload are not read: with them, its namespace would have too many."""
+        others = self._graph.in_namespace(new.namespace, but=new.uid)
+        if not others or others + len(new.start_conditions.after) <= MOST_IN_NAMESPACE:
+            return None
+        message = (
+            f"{new.ref}: annotation {names.AFTER_ANNOTATION}: the work that waits in namespace {new.namespace!r} would name more than "
+            f"{MOST_IN_NAMESPACE} others in all: let less of it wait for so many, or one for the others; it is read again each minute"
+        )
+        return Problem(Reason.INVALID_REQUEST, message)
 
     def _impossible(self, new: NewWorkload, conditions: StartConditions) -> Problem | None:
         remedy = f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object"

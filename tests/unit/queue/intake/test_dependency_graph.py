@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fluxqueue.api.dependencies import DependencyKind, parse_dependencies
+from fluxqueue.queue.intake import dependency_graph
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
 from fluxqueue.queue.model.start_conditions import DependencyState, TrackedDependency, track
 
@@ -41,6 +42,26 @@ def test_a_workload_is_decided_when_none_of_its_dependencies_is_open() -> None:
         graph.replace("w", msgspec.structs.replace(each, state=DependencyState.SATISFIED))
         assert graph.is_decided("w") is decided
     assert graph.targets() == []
+
+
+def test_very_many_cycles_are_not_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chain in which each also waits for the first, every part from there is a cycle: its square in all."""
+    monkeypatch.setattr(dependency_graph, "_MOST_NAMED", 50)
+    graph = graph_of(**{f"w{number}": f"w{number + 1} w0" for number in range(1_000)})
+    found = graph.cycles([f"w{number}" for number in range(1_000)])
+    assert found[0] == ["w0"]
+    assert 50 <= sum(map(len, found)) < 80
+
+
+def test_the_dependencies_of_a_namespace_are_counted_as_they_come_and_go() -> None:
+    graph = graph_of(v="a", w="a b")
+    graph.put("elsewhere", "other", on("a"))
+    counts = [(graph.in_namespace("default"), graph.in_namespace("default", but="w"))]
+    graph.put("w", "default", on("b", "c", "d"))
+    counts.append((graph.in_namespace("default"), graph.in_namespace("default", but="w")))
+    for waiter in ("v", "w", "w"):
+        graph.remove(waiter)
+    assert [*counts, (graph.in_namespace("default"), graph.in_namespace("other"))] == [(3, 1), (4, 1), (0, 1)]
 
 
 def test_an_edit_keeps_what_is_known_of_the_dependencies_that_stay() -> None:

@@ -22,6 +22,7 @@ from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.groups import GroupKey
@@ -235,6 +236,29 @@ async def test_a_cycle_that_an_edit_breaks_is_forgotten(bench: Bench) -> None:
 async def test_a_job_that_waits_for_itself_is_a_cycle(bench: Bench) -> None:
     bench.apply("a", after="ok:job/a")
     await bench.until_reason("a", Reason.DEPENDENCY_NEVER_SATISFIED, "Job default/a, which waits for the first")
+
+
+async def test_what_waits_in_a_namespace_names_so_many_others_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependency_tracker, "MOST_IN_NAMESPACE", 5)
+    bench.apply("a", after="ok:job/x,ok:job/y,ok:job/z")
+    await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "and for 2 more")
+    bench.apply("b", after="ok:job/x,ok:job/y,ok:job/z")
+    row = await bench.until_reason("b", Reason.INVALID_REQUEST, "would name more than 5 others in all")
+    assert (row.blocked, row.start_conditions.after) == (True, ())
+    bench.apply("c", after="ok:job/x,ok:job/y")
+    await bench.until_reason("c", Reason.WAITING_FOR_DEPENDENCY)
+    bench.delete("a")
+    await until(lambda: bench.row("a") is None)
+    bench.intake.resync()
+    await bench.until_reason("b", Reason.WAITING_FOR_DEPENDENCY, "and for 2 more")
+
+
+async def test_one_may_name_more_than_all_others_may(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependency_tracker, "MOST_IN_NAMESPACE", 1)
+    bench.apply("a", after="ok:job/x,ok:job/y")
+    await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "and for 1 more")
+    bench.apply("a", version="11", after="ok:job/x,ok:job/y,ok:job/z")
+    await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "and for 2 more")
 
 
 async def test_a_requeued_job_waits_for_nothing_that_was_satisfied() -> None:
