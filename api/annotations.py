@@ -1,4 +1,4 @@
-"""The annotations that are read; all others are dropped while Jobs, pods and templates are decoded.
+"""The annotations that are read; all others are dropped while what people of a namespace create is decoded.
 
 Anybody who creates an object may put 256 KiB of annotations on it and on its template, and tools do: ``kubectl apply`` repeats the whole
 object in one. The queue keeps these objects in memory, but reads few of their annotations.
@@ -19,8 +19,9 @@ _OF_OTHERS: Final = (
     "leaderworkerset.sigs.k8s.io/size",
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
+    "volume.kubernetes.io/selected-node",
 )
-"""How other projects describe gangs (`fluxqueue.queue.model.sources`)."""
+"""How other projects describe gangs (`fluxqueue.queue.model.sources`), and for which node a volume is provisioned."""
 
 READ_ANNOTATIONS: Final = frozenset(
     (*(text for name, text in vars(names).items() if name.isupper() and isinstance(text, str)), *_OF_OTHERS)

@@ -56,6 +56,8 @@ class EventSource(PartialObject, frozen=True):
 class Event(PartialObject, frozen=True):
     """A core/v1 Event."""
 
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+
     metadata: ObjectMeta = ObjectMeta()
     involved_object: InvolvedObject = InvolvedObject()
     reason: str = ""

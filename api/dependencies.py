@@ -25,8 +25,8 @@ __all__ = [
 
 MAX_DEPENDENCIES = 1_000
 """Entries in one annotation."""
-_LONGEST_TEXT = 200_000
-"""The API server stores at most 256 KiB of annotations."""
+_LONGEST_TEXT = 32_768
+"""So much of the annotation is kept in memory (`fluxqueue.api.objectsizes`)."""
 _LONGEST_NAME = 253
 _SHOWN = 80
 
@@ -99,7 +99,7 @@ def parse_dependencies(text: str) -> tuple[WorkloadDependency, ...]:
         With the entry, what is wrong with it, and the accepted forms.
     """
     if len(text) > _LONGEST_TEXT:
-        raise InvalidDependencies(f"it has {len(text)} characters: at most {_LONGEST_TEXT} are read, so name fewer objects")
+        raise InvalidDependencies(f"it has more than {_LONGEST_TEXT} characters: no more are read, so name fewer objects")
     if not text.strip():
         return ()
     entries = text.split(",")

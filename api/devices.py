@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
@@ -292,6 +292,9 @@ class ClaimStatus(PartialObject, frozen=True):
 class ResourceClaim(PartialObject, frozen=True):
     """A ResourceClaim."""
 
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    most_bytes: ClassVar[int] = 131_072
+
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
@@ -316,6 +319,9 @@ class ClaimTemplateSpec(PartialObject, frozen=True):
 
 class ResourceClaimTemplate(PartialObject, frozen=True):
     """A ResourceClaimTemplate: each pod that names it gets a claim of its own."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    most_bytes: ClassVar[int] = 131_072
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()

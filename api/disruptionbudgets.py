@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
@@ -20,6 +20,9 @@ class _Status(PartialObject, frozen=True):
 
 class PodDisruptionBudget(PartialObject, frozen=True):
     """A budget: which pods it selects (decoded JSON), and how many of them may be disrupted now."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    most_bytes: ClassVar[int] = 131_072
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()

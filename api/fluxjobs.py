@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
@@ -200,6 +200,8 @@ class FluxJobStatus(PartialObject, frozen=True):
 
 class FluxJob(PartialObject, frozen=True):
     """A FluxJob."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
 
     metadata: ObjectMeta = ObjectMeta()
     spec: FluxJobSpec = FluxJobSpec()

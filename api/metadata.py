@@ -7,11 +7,14 @@ as patches of single fields, so a field that this version does not know survives
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 __all__ = [
     "LabelSelector",
     "LabelSelectorRequirement",
+    "NamedObject",
     "Namespace",
     "ObjectCondition",
     "ObjectMeta",
@@ -70,6 +73,12 @@ class PartialObjectMetadata(PartialObject, frozen=True):
     """An object of which only the metadata is read."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+class NamedObject(PartialObjectMetadata, frozen=True):
+    """An object of which it is known that it is there, and no annotation that is not ours."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
 
 
 class LabelSelectorRequirement(PartialObject, frozen=True):

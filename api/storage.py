@@ -6,7 +6,7 @@ and where volumes are provisioned, and the CSINode how many volumes of a driver 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import PersistentVolumeClaimSpec
@@ -41,6 +41,9 @@ class VolumeStatus(PartialObject, frozen=True):
 
 class PersistentVolumeClaim(PartialObject, frozen=True):
     """A PersistentVolumeClaim."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    most_bytes: ClassVar[int] = 131_072
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["LONGEST_MESSAGE", "brief", "did_you_mean", "pictured", "time_text", "with_times", "without_controls"]
+__all__ = ["LONGEST_MESSAGE", "brief", "did_you_mean", "has_controls", "pictured", "time_text", "with_times", "without_controls"]
 
 LONGEST_MESSAGE: Final = 2_000
 """Characters of a message that is stored or shown. Those of Kubernetes have at most 1,024, and ours quote one of them."""
@@ -39,6 +39,11 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}? " if close else ""
 
 
+def has_controls(data: bytes) -> bool:
+    """True if a JSON text has control characters."""
+    return _ANY.search(data) is not None
+
+
 def without_controls(data: bytes) -> bytes:
     """Return a JSON text in which control characters are replaced by their pictures; the same object if there are none.
 
@@ -47,7 +52,7 @@ def without_controls(data: bytes) -> bytes:
     data
         JSON, in which control characters are escaped.
     """
-    return _ESCAPE.sub(_pictured_escape, data) if _ANY.search(data) else data
+    return _ESCAPE.sub(_pictured_escape, data) if has_controls(data) else data
 
 
 def pictured(text: str) -> str:

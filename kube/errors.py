@@ -25,6 +25,7 @@ __all__ = [
     "NotLeading",
     "ServerError",
     "StatusCause",
+    "TooLong",
     "TooManyRequests",
     "Unauthorized",
     "Undecodable",
@@ -103,6 +104,10 @@ class Invalid(ApiError):
 
 class Unauthorized(ApiError):
     """401: the credentials are not accepted, even after they were read again."""
+
+
+class TooLong(ApiError):
+    """The response has more bytes than the caller takes."""
 
 
 class Forbidden(ApiError):

@@ -20,7 +20,7 @@ import structlog
 
 from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Change", "ChangeKind", "ObjectCache"]
+__all__ = ["Change", "ChangeKind", "ObjectCache", "PassingCache"]
 
 log: Final = structlog.get_logger(__name__)
 
@@ -207,6 +207,24 @@ class ObjectCache(Generic[T]):
             self.handler_failures += 1
             meta = change.obj.metadata
             log.exception("cache.handler_failed", change=change.kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+class PassingCache(ObjectCache[T]):
+    """Calls the handlers with each object that a watch shows, as ADDED, and keeps none: of objects that anybody may create by the million.
+
+    What a list has was there before, or came while nothing was watched. Handlers are not told of it, nor of what goes.
+    """
+
+    def apply(self, obj: T) -> None:
+        """Pass an object that was created or changed."""
+        self._notify(Change(ChangeKind.ADDED, None, obj))
+
+    def remove(self, obj: T) -> None:
+        """Do nothing."""
+
+    def replacing(self, objects: Iterable[T]) -> Iterator[None]:
+        """Do nothing."""
+        return iter(())
 
 
 def _key(obj: T) -> Key:

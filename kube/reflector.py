@@ -189,7 +189,7 @@ class Reflector(Generic[T]):
             objects += page.items
             undecodable |= page.undecodable
             self._received()
-            token = page.continue_token
+            token, limit = page.continue_token, page.limit
             if not token:
                 return objects, page.resource_version, undecodable
 

@@ -13,6 +13,7 @@ import enum
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ import orjson
 from fluxqueue.api.names import FIELD_MANAGER
 from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
-from fluxqueue.kube.errors import Forbidden, Undecodable, failure_in
+from fluxqueue.kube.errors import Forbidden, TooLong, Undecodable, failure_in
 from fluxqueue.kube.kinds import PODS, Kind, T
 from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
 
@@ -31,6 +32,9 @@ __all__ = ["Api", "CompletedCall", "Page", "PatchType", "Propagation"]
 
 PAGE_LIMIT: Final = 500
 """Objects per page, as client-go asks for."""
+PAGE_BYTES: Final = 32 * 2**20
+"""A page of the largest objects that the API server stores has a gigabyte and more. One that is longer than this is asked for in parts."""
+_PART: Final = 8
 
 
 class PatchType(enum.StrEnum):
@@ -170,15 +174,22 @@ class Api:
         limit: int = PAGE_LIMIT,
         continue_token: str = "",
     ) -> Page[T]:
-        """Read one page of a list; ``limit`` 0 requests all objects in one response."""
+        """Read one page of a list, of fewer objects if they are long; ``limit`` 0 requests all objects in one response."""
         query = _selection(label_selector, field_selector)
-        if limit:
-            query["limit"] = str(limit)
         if continue_token:
             query["continue"] = continue_token
         action = f"list {kind.describe(None, namespace)}"
-        data = await self._wire.call(Request("list", kind.plural, action, "GET", kind.path(namespace), query))
-        return decode_page(data, kind.type, action)
+        while True:
+            if limit:
+                query["limit"] = str(limit)
+            most = PAGE_BYTES if limit > 1 else 0
+            request = Request("list", kind.plural, action, "GET", kind.path(namespace), dict(query), most_bytes=most)
+            try:
+                data = await self._wire.call(request)
+            except TooLong:
+                limit = max(limit // _PART, 1)
+                continue
+            return replace(decode_page(data, kind.type, action), limit=limit)
 
     async def create(
         self, kind: Kind[T], body: dict[str, Any], namespace: str | None = None, *, strict: bool = False, dry_run: bool = False

@@ -40,7 +40,7 @@ from multidict import CIMultiDict
 
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.errors import ApiError, NotLeading, Unauthorized, Unreachable, WatchTimeout, decode_error
+from fluxqueue.kube.errors import ApiError, NotLeading, TooLong, Unauthorized, Unreachable, WatchTimeout, decode_error
 
 __all__ = ["CompletedCall", "Request", "Wire"]
 
@@ -78,6 +78,8 @@ class Request:
     body: bytes | None = None
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+    most_bytes: int = 0
+    """Of the response; 0: any."""
 
     @property
     def reads(self) -> bool:
@@ -266,7 +268,7 @@ class Wire:
                 status, self.date = response.status, response.headers.get("Date")
                 if status >= 300:
                     raise await _refusal(response, request.action)
-                return await response.read()
+                return await _read(response, request)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(f"{request.action}: cannot connect to {self._credentials.host}: {_cause(error)}", sent=False) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -302,6 +304,21 @@ class Wire:
         self.calls[request.verb, request.kind] += 1
         if self.on_call is not None:
             self.on_call(CompletedCall(request.verb, request.kind, status, time.monotonic() - started))
+
+
+async def _read(response: aiohttp.ClientResponse, request: Request) -> bytes:
+    """Read a response; one that is too long is not read to its end."""
+    if not request.most_bytes:
+        return await response.read()
+    chunks: builtins.list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > request.most_bytes:
+            response.close()
+            raise TooLong(response.status, "TooLong", f"{request.action}: the response has more than {request.most_bytes} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:

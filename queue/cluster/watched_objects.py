@@ -14,14 +14,14 @@ from fluxqueue.api.fluxjobs import FluxJob, is_named_for_its_object
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import Namespace, PartialObjectMetadata, PriorityClass
+from fluxqueue.api.metadata import NamedObject, Namespace, PriorityClass
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube import kinds
 from fluxqueue.kube.kinds import Kind
-from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.kube.object_cache import ObjectCache, PassingCache
 from fluxqueue.kube.reflector import Reflector, WatchTimes
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
@@ -59,6 +59,7 @@ BY_NAMESPACE = "namespace"
 BY_CLAIM = "claim"
 BY_DEVICE_SOURCE = "device source"
 BY_POD_GROUP = "pod group"
+_SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", True, NamedObject)
 _WITHOUT_BOOKMARKS = WatchTimes(lasts_s=(40, 60))
 """The API server sends no bookmarks for Events, so it must end an idle watch before that counts as broken."""
 _FAILED_CREATIONS = "reason=FailedCreate,involvedObject.kind=Job"
@@ -105,9 +106,9 @@ class WatchedObjects:
         self.limit_ranges: ObjectCache[LimitRange] = ObjectCache()
         self.runtime_classes: ObjectCache[RuntimeClass] = ObjectCache()
         self.miniclusters: ObjectCache[MiniCluster] = ObjectCache()
-        self.failed_creations: ObjectCache[Event] = ObjectCache()
+        self.failed_creations: ObjectCache[Event] = PassingCache()
         self.resource_quotas: ObjectCache[ResourceQuota] = ObjectCache()
-        self.service_accounts: ObjectCache[PartialObjectMetadata] = ObjectCache()
+        self.service_accounts: ObjectCache[NamedObject] = ObjectCache()
         self.disruption_budgets: ObjectCache[PodDisruptionBudget] = ObjectCache()
         self.storage = ClusterStorage()
         self.devices = ClusterDevices(counted=devices, find_node=lambda name: self.nodes.get("", name))
@@ -147,7 +148,7 @@ class WatchedObjects:
             Reflector(api, kinds.RUNTIME_CLASSES, self.runtime_classes),
             Reflector(api, kinds.EVENTS, self.failed_creations, field_selector=_FAILED_CREATIONS, times=_WITHOUT_BOOKMARKS),
             Reflector(api, kinds.RESOURCE_QUOTAS, self.resource_quotas),
-            Reflector(api, kinds.SERVICE_ACCOUNTS, self.service_accounts),
+            Reflector(api, _SERVICE_ACCOUNTS, self.service_accounts),
             Reflector(api, kinds.DISRUPTION_BUDGETS, self.disruption_budgets),
             Reflector(api, kinds.CLAIMS, self.storage.claims),
             Reflector(api, kinds.VOLUMES, self.storage.volumes),

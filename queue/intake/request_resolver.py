@@ -17,6 +17,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.hostports import pod_needs
+from fluxqueue.api.objectsizes import LONGEST_RULES, MOST_OF_SPEC, is_cut
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
@@ -33,9 +34,6 @@ from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
 
 __all__ = ["ResourceRequest", "resolve_request"]
-
-_LONGEST_RULES = 16_384
-"""Bytes of a pod's own rules about nodes: they are checked for each node."""
 
 Constraint = Mapping[str, Any]
 
@@ -168,10 +166,15 @@ def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults) -
 
 
 def _check_length(spec: PodSpec) -> None:
-    rules = [part for part in (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints) if part]
-    if rules and (size := len(msgspec.json.encode(rules, enc_hook=plain))) > _LONGEST_RULES:
+    if is_cut(spec):
         raise InexpressibleConstraint(
-            f"its nodeSelector, affinity, tolerations and topologySpreadConstraints come to {size} bytes, the most is {_LONGEST_RULES}: "
+            f"what is read of its spec (containers, resources, ports, volumes, tolerations, rules about nodes) comes to more than "
+            f"{MOST_OF_SPEC} bytes: make it smaller"
+        )
+    rules = [part for part in (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints) if part]
+    if rules and (size := len(msgspec.json.encode(rules, enc_hook=plain))) > LONGEST_RULES:
+        raise InexpressibleConstraint(
+            f"its nodeSelector, affinity, tolerations and topologySpreadConstraints come to {size} bytes, the most is {LONGEST_RULES}: "
             "label the nodes it may use, and name that label"
         )
 

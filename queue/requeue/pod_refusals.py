@@ -27,7 +27,7 @@ import structlog
 
 from fluxqueue.api.clusterobjects import Event, ResourceQuota
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.metadata import PartialObjectMetadata
+from fluxqueue.api.metadata import NamedObject
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
@@ -129,7 +129,7 @@ class PodRefusals:
             if namespace in self._waiting:
                 self._keys.add(namespace)
 
-    def _account_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _account_changed(self, change: Change[NamedObject]) -> None:
         namespace = change.obj.metadata.namespace
         if namespace in self._waiting and change.kind is ChangeKind.ADDED:
             self._all_of.add(namespace)

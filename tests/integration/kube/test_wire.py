@@ -11,6 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from fluxqueue.kube import transport
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ServerError, TooManyRequests, Unauthorized, Undecodable, Unreachable
 from fluxqueue.kube.kinds import LEASES
@@ -114,6 +115,19 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(api: Api, script: 
         await write(api)
     assert lost.value.sent
     assert len(script.asked) == 2
+
+
+async def test_a_page_of_long_objects_is_read_in_parts(api: Api, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "PAGE_BYTES", 100_000)
+    asked: list[int] = []
+
+    def leases(request: web.Request) -> web.StreamResponse:
+        asked.append(int(request.query["limit"]))
+        return web.json_response({"metadata": {}, "items": [{**LEASE, "note": "x" * 10_000}] * min(asked[-1], 500)})
+
+    script.answers = [leases]
+    page = await api.page(LEASES)
+    assert (asked, len(page.items), page.limit) == ([500, 62, 7], 7, 7)
 
 
 @pytest.fixture

@@ -1,15 +1,25 @@
 """One odd object does not keep the others of a list from being read."""
 
 import json
+from decimal import Decimal
 
 import msgspec
 import pytest
 
-from fluxqueue.api.clusterobjects import ScaledWorkload
+from fluxqueue.api.clusterobjects import Event, ScaledWorkload
+from fluxqueue.api.dependencies import InvalidDependencies, parse_dependencies
+from fluxqueue.api.devices import ResourceClaim
+from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
+from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import NamedObject
 from fluxqueue.api.miniclusters import MiniCluster
+from fluxqueue.api.objectsizes import is_cut
 from fluxqueue.api.pods import Pod
-from fluxqueue.api.storedjson import StoredJson
+from fluxqueue.api.requests import pod_requests
+from fluxqueue.api.storage import PersistentVolumeClaim
+from fluxqueue.api.storedjson import StoredJson, plain
+from fluxqueue.kube import decoding
 from fluxqueue.kube.decoding import decode, decode_page
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.minicluster.rules import find_problems
@@ -53,11 +63,15 @@ def test_control_characters_of_what_is_stored_or_shown_become_pictures() -> None
 
 
 def test_the_spec_of_a_minicluster_is_kept_as_written_and_its_metadata_is_not() -> None:
-    text = listed("one").replace('"command":"a"', r'"command":"printf \u001b[1m"').replace('"ada"', r'"ada","annotations":{"a":"\u0000"}')
+    text = (
+        listed("one")
+        .replace('"command":"a"', r'"command":"printf \u001b[1m"')
+        .replace('"ada"', r'"ada","annotations":{"fluxqueue/after":"\u0000"}')
+    )
     (other,) = decode_page(f'{{"metadata":{{}},"items":[{text}]}}'.encode(), MiniCluster, "list").items
     for each in (decode(text.encode(), MiniCluster, "get"), other):
         assert each.spec.containers[0].command == "printf \x1b[1m"
-        assert each.metadata.annotation("a") == "\u2400"
+        assert each.metadata.annotation("fluxqueue/after") == "\u2400"
 
 
 def test_a_minicluster_with_a_nul_is_refused_with_the_field() -> None:
@@ -102,3 +116,98 @@ def test_a_long_affinity_of_a_template_is_kept_as_text_and_reads_as_before() -> 
     pod = decode(json.dumps({"spec": {"affinity": affinity}}).encode(), Pod, "get")
     assert isinstance(pod.spec.affinity, StoredJson)
     assert decode(b'{"spec": {"affinity": {"nodeAffinity": {}}}}', Pod, "get").spec.affinity == {"nodeAffinity": {}}
+
+
+def kept(**job: object) -> Job:
+    """A Job as it is read alone; read in a list it is the same."""
+    text = json.dumps({"metadata": {"name": "j", "namespace": "ada"}, **job}).encode()
+    one = decode(text, Job, "get")
+    page = decode_page(b'{"metadata":{},"items":[' + text + b"]}", Job, "list")
+    assert (page.items, page.undecodable) == ([one], {})
+    return one
+
+
+def with_spec(**spec: object) -> dict[str, object]:
+    return {"template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}], **spec}}}
+
+
+def size(obj: object) -> int:
+    return len(msgspec.json.encode(obj, enc_hook=plain))
+
+
+def test_labels_and_owners_that_no_object_has_are_not_kept() -> None:
+    labels = {f"a-{number}": "x" for number in range(20_000)} | {"fluxqueue/queue": "gpu"}
+    owners = [{"kind": "A", "name": f"o{number}", "uid": f"o{number}", "controller": number == 9_000} for number in range(9_001)]
+    job = kept(metadata={"name": "j", "labels": labels, "ownerReferences": owners, "finalizers": [f"f{number}" for number in range(9_000)]})
+    assert (job.metadata.label("a-0"), job.metadata.label("fluxqueue/queue")) == ("x", "gpu")
+    assert job.metadata.controller is not None
+    assert job.metadata.controller.name == "o9000"
+    assert size(job) < 65_536
+    few = {f"a-{number}": "x" for number in range(256)}
+    assert kept(metadata={"name": "j", "labels": few}).metadata.labels == few
+
+
+def test_a_long_annotation_is_cut_and_cannot_be_read_as_what_it_asks_for() -> None:
+    after = ",".join(f"ok:job/{'x' * 63}-{number}" for number in range(1_000))
+    annotations = {"fluxqueue/after": after, "fluxqueue/duration": "1h" + " " * 20_000, "fluxqueue/fluxion-nodes": "n" * 50_000}
+    read = kept(metadata={"name": "j", "annotations": annotations}).metadata
+    with pytest.raises(InvalidDependencies, match="characters"):
+        parse_dependencies(read.annotation("fluxqueue/after") or "")
+    assert len(read.annotation("fluxqueue/duration") or "") < 2_000
+    assert read.annotation("fluxqueue/fluxion-nodes") == "n" * 50_000, "the queue writes it"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"tolerations": [{"key": "a"}] * 60_000},
+        {"initContainers": [{"name": f"c{number}"} for number in range(20_000)]},
+        {"volumes": [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": "c"}} for number in range(20_000)]},
+        {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {f"l{number}": "x" for number in range(20_000)}}}]},
+    ],
+)
+def test_of_a_spec_that_no_pod_has_the_requests_are_kept_and_no_node_meets_it(spec: dict[str, object]) -> None:
+    job = kept(spec=with_spec(nodeName="n1", **spec))
+    template = job.spec.template.spec
+    assert is_cut(template)
+    assert (pod_requests(template), template.node_name) == ({"cpu": Decimal(2)}, "n1")
+    assert size(job) < 65_536
+    assert template != kept(spec=with_spec(tolerations=[{"key": "a"}] * 10)).spec.template.spec
+
+
+def test_of_very_many_resources_the_first_are_kept() -> None:
+    many = {f"example.com/{number}": "1" for number in range(30_000)}
+    job = kept(spec={"template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {**many, "cpu": "2"}}}]}}})
+    requests = pod_requests(job.spec.template.spec)
+    assert (requests["cpu"], len(requests)) == (Decimal(2), 64)
+
+
+def test_a_claim_that_is_too_long_is_not_read_and_no_other_suffers() -> None:
+    labels = {f"l{number}": "x" for number in range(20_000)}
+    claims = [
+        {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels if name == "long" else {}}}} for name in ("a", "long")
+    ]
+    page = decode_page(json.dumps({"metadata": {}, "items": claims}).encode(), PersistentVolumeClaim, "list")
+    assert [claim.metadata.name for claim in page.items] == ["a"]
+    assert "no more than 131072 are kept" in page.undecodable["", "long"]
+
+
+@pytest.mark.parametrize("of", [PersistentVolumeClaim, FluxJob, Event, ResourceClaim, PodDisruptionBudget, NamedObject])
+def test_the_annotations_of_what_else_people_create_are_not_kept(of: type[PersistentVolumeClaim]) -> None:
+    text = json.dumps({"metadata": {"name": "a", "annotations": {"team/note": "x" * 200_000, "volume.kubernetes.io/selected-node": "n1"}}})
+    assert decode(text.encode(), of, "get").metadata.annotations == {"volume.kubernetes.io/selected-node": "n1"}
+
+
+def test_characters_that_nobody_reads_are_not_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To replace a million of them takes a second, each time the object changes."""
+    cleaned: list[bytes] = []
+
+    def note(data: bytes) -> bytes:
+        cleaned.append(data)
+        return data
+
+    monkeypatch.setattr(decoding, "without_controls", note)
+    job = kept(spec={"template": {"spec": {"containers": [{"name": "a", "env": [{"name": "e", "value": "\x01" * 100_000}]}]}}})
+    assert job.spec.template.spec.containers[0].name == "a"
+    assert cleaned
+    assert max(map(len, cleaned)) < 1_000

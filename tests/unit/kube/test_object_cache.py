@@ -4,7 +4,7 @@ import pytest
 
 from fluxqueue.api.metadata import ObjectMeta, OwnerReference
 from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
+from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache, PassingCache
 
 
 def pod(name: str, version: int = 1, *, uid: str = "", node: str | None = None, owner: str = "", namespace: str = "a") -> Pod:
@@ -184,3 +184,14 @@ def test_other_work_may_go_on_between_the_parts_of_a_long_relist() -> None:
         longest = max(longest, len(told.take()))
     assert 0 < longest <= 200
     assert {each.metadata.name for each in store.list()} == {f"new{number}" for number in range(1_000)}
+
+
+def test_a_cache_that_keeps_nothing_passes_what_a_watch_shows_and_no_list() -> None:
+    passed: list[str] = []
+    cache: PassingCache[Pod] = PassingCache()
+    cache.add_handler(lambda change: passed.append(f"{change.kind} {change.obj.metadata.name}"))
+    cache.replace([pod("a")])
+    for version in (1, 2):
+        cache.apply(pod("b", version))
+    cache.remove(pod("b"))
+    assert (passed, len(cache), cache.get("a", "b")) == (["ADDED b", "ADDED b"], 0, None)

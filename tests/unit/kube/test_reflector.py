@@ -12,7 +12,7 @@ import pytest
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube import reflector as module
-from fluxqueue.kube.errors import ApiError, Expired, Forbidden, Unreachable, WatchTimeout
+from fluxqueue.kube.errors import ApiError, Expired, Forbidden, TooLong, Unreachable, WatchTimeout
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.reflector import Reflector
@@ -155,3 +155,22 @@ async def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
         await until_watched(wire, 2)
         assert cache.list() == []
         assert reflector.undecodable.keys() == {("ns", "odd"), ("ns", "a")}
+
+
+async def test_the_pages_behind_one_that_was_too_long_are_as_short() -> None:
+    asked: list[str] = []
+    too_long = TooLong(200, "TooLong", "list pods: too long")
+    answers = [too_long, {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}, {"metadata": {"resourceVersion": "2"}, "items": []}]
+
+    class PagedWire(ScriptedWire):
+        async def call(self, request: Request) -> bytes:
+            assert request.query is not None
+            asked.append(request.query["limit"])
+            answer = answers.pop(0)
+            if isinstance(answer, ApiError):
+                raise answer
+            return orjson.dumps(answer)
+
+    async with reflecting(PagedWire([], [])) as (_, cache):
+        assert [each.metadata.name for each in cache.list()] == ["a"]
+    assert asked == ["500", "62", "62"]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fluxqueue.kube.errors import ServerError, Undecodable
+from fluxqueue.kube.errors import ServerError, TooLong, Undecodable
 from fluxqueue.kube.kinds import JOBS, NODES, PODS
 from fluxqueue.kube.transport import Api, PatchType, Propagation
 from fluxqueue.kube.wire import Request, Wire
@@ -25,6 +25,8 @@ class FakeWire:
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 5) -> bytes:
         del timeout_s, tries
         self.requests.append(request)
+        if self.answers and isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)
         return orjson.dumps(self.answers.pop(0) if self.answers else {})
 
     def body(self) -> Any:
@@ -49,6 +51,19 @@ async def test_a_list_follows_the_pages_and_keeps_the_selectors() -> None:
         {"labelSelector": "app=web", "limit": "500"},
         {"labelSelector": "app=web", "limit": "500", "continue": "next"},
     ]
+
+
+async def test_a_page_that_is_too_long_is_asked_for_in_parts_down_to_single_objects() -> None:
+    too_long = TooLong(200, "TooLong", "list pods: too long")
+    wire = FakeWire(too_long, too_long, {"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]}, *[too_long] * 3)
+    page = await client(wire).page(PODS)
+    assert [request.query for request in wire.requests] == [{"limit": "500"}, {"limit": "62"}, {"limit": "7"}]
+    assert page.limit == 7
+    assert all(request.most_bytes for request in wire.requests)
+    wire.answers = [too_long, {"metadata": {}, "items": []}, {"metadata": {}, "items": []}]
+    assert (await client(wire).page(PODS, limit=page.limit, continue_token="next")).limit == 1
+    await client(wire).page(PODS, limit=0)
+    assert [request.most_bytes for request in wire.requests[-2:]] == [0, 0], "one object, and a list that cannot be divided"
 
 
 async def test_a_list_with_an_invalid_object_is_refused_with_the_problem() -> None:

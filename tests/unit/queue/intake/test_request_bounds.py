@@ -1,5 +1,6 @@
 """Whatever quantities and counts an object names, reading it gives a workload that every later step can hold, or a sentence."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -175,3 +176,12 @@ def test_a_long_affinity_is_read_the_same_when_it_is_kept_as_text() -> None:
     plain, kept = msgspec.convert(document.build(), Job), decode(msgspec.json.encode(document.build()), Job, "list")
     assert isinstance(kept.spec.template.spec.affinity, StoredJson)
     assert describe_job(kept, around()) == describe_job(plain, around())
+
+
+def test_a_job_of_which_no_more_is_read_waits_with_a_sentence() -> None:
+    spec = {"template": {"spec": {"containers": [{"name": "a"}], "tolerations": [{"key": "a"}] * 60_000}}, "suspend": True}
+    meta = {"name": "j", "namespace": "default", "uid": "j", "annotations": {"fluxqueue/suspended-by": "webhook"}}
+    found = describe_job(decode(json.dumps({"metadata": meta, "spec": spec}).encode(), Job, "get"), around())
+    assert found is not None
+    assert (found.reason, found.jobspec) == (Reason.INVALID_REQUEST, "")
+    assert "tolerations, rules about nodes) comes to more than 49152 bytes: make it smaller" in found.message
