@@ -225,10 +225,9 @@ class Caches(WatchedObjects):
         first = min(pods, key=age, default=None)
         return self.gang_objects.find(source, key.namespace, source.object_name(first, key.name) if first is not None else key.name)
 
-    def groups_of_gang_object(self, source: str, namespace: str, name: str) -> set[GroupKey]:
-        """Return the gangs whose size an object says; with an empty name those of all objects of a source."""
-        found = GangObject(source, namespace, name) if name else GangObject(source, "", "")
-        return {key for pod in self.pods.by_index(BY_GROUP, found) if (key := self.group_of(pod)) is not None}
+    def pods_of_gang_object(self, found: GangObject) -> list[Pod]:
+        """Return the pods of the gangs whose size an object says; with an empty name those of all objects of a source."""
+        return self.pods.by_index(BY_GROUP, found)
 
     def jobs_of_pod_group(self, source: str, namespace: str, name: str) -> list[Job]:
         """Return the Jobs whose template names a PodGroup of Kubernetes; with an empty name those that name any."""

@@ -5,6 +5,7 @@ What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from fluxqueue.api.fluxaccounts import FluxAccount
@@ -18,6 +19,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.reservations import spec_changed
+from fluxqueue.queue.cluster.watched_objects import GangObject
 from fluxqueue.queue.intake.claim_watch import ClaimWatch
 from fluxqueue.queue.intake.device_watch import DeviceWatch
 from fluxqueue.queue.model.groups import GroupKey, group_of
@@ -26,8 +28,13 @@ from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.status.fluxjob_edits import edits_are_stored
 from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.rests import Rests
 
 __all__ = ["ObjectWatch"]
+
+_REST_OF_POD_S = 100e-6
+"""Ten times what it takes to look at one: a gang of 10,000 pods rests for a second after each change of its object."""
+_FEW = 100
 
 
 class ObjectWatch:
@@ -53,6 +60,10 @@ class ObjectWatch:
         self._enqueue = enqueue
         self._enqueue_later = enqueue_later
         self._started = False
+        self._gang_rests: Rests[GangObject] = Rests(self._put_off, _REST_OF_POD_S)
+        self._gang_pods: dict[GangObject, int] = {}
+        """How many pods and Jobs were looked at last."""
+        self._late_gangs: set[GangObject] = set()
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
@@ -71,6 +82,8 @@ class ObjectWatch:
         """Enqueue every object and every row once."""
         self._started = True
         self._claim_watch.prune()
+        self._gang_rests.prune()
+        self._gang_pods = {found: pods for found, pods in self._gang_pods.items() if pods > _FEW}
         for job in self._caches.jobs.list():
             self._enqueue_later(job.metadata.uid)
         for pod in self._caches.pods.list():
@@ -147,11 +160,24 @@ class ObjectWatch:
         return allocation is not None and allocation.released_at is not None
 
     def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
-        """Enqueue the gangs whose size an object of another project says."""
-        for key in self._caches.groups_of_gang_object(source, namespace, name):
+        """Enqueue the gangs whose size an object of another project says. One of many pods rests after that: each of them is looked at."""
+        found = GangObject(source, namespace, name)
+        if found in self._late_gangs or self._gang_rests.rests(found, self._gang_pods.pop(found, 0)):
+            return
+        pods, jobs = self._caches.pods_of_gang_object(found), self._caches.jobs_of_pod_group(source, namespace, name)
+        for key in {key for pod in pods if (key := self._caches.group_of(pod)) is not None}:
             self._enqueue(key)
-        for job in self._caches.jobs_of_pod_group(source, namespace, name):
-            self._enqueue(job.metadata.uid)
+        for job in jobs:
+            (self._enqueue if len(jobs) <= _FEW else self._enqueue_later)(job.metadata.uid)
+        self._gang_pods[found] = len(pods) + len(jobs)
+
+    def _put_off(self, found: GangObject, delay_s: float) -> None:
+        self._late_gangs.add(found)
+        asyncio.get_running_loop().call_later(delay_s, self._gang_object_changed_before, found)
+
+    def _gang_object_changed_before(self, found: GangObject) -> None:
+        self._late_gangs.discard(found)
+        self._gang_object_changed(found.source, found.namespace, found.name)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""

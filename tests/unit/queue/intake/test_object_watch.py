@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
+from support.controller_bench import until
 from support.memory_store import memory_ledger
 from support.queue_builders import a_job, a_new_workload, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -15,11 +16,14 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.metadata import Namespace, ObjectMeta
 from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.watched_objects import GangObject
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import POD_GROUP, GroupKey
 from fluxqueue.queue.model.records import ReleaseMode
+from fluxqueue.queue.model.sources.registry import source_named
 
 
 class Watched:
@@ -172,3 +176,28 @@ def test_a_pod_of_a_group_has_it_read_again_only_for_what_the_reading_depends_on
     assert not reread_after(released), "it has its slot"
     assert not reread_after(released.on_node("n0").phase("Running"))
     assert reread_after(unscheduled.label("fluxqueue/pod-group", "mpi").with_("metadata.annotations", {"a": "b"})), "one that waits"
+
+
+async def test_a_large_gang_is_not_looked_through_for_each_change_of_its_object(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(500):
+        pod = make_pod(f"p{number}").gate("fluxqueue").label("scheduling.x-k8s.io/pod-group", "mpi")
+        watched.caches.pods.apply(a_pod(pod, uid=f"p{number}"))
+    watched.taken()
+    resource = source_named("scheduler-plugins").resource
+    assert resource is not None
+    looked: list[GangObject] = []
+    look = watched.caches.pods_of_gang_object
+
+    def note(found: GangObject) -> list[Pod]:
+        looked.append(found)
+        return look(found)
+
+    monkeypatch.setattr(watched.caches, "pods_of_gang_object", note)
+    for version in range(1, 101):
+        changed = decoded(resource.struct, "mpi", version, metadata={"namespace": "default", "labels": {"version": str(version)}})
+        watched.caches.gang_objects.cache("scheduler-plugins").apply(changed)
+    assert len(looked) == len(watched.taken()) < 20
+    before = len(looked)
+    watched.caches.gang_objects.cache("scheduler-plugins").apply(decoded(resource.struct, "mpi", 101, metadata={"namespace": "default"}))
+    await until(lambda: len(looked) > before)
+    assert set(watched.taken()) == {GroupKey("default", "mpi", "PodGroup", "scheduler-plugins")}, "with all that has changed meanwhile"
