@@ -8,7 +8,10 @@ each object is read once at start. A scheduling cycle is requested after the com
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
+from functools import partial
+from time import thread_time
 
 import structlog
 
@@ -49,6 +52,8 @@ __all__ = ["IntakeController"]
 log = structlog.get_logger()
 
 _BATCH = 500
+_TURN_S = 0.1
+"""CPU after which a turn ends: some objects take a hundred times as long to read as others, and everybody waits for the turn."""
 _RETRY_S = 1.0
 _REST_OF_POD_S = 250e-6
 """A group of 10,000 pods, which take some minutes to come, is read every 2.5 s."""
@@ -116,17 +121,25 @@ class IntakeController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keys.run(self.take_in, limit=_BATCH))
+            group.create_task(self._keys.run(partial(self.take_in, most_s=_TURN_S), limit=_BATCH))
             group.create_task(self._dependencies.run())
 
-    async def take_in(self, keys: Sequence[str | GroupKey]) -> None:
-        """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others."""
+    async def take_in(self, keys: Sequence[str | GroupKey], most_s: float = math.inf) -> None:
+        """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others.
+
+        Those that are left after so many seconds of CPU are enqueued again.
+        """
         changes = IntakeChanges()
         each_once = [key for key in dict.fromkeys(self._group_of(key) or key for key in keys) if not self._is_resting(key)]
         owners = await self._read_owners([key for key in each_once if isinstance(key, GroupKey)])
         self._groups.begin()
         self._objects.begin()
-        for key in each_once:
+        began = thread_time()
+        for number, key in enumerate(each_once):
+            if number and thread_time() - began > most_s:
+                self._put_back(each_once[number:])
+                del each_once[number:]
+                break
             try:
                 if isinstance(key, GroupKey):
                     self._read_group(key, owners.get(key), changes)
@@ -143,6 +156,12 @@ class IntakeController:
             self._rests.end(each_once)
             raise
         self._rests.over(each_once)
+
+    def _put_back(self, keys: Sequence[str | GroupKey]) -> None:
+        """Leave the rest of a turn for the next ones, behind what somebody created meanwhile."""
+        self._rests.end(keys)
+        for key in keys:
+            self._keys.add(key)
 
     def _group_of(self, key: str | GroupKey) -> GroupKey | None:
         """Return the group that a key or the uid of a row stands for; None for an object."""

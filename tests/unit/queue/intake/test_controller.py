@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
+from support.controller_bench import running, until
 from support.memory_api import MemoryApi
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job, a_pod
@@ -20,7 +22,7 @@ from fluxqueue.api.metadata import Namespace, PriorityClass
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster import owners
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.intake import group_reader, object_reader
+from fluxqueue.queue.intake import controller, group_reader, object_reader
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import ReasonChange
@@ -76,6 +78,17 @@ async def test_a_burst_of_new_jobs_becomes_pending_and_requests_one_cycle(bench:
     await bench.intake.take_in(bench.apply(make_job("a"), make_job("b").indexed(4)))
     assert [(row.name, row.pods, row.state) for row in bench.ledger.all()] == [("a", 1, State.PENDING), ("b", 4, State.PENDING)]
     assert bench.requested == [ControlTask.SCHEDULE]
+
+
+async def test_a_turn_of_costly_objects_ends_early_and_the_others_follow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = itertools.count()
+    monkeypatch.setattr(controller, "thread_time", lambda: next(used))
+    keys = bench.apply(*(make_job(name) for name in "abcdefgh"))
+    await bench.intake.take_in(keys, most_s=1)
+    assert [row.name for row in bench.ledger.all()] == ["a", "b"], "the time is over behind the second"
+    bench.apply(make_job("new"))
+    async with running(bench.intake.run()):
+        await until(lambda: len(bench.ledger.all()) == 9)
 
 
 async def test_a_job_that_did_not_change_requests_nothing(bench: Bench) -> None:
