@@ -45,7 +45,7 @@ for room in ("client", "cli"):
         except ModuleNotFoundError as error:
             print(found.name, error.name)
 """
-_WITH_AN_EXTRA = {"fluxqueue.cli.top": "the extra `top`"}
+_WITH_AN_EXTRA = {"fluxqueue.cli.top": "the extra `top`", "fluxqueue.cli.job_forecasts": "the extra `server`"}
 
 
 def test_client_and_plugin_import_nothing_of_the_server() -> None:
