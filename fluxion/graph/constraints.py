@@ -7,16 +7,21 @@ of which it has one, which is shorter than an ``or``. ``tolerates`` is ours too:
 are tolerated; it is checked against the taints that the node has at the time (`fluxqueue.api.taints` has the texts, record 0043 the
 reasons). An empty map and an empty list accept everything, but nothing tolerated is a rule. Only vertices of type node and storage_node are
 checked.
+
+A user may write hundreds of terms, and each costs a microsecond and more for one node. So for all nodes of a graph, each term is evaluated
+for all of them at once (`Constraint.accepted`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from fluxqueue.api import hostlists
@@ -61,8 +66,32 @@ class NodeSubject:
     rank: int = -1
 
 
+_Mask = npt.NDArray[np.bool_]
+_Subjects = Collection[ConstraintSubject]
+
+
+def _mask(verdicts: Iterable[bool], subjects: _Subjects) -> _Mask:
+    return np.fromiter(verdicts, dtype=np.bool_, count=len(subjects))
+
+
 class _Term(Protocol):
     def accepts(self, subject: ConstraintSubject) -> bool: ...
+
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        """Return for each of many subjects what `accepts` does."""
+        ...
+
+
+class _OneByOne:
+    """A term that is evaluated for one subject after the other."""
+
+    __slots__ = ()
+
+    def accepts(self, subject: ConstraintSubject) -> bool:
+        raise NotImplementedError
+
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        return _mask(map(self.accepts, subjects), subjects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +103,17 @@ class _Properties:
         properties = subject.properties
         return all(key in properties for key in self.wanted) and not any(key in properties for key in self.unwanted)
 
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        mask: _Mask = np.ones(len(subjects), dtype=np.bool_)
+        for key in self.wanted:
+            mask &= _mask((key in each.properties for each in subjects), subjects)
+        for key in self.unwanted:
+            mask &= _mask((key not in each.properties for each in subjects), subjects)
+        return mask
+
 
 @dataclass(frozen=True, slots=True)
-class _Hosts:
+class _Hosts(_OneByOne):
     names: frozenset[str]
 
     def accepts(self, subject: ConstraintSubject) -> bool:
@@ -84,7 +121,7 @@ class _Hosts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranks:
+class _Ranks(_OneByOne):
     ranges: tuple[tuple[int, int], ...]
 
     def accepts(self, subject: ConstraintSubject) -> bool:
@@ -100,10 +137,18 @@ class _Compared:
     greater: bool
 
     def accepts(self, subject: ConstraintSubject) -> bool:
-        number = label_number(subject.properties.get(self.key))
+        return self.accepts_text(subject.properties.get(self.key))
+
+    def accepts_text(self, text: str | None) -> bool:
+        number = label_number(text)
         if number is None:
             return False
         return number > self.bound if self.greater else number < self.bound
+
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        texts = [each.properties.get(self.key) for each in subjects]
+        fitting = {text for text in set(texts) if self.accepts_text(text)}
+        return _mask((text in fitting for text in texts), subjects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +158,12 @@ class _All:
     def accepts(self, subject: ConstraintSubject) -> bool:
         return all(term.accepts(subject) for term in self.terms)
 
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        mask: _Mask = np.ones(len(subjects), dtype=np.bool_)
+        for term in self.terms:
+            mask &= term.accepted(subjects)
+        return mask
+
 
 @dataclass(frozen=True, slots=True)
 class _Any:
@@ -121,6 +172,12 @@ class _Any:
     def accepts(self, subject: ConstraintSubject) -> bool:
         return not self.terms or any(term.accepts(subject) for term in self.terms)
 
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        mask: _Mask = np.full(len(subjects), not self.terms, dtype=np.bool_)
+        for term in self.terms:
+            mask |= term.accepted(subjects)
+        return mask
+
 
 @dataclass(frozen=True, slots=True)
 class _Not:
@@ -128,6 +185,10 @@ class _Not:
 
     def accepts(self, subject: ConstraintSubject) -> bool:
         return not self.term.accepts(subject)
+
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        mask: _Mask = ~self.term.accepted(subjects)
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +202,13 @@ class _In:
         value = subject.properties.get(self.key)
         return value is not None and f"\0{value}\0" in self.values
 
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        values = frozenset(self.values[1:-1].split("\0"))
+        return _mask((each.properties.get(self.key) in values for each in subjects), subjects)
+
 
 @dataclass(frozen=True, slots=True)
-class _Tolerates:
+class _Tolerates(_OneByOne):
     """All taints of the node that keep pods away are tolerated."""
 
     tolerations: tuple[Toleration, ...]
@@ -180,6 +245,10 @@ class Constraint:
     def accepts(self, subject: ConstraintSubject) -> bool:
         """Return True if this node may be used."""
         return self.term.accepts(subject)
+
+    def accepted(self, subjects: _Subjects) -> _Mask:
+        """Return for each of many nodes whether it may be used."""
+        return self.term.accepted(subjects)
 
 
 _in_use: WeakValueDictionary[str, Constraint] = WeakValueDictionary()

@@ -175,7 +175,7 @@ def _sum(slots: Iterable[int], per_piece: int, *, in_nodes: bool) -> int:
 
 
 def _admitted(node: Vertex, window: Window) -> bool:
-    if window.constraint is not None and not window.constraint.accepts(node):
+    if not window.meets_constraint(node):
         return False
     return node not in window.exclude and (window.only is None or node in window.only)
 

@@ -117,6 +117,7 @@ class Matcher:
         """Place a request in a window, without a traversal where possible."""
         if jobspec.asks_for_none:
             return None
+        window = self._with_accepted(window)
         if jobspec.level_needs and not self.deep_slots:
             return self._levels.place(jobspec, window)
         if jobspec.domains:
@@ -124,6 +125,12 @@ class Matcher:
         if not self.deep_slots and _unlike_slots(jobspec):
             return self._each_part(jobspec, window)
         return self._place_levels(jobspec.resources, self._plan(jobspec), window)
+
+    def _with_accepted(self, window: Window) -> Window:
+        """Return the window with what its constraint says of all nodes: it costs a node a microsecond for each of its terms otherwise."""
+        if window.constraint is None or window.accepted is not None:
+            return window
+        return replace(window, accepted=self._state.table.accepted(window.constraint))
 
     def _place_levels(self, levels: tuple[Resource, ...], plan: Plan | None, window: Window) -> GraphPlacement | None:
         if plan is not None:
@@ -332,6 +339,7 @@ class Matcher:
 
     def explain(self, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
         """Explain why a request does not fit a window: one sentence, and the shortages, the smallest relative one first."""
+        window = self._with_accepted(window)
         below_levels = explain_levels(self._levels, jobspec, window) if jobspec.level_needs or jobspec.domains else None
         return below_levels or explain(self._state.graph, self._state.table, jobspec.inner or jobspec, window)
 

@@ -259,7 +259,7 @@ class NodeTable:
         """Return the nodes that a constraint accepts. It is kept, and nodes that have changed since are checked again."""
         known, log, accepts = self._accepted.get(constraint), self._changed_properties, constraint.accepts
         if known is None:
-            mask: Mask = np.fromiter((accepts(node) for node in self.nodes), dtype=np.bool_, count=len(self.nodes))
+            mask: Mask = constraint.accepted(self.nodes)
         else:
             mask, seen = known
             if seen == len(log):

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES, Constraint
 from fluxqueue.fluxion.graph.pools import LeafRun
 from fluxqueue.fluxion.graph.vertices import NODE, Vertex
 
-__all__ = ["Window"]
+__all__ = ["Mask", "Window"]
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Window:
         Nodes that may be used: a node must pass all three. ``only`` None means any.
     already_taken
         Leaves that another part of the same request has chosen already, by run.
+    accepted
+        What ``constraint`` says of each node, by its row; None if that is not known.
     """
 
     start: int
@@ -38,12 +45,19 @@ class Window:
     exclude: Collection[Vertex] = ()
     only: Collection[Vertex] | None = None
     already_taken: Mapping[LeafRun, int] = field(default_factory=dict)
+    accepted: Mask | None = None
+
+    def meets_constraint(self, vertex: Vertex) -> bool:
+        """Return True if the constraint accepts a node."""
+        if self.accepted is not None and vertex.row >= 0:
+            return bool(self.accepted[vertex.row])
+        return self.constraint is None or self.constraint.accepts(vertex)
 
     def admits(self, vertex: Vertex, exclusive: bool) -> bool:
         """Return True if a vertex may be used in this window."""
         kind = vertex.type
         if kind in CONSTRAINED_TYPES:
-            if self.constraint is not None and not self.constraint.accepts(vertex):
+            if not self.meets_constraint(vertex):
                 return False
             if vertex in self.exclude or (self.only is not None and kind == NODE and vertex not in self.only):
                 return False

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile
 
 import structlog
 
@@ -33,6 +34,8 @@ __all__ = ["RoundDriver"]
 
 log = structlog.get_logger()
 
+_MOST_TEXT = 65_536
+"""Bytes of requests in one call. Long rules about nodes cost up to a tenth of a second for a thousand nodes, and a call has a deadline."""
 _LATE_S = 60
 """A reservation that starts at most this late keeps its planned end, so that a slow cycle delays no reservation behind it."""
 
@@ -174,7 +177,8 @@ class RoundDriver:
                 )
             else:
                 ruled = (number for number in range(first + 1, len(requests)) if rules.applies_to(workloads[number]))
-                batch = await self._match(requests[first : next(ruled, None)], yielding, call, stop=stop)
+                together = requests[first : next(ruled, None)]
+                batch = await self._match(together[: _in_one_call(together)], yielding, call, stop=stop)
             for workload, answer in zip(workloads[first:], batch.results, strict=False):
                 if answer.verdict is MatchVerdict.GRANTED:
                     rules.assume(workload, answer.shares)
@@ -277,6 +281,12 @@ class RoundDriver:
                 )
             )
         return requests
+
+
+def _in_one_call(requests: Sequence[JobMatchRequest]) -> int:
+    """Return how many of these requests go to the matcher together: at least one, and no more text than is read in a few seconds."""
+    sizes = accumulate(len(request.jobspec) for request in requests)
+    return max(sum(1 for _ in takewhile(lambda size: size <= _MOST_TEXT, sizes)), 1)
 
 
 def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, answer: MatchResult) -> None:

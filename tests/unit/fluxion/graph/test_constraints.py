@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ import pytest
 from fluxqueue.api.graphnames import taint_property
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.taints import PRESSURES
+from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, NodeSubject, in_rfc31, read_constraint
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Pool
+from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 
 DISK = PRESSURES["DiskPressure"]
 
@@ -22,7 +27,10 @@ def compiled(document: dict[str, Any]) -> Constraint:
 
 
 def accepts(document: dict[str, Any], **properties: str) -> bool:
-    return compiled(document).accepts(NodeSubject("n1", properties))
+    subject = NodeSubject("n1", properties)
+    (together,) = compiled(document).accepted([subject]).tolist()
+    assert compiled(document).accepts(subject) is together
+    return compiled(document).accepts(subject)
 
 
 def tainted(*taints: Taint) -> NodeSubject:
@@ -107,3 +115,48 @@ def test_a_property_has_one_of_several_values() -> None:
     for operands in ([], ["zone"], ["", "a"]):
         with pytest.raises(InvalidConstraint, match=r"constraints\.in: a label and at least one value"):
             read_constraint({"in": [*operands]})
+
+
+def test_many_nodes_are_checked_together_as_one_by_one() -> None:
+    draw = random.Random(1)
+
+    def term(depth: int) -> dict[str, Any]:
+        if depth and draw.random() < 0.6:
+            return {draw.choice(("and", "or", "not")): [term(depth - 1) for _ in range(draw.randrange(4))]}
+        return draw.choice(
+            (
+                {"properties": draw.choices(("a", "b", "^a", "^b"), k=draw.randrange(3))},
+                {"in": ["c", *draw.choices(("1", "2", "x", ""), k=2)]},
+                {draw.choice(("greater", "less")): ["c", draw.choice(("1", "-7"))]},
+                {"hostlist": ["n[1-3]"]},
+                {"ranks": ["0-2"]},
+                {"tolerates": draw.choices(("k:NoSchedule", "other:NoSchedule"), k=draw.randrange(2))},
+            )
+        )
+
+    values, taint = ("1", "2", "x", "", "-9"), taint_property(a_taint("k"))
+    nodes = [NodeSubject(f"n{number}", dict.fromkeys(draw.choices(("a", "b", taint), k=2), ""), number) for number in range(20)]
+    for node in nodes[::2]:
+        node.properties = {**node.properties, "c": draw.choice(values)}
+    for _ in range(500):
+        constraint = compiled({"and": [term(3), term(2)]})
+        assert constraint.accepted(nodes).tolist() == [constraint.accepts(node) for node in nodes], constraint.text
+
+
+def test_no_match_checks_a_constraint_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """110 terms about 2,000 nodes took 2 s, three times what one look at each node takes."""
+    engine, call = Engine(), CallContext(now=1_000)
+    nodes = [GraphNodeSpec(f"n{number}", (Pool("cpu", 8_000, 100), Pool("pods", 10)), (), {"c": str(number)}) for number in range(5)]
+    engine.init("first", nodes=nodes, call=call)
+    monkeypatch.setattr(Constraint, "accepts", lambda *_: pytest.fail("one by one"))
+    amounts = {"cpu": Decimal(2), "pods": Decimal(1)}
+
+    def asked(pods: int, constraint: dict[str, Any], one_per_node: bool) -> str:
+        placement = PlacementRules(constraint, one_per_node=one_per_node)
+        return jobspec_of("d/n", [SizedPods(amounts, pods)], duration_s=60, placement=placement)
+
+    many = {"or": [{"greater": ["c", str(number)]} for number in range(100)]}
+    never = {"or": [{"greater": ["c", str(number)]} for number in range(5, 100)]}
+    jobspecs = [asked(pods, rules, each) for pods in (1, 99) for rules in (many, never) for each in (False, True)]
+    found = engine.match_batch([JobMatchRequest(text, 10 + number, explain=True) for number, text in enumerate(jobspecs)], call)
+    assert [str(each.verdict) for each in found.results] == ["granted"] * 2 + ["unsatisfiable"] * 6

@@ -154,3 +154,40 @@ async def test_no_hostile_jobspec_stops_a_round(policy: Policy) -> None:
     (result,) = await machine.round(work("a", 1), *hostile, work("b", 1))
     assert set(machine.granted) == {"a", "b"}
     assert len(result.reasons) == len(hostile)
+
+
+class Noting(LocalFluxion):
+    """A matcher that notes how many requests each call has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[int] = []
+
+    async def match_batch(
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        with_allocation: bool = False,
+        stop_at_first_failure: bool = False,
+        yielding: Sequence[int] = (),
+    ) -> MatchBatch:
+        self.calls.append(len(jobs))
+        return await super().match_batch(jobs, call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding)
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_long_requests_go_to_the_matcher_a_few_at_a_time(policy: Policy) -> None:
+    """Each may cost a tenth of a second, and a call that takes half a minute fails: then the graph would be filled again, and so on."""
+    noting = Noting()
+    machine = Machine(policy, fluxion=noting)
+    jobspec = jobspec_of(
+        "default/long",
+        [SizedPods({"cpu": Decimal(1)}, 1)],
+        duration_s=60,
+        placement=PlacementRules({"in": ["disk", *(f"other-{number}" for number in range(1_200))]}),
+    )
+    long = [a_workload(f"w{number}", jobspec=jobspec, shape=f"s{number}", duration_s=60) for number in range(20)]
+    await machine.round(*long, work("a", 1))
+    assert machine.granted.keys() == {"a"}
+    assert (max(noting.calls) - 1) * len(jobspec) <= 65_536, "with the short one"
