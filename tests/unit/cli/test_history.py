@@ -103,6 +103,7 @@ def test_who_gets_a_part_reads_that_there_is_more() -> None:
 
 def test_nothing_found_is_said_and_prints_no_titles() -> None:
     assert shown(HistoryRequest(), ([], False)) == ([], "No work of this time was found.\n")
+    assert shown(HistoryRequest({"name": "x", "kind": "pod"}), ([], False)) == ([], "No work named pod/x was found.\n")
 
 
 def test_an_export_has_every_column_of_every_page() -> None:
