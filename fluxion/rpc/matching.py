@@ -92,7 +92,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             tuple(message.yielding),
             message.trial,
             tuple(message.without),
-            [PartialCancelRpc.read_change(each) for each in message.without_parts],
+            tuple(PartialCancelRpc.read_change(each) for each in message.without_parts),
         )
 
     def run(self, engine: Engine) -> MatchBatch:

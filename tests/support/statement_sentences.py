@@ -60,7 +60,7 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
         "rules about other pods are judged by the oracle of their own tests"
     ),
     (Reason.WAITING_FOR_NODES, "{}: it starts when they are added (the queue requests none: spec.provision of its FluxQueue)"): "reason",
-    (Reason.WAITING_FOR_NODES, "{}{}{}"): "held by",
+    (Reason.WAITING_FOR_NODES, "{}{}"): "held by",
     (Reason.PROVISIONING, "{}: they are requested from the autoscaler"): "reason",
     (Reason.BLOCKED_BY_RESERVATION, "would start now, but not end before nodes are needed that are reserved for {}"): "reason",
     (Reason.RESERVATION, "{} was requeued: the maintenance {} of node {} began; it keeps its submit time"): _CAUSE,
@@ -105,6 +105,13 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     ),
     (Reason.RESERVATION_NOT_ALLOWED, "{}: {} is no name of a FluxReservation: correct or remove it"): _INTAKE,
     (Reason.INVALID_REQUEST, "Pod {}/{} names {}, which is complete without it: {}"): _INTAKE,
+    (
+        Reason.INVALID_REQUEST,
+        (
+            "{}: annotation {}: the work that waits in namespace {} would name more than {} others in all: let less of it wait for so "
+            "many, or one for the others; it is read again each minute"
+        ),
+    ): _INTAKE,
     (Reason.INVALID_REQUEST, "{} wants priority {}, the queue {} allows {}: lower it or choose another queue"): _INTAKE,
     (Reason.INVALID_REQUEST, "{} wants {} s, the queue {} allows {} s: lower the annotation {} or choose another queue"): _INTAKE,
     (Reason.INVALID_REQUEST, "{} wants {}: {} together may ask for {} different {}, and does: {}"): _INTAKE,

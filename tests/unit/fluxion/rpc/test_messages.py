@@ -110,7 +110,7 @@ RPCS: dict[str, tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
     "Init": (INIT, TEXT.filter(bool)),
     "Match": (st.builds(MatchRpc, TEXT, FLAG), ALLOCATION),
     "Cancel": (st.builds(CancelRpc, INT), st.none()),
-    "MatchBatch": (st.builds(MatchBatchRpc, JOBS, CALL, FLAG, FLAG, INTS, FLAG, INTS), BATCH),
+    "MatchBatch": (st.builds(MatchBatchRpc, JOBS, CALL, FLAG, FLAG, INTS, FLAG, INTS, tuples(CANCEL_PART)), BATCH),
     "ReserveAt": (st.builds(ReserveAtRpc, INT, TEXT, INT, TEXTS, CALL, TEXT), RESULT),
     "Satisfy": (st.builds(SatisfyRpc, TEXT, CALL), RESULT),
     "Info": (st.builds(InfoRpc, INT, CALL), INFO),
