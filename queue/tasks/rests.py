@@ -81,3 +81,4 @@ class Rests(Generic[K]):
         if self._until:
             now = asyncio.get_running_loop().time()
             self._until = {key: until for key, until in self._until.items() if until > now}
+        self._turns = {key: began for key, began in self._turns.items() if key in self._until}  # not all users say when a turn is over

@@ -37,6 +37,9 @@ async def test_what_does_not_rest_any_more_is_forgotten() -> None:
     resting._until["rested"] = 0.0
     resting.prune()
     assert list(resting._until) == ["resting"]
+    resting._until["resting"] = 0.0
+    resting.prune()
+    assert (resting._until, resting._turns) == ({}, {})
 
 
 async def test_a_turn_that_took_long_is_followed_by_a_rest_some_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
