@@ -36,8 +36,8 @@ _MOST_OWNERS: Final = 256
 _MOST_FINALIZERS: Final = 64
 _MOST_RESOURCES: Final = 64
 _LONGEST_ANNOTATION: Final = 1_024
-_LONGEST_OF: Final = {names.AFTER_ANNOTATION: 32_768}
-_WHOLE: Final = frozenset((*names.ALLOCATION_ANNOTATIONS, names.INJECTION_ANNOTATION, names.ACKNOWLEDGED_ANNOTATION))
+_LONGEST_OF: Final = {names.AFTER_ANNOTATION: 32_768, names.INJECTION_ANNOTATION: 32_768}
+_WHOLE: Final = frozenset((*names.ALLOCATION_ANNOTATIONS, names.ACKNOWLEDGED_ANNOTATION))
 """What only the queue writes: policies refuse it of others."""
 _NO_NODE: Final = {"nodeSelectorTerms": [], "": "x" * LONGEST_RULES}
 _CUT: Final = stored({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NO_NODE}})

@@ -149,11 +149,18 @@ def test_labels_and_owners_that_no_object_has_are_not_kept() -> None:
 
 def test_a_long_annotation_is_cut_and_cannot_be_read_as_what_it_asks_for() -> None:
     after = ",".join(f"ok:job/{'x' * 63}-{number}" for number in range(1_000))
-    annotations = {"fluxqueue/after": after, "fluxqueue/duration": "1h" + " " * 20_000, "fluxqueue/fluxion-nodes": "n" * 50_000}
+    injection = {"fluxqueue/minicluster-injection": "{" + " " * 100_000}
+    annotations = {
+        **injection,
+        "fluxqueue/after": after,
+        "fluxqueue/duration": "1h" + " " * 20_000,
+        "fluxqueue/fluxion-nodes": "n" * 50_000,
+    }
     read = kept(metadata={"name": "j", "annotations": annotations}).metadata
     with pytest.raises(InvalidDependencies, match="characters"):
         parse_dependencies(read.annotation("fluxqueue/after") or "")
     assert len(read.annotation("fluxqueue/duration") or "") < 2_000
+    assert len(read.annotation("fluxqueue/minicluster-injection") or "") == 32_769
     assert read.annotation("fluxqueue/fluxion-nodes") == "n" * 50_000, "the queue writes it"
 
 
