@@ -66,7 +66,7 @@ def test_every_file_that_a_page_names_exists() -> None:
 
 
 def test_generated_pages_and_pictures_are_those_of_the_code() -> None:
-    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, timeout=280, check=False)
     assert done.stdout == ""
     assert done.returncode == 0, done.stderr
 
