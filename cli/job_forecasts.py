@@ -12,11 +12,13 @@ from datetime import datetime
 from typing import Any, Final, TextIO
 
 import msgspec
+import orjson
 
 from fluxqueue.api.formatting import format_nodes, some_of
 from fluxqueue.api.jobs import Job
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.tables import age, clock, in_zone
+from fluxqueue.kube.decoding import decode
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.simulator.cluster_reading import MOST_PODS, TooManyPods, read_cluster
@@ -32,7 +34,7 @@ _NEVER: Final = 1
 def show_forecast(
     kubeconfig: str | None, context: str | None, job: Mapping[str, Any], now: datetime, out: TextIO, *, as_json: bool = False
 ) -> int:
-    """Print what would become of a Job; return 1 if it would not start.
+    """Print what would become of a Job; return 1 if no start is known.
 
     Parameters
     ----------
@@ -52,8 +54,8 @@ def show_forecast(
     ClusterError
         The person may not read what a forecast needs.
     """
-    read = msgspec.convert(job, Job)
     try:
+        read = decode(orjson.dumps(job), Job, "read the Job")
         found = asyncio.run(_forecast(kubeconfig, context, read, now))
     except TooManyPods:
         raise ClusterError(
@@ -61,16 +63,16 @@ def show_forecast(
         ) from None
     except ApiError as error:
         if error.status != _FORBIDDEN:
-            raise
+            raise ClusterError(f"error: there is no forecast, since the cluster cannot be read: {error}") from None
         raise ClusterError(
-            f"error: a forecast reads the work and the nodes of the whole cluster, which you may not ({error}): an administrator binds you "
-            "to the ClusterRole view in all namespaces, or submit the Job, and explain says when it starts"
+            f"error: a forecast lists all nodes, pods, FluxJobs, FluxQueues, FluxAccounts, FluxReservations, PriorityClasses, which you "
+            f"may not ({error}): an administrator lets you, or submit the Job, and explain says when it starts"
         ) from None
     if as_json:
         print(json.dumps(_plain(found), indent=4), file=out)
     else:
         out.writelines(f"{line}\n" for line in _lines(read.metadata.name, found, now))
-    return 0 if found.start is not None else _NEVER
+    return 0 if found.start is not None or found.unknown else _NEVER
 
 
 async def _forecast(kubeconfig: str | None, context: str | None, job: Job, now: datetime) -> JobForecast:
@@ -80,8 +82,10 @@ async def _forecast(kubeconfig: str | None, context: str | None, job: Job, now: 
 
 
 def _lines(name: str, found: JobForecast, now: datetime) -> Iterator[str]:
-    if found.start is None:
-        yield f"job/{name} would not start: {in_zone(found.reason, now) or 'nothing that holds the nodes has an end'}"
+    if found.unknown:
+        yield f"job/{name} has no forecast: {in_zone(found.unknown, now)}"
+    elif found.start is None:
+        yield f"job/{name} has no start that is known: {in_zone(found.reason, now) or 'what holds the nodes has no end'}"
     elif found.start <= found.now:
         yield f"job/{name} would start now on {format_nodes(found.nodes)}"
     else:
@@ -90,6 +94,10 @@ def _lines(name: str, found: JobForecast, now: datetime) -> Iterator[str]:
         yield f"{found.ahead} {'waits' if found.ahead == 1 else 'wait'} ahead of it in the queue {found.queue}"
     if found.delayed:
         yield f"{len(found.delayed)} would start later: {some_of([_delay(each, found.now, now) for each in found.delayed], _SHOWN)}"
+    if found.misses is not None:
+        yield f"it would end after its deadline, {_at(found.misses, now)}"
+    if found.may_preempt:
+        yield "running work of lower priority may be ended for it, which is not forecast"
     if found.start is not None:
         yield "as far as all work takes its stated time, and no other work comes"
     for why, number in found.left_out:
@@ -98,7 +106,8 @@ def _lines(name: str, found: JobForecast, now: datetime) -> Iterator[str]:
 
 def _delay(each: DelayedWork, at: int, now: datetime) -> str:
     before = "now" if each.start <= at else f"at {_at(each.start, now)}"
-    return f"{each.namespace}/{each.name} {f'at {_at(each.later, now)}' if each.later is not None else 'never'} and not {before}"
+    later = f"at {_at(each.later, now)}" if each.later is not None else "at a time that is not known"
+    return f"{each.namespace}/{each.name} {later} and not {before}"
 
 
 def _at(seconds: int, now: datetime) -> str:

@@ -177,7 +177,7 @@ class _App:
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
             return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
         asked = await self._site.ask(viewer, {}, {})
-        if asked.visible.unanswered:
+        if asked.visible.unanswered or self._problem() is not None:
             return await self._no_answer(viewer)
         here = PAGES["submit"].path
         try:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
+from fluxqueue.api.submitters import LONGEST_SUBMITTER
 from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.job_rows import SORTS, JobRow
 from fluxqueue.kube.object_cache import Change
@@ -96,8 +97,8 @@ _GROUPS: Final = {"active": LIVE | {State.PENDING}, "live": LIVE}
 def read_query(parameters: Mapping[str, str]) -> TableQuery:
     """Read the parameters of a request; what nobody can mean is left out."""
 
-    def text(name: str) -> str:
-        return parameters.get(name, "").strip()[:_LONGEST]
+    def text(name: str, longest: int = _LONGEST) -> str:
+        return parameters.get(name, "").strip()[:longest]
 
     sort = text("sort")
     page = text("page")
@@ -111,7 +112,7 @@ def read_query(parameters: Mapping[str, str]) -> TableQuery:
         text("backwards") == "1",
         max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         text("account"),
-        text("user"),
+        text("user", LONGEST_SUBMITTER),
     )
 
 

@@ -17,6 +17,7 @@ from fluxqueue.dashboard.cluster import ClusterState
 from fluxqueue.dashboard.questions import Questions
 from fluxqueue.dashboard.rendering import environment
 from fluxqueue.dashboard.settings import DashboardSettings
+from fluxqueue.dashboard.submissions import Trials
 from fluxqueue.dashboard.viewers import Door, Viewer
 
 __all__ = ["Asked", "Content", "NoSuchPage", "SharedRenders", "Site", "render"]
@@ -94,6 +95,7 @@ class Site:
     door: Door
     questions: Questions
     shared: SharedRenders = field(default_factory=SharedRenders)
+    trials: Trials = field(default_factory=Trials)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
 

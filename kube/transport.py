@@ -192,7 +192,14 @@ class Api:
             return replace(decode_page(data, kind.type, action), limit=limit)
 
     async def create(
-        self, kind: Kind[T], body: dict[str, Any], namespace: str | None = None, *, strict: bool = False, dry_run: bool = False
+        self,
+        kind: Kind[T],
+        body: dict[str, Any],
+        namespace: str | None = None,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
+        field_manager: str = FIELD_MANAGER,
     ) -> T:
         """Create an object; ``apiVersion`` and ``kind`` are added if the body lacks them.
 
@@ -204,6 +211,8 @@ class Api:
             Have the server refuse fields that the kind does not have, instead of dropping them.
         dry_run
             Create nothing, and return what would be created, after admission.
+        field_manager
+            By whose name the fields are managed.
 
         Raises
         ------
@@ -217,7 +226,7 @@ class Api:
         action = f"create {kind.describe(meta.get('name') or meta.get('generateName', '') + '*', namespace)}"
         payload = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
         query = {
-            "fieldManager": FIELD_MANAGER,
+            "fieldManager": field_manager,
             **({"fieldValidation": "Strict"} if strict else {}),
             **({"dryRun": "All"} if dry_run else {}),
         }

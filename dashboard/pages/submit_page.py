@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +10,8 @@ from typing import Final
 
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.dashboard.site import Asked, Content, Site, render
-from fluxqueue.dashboard.submissions import FIELDS, Trial, create_job, manifest_of_form, read_manifest, try_job
+from fluxqueue.dashboard.submissions import FIELDS, Trial, create_job, manifest_of_form, read_manifest
+from fluxqueue.dashboard.verbs import Refused
 
 __all__ = ["Submitted", "act", "refused_page", "submit_page"]
 
@@ -40,6 +42,7 @@ class _Outcome:
 
     trial: Trial
     start: datetime | None = None
+    deadline: datetime | None = None
     now: bool = False
     nodes: str = ""
     delays: Sequence[_Delay] = ()
@@ -53,6 +56,8 @@ class _Filled:
     form: Mapping[str, str] = field(default_factory=dict)
     manifest: str = ""
     outcome: _Outcome | None = None
+    written: str = ""
+    """Digests of the fields and of the Job as they wrote it; empty: they did not."""
 
 
 async def submit_page(site: Site, asked: Asked) -> Content:
@@ -73,19 +78,25 @@ async def act(site: Site, asked: Asked, form: Mapping[str, str]) -> Content | Su
         Nothing may be done in the name of the person.
     """
     action, manifest = form.get("action", ""), form.get("manifest", "")
+    fields_then, _, manifest_then = form.get("written", "").partition(":")
     if action == "write":
-        return _content(site, asked, _Filled(form, manifest_of_form(form)))
-    read = read_manifest(manifest)
+        if manifest.strip() and _digest(manifest) != manifest_then:
+            raise Refused("the Job was changed by hand: clear it, so that the fields can write it anew")
+        made = manifest_of_form(form)
+        return _content(site, asked, _Filled(form, made, written=f"{_digest_of_fields(form)}:{_digest(made)}"))
+    if fields_then and _digest_of_fields(form) != fields_then:
+        raise Refused("the fields have changed since they wrote the Job: write it again, or set them back")
+    read = await read_manifest(manifest)
     api = site.door.api(asked.viewer)
     if action == "create":
         return Submitted(read["metadata"]["namespace"], await create_job(api, read))
-    trial = await try_job(api, read, site.clock(), len(site.state.jobs))
-    return _content(site, asked, _Filled(form, manifest, _outcome(trial)))
+    trial = await site.trials.run(asked.viewer.person.username, api, read, site.clock(), len(site.state.jobs))
+    return _content(site, asked, _Filled(form, manifest, _outcome(trial), form.get("written", "")))
 
 
 def refused_page(site: Site, asked: Asked, form: Mapping[str, str]) -> Content:
     """Return the page with what was typed, for a sentence above it."""
-    return _content(site, asked, _Filled(form, form.get("manifest", "")))
+    return _content(site, asked, _Filled(form, form.get("manifest", ""), written=form.get("written", "")))
 
 
 def _content(site: Site, asked: Asked, filled: _Filled) -> Content:
@@ -95,11 +106,21 @@ def _content(site: Site, asked: Asked, filled: _Filled) -> Content:
         form={name: filled.form.get(name, "") for name in (*FIELDS, "namespace", "command")},
         manifest=filled.manifest,
         outcome=filled.outcome,
+        written=filled.written,
         queues=queues,
         namespaces=_namespaces(site, asked),
         csrf=asked.viewer.session.csrf,
     )
     return Content("Submit", html)
+
+
+def _digest(text: str) -> str:
+    """Return a short form of a text, to see whether it has changed. Browsers send lines with carriage returns."""
+    return hashlib.sha256(text.replace("\r\n", "\n").strip().encode(errors="replace")).hexdigest()[:16]
+
+
+def _digest_of_fields(form: Mapping[str, str]) -> str:
+    return _digest("\0".join(form.get(name, "").strip() for name in (*FIELDS, "namespace", "command")))
 
 
 def _namespaces(site: Site, asked: Asked) -> list[str]:
@@ -116,6 +137,7 @@ def _outcome(trial: Trial) -> _Outcome:
     return _Outcome(
         trial,
         _time(found.start) if found.start is not None else None,
+        _time(found.misses) if found.misses is not None else None,
         found.start is not None and found.start <= found.now,
         format_nodes(found.nodes),
         delays[:_SHOWN],

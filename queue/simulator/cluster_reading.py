@@ -6,7 +6,10 @@ import asyncio
 from typing import Final
 
 from fluxqueue.api.jobs import Job
+from fluxqueue.api.poddefaults import RuntimeClass
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.termination import leaf_errors
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import (
     FLUXACCOUNTS,
     FLUXJOBS,
@@ -52,19 +55,34 @@ async def read_cluster(api: Api, job: Job, most_pods: int = MOST_PODS) -> Cluste
     TooManyPods
         There are more.
     """
-    namespace, spec = job.metadata.namespace, job.spec.template.spec
-    nodes, fluxjobs, pods = await asyncio.gather(api.list(NODES), api.list(FLUXJOBS), _pods(api, most_pods))
-    site = SiteObjects(*await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS)))
+    namespace = job.metadata.namespace
+    try:
+        async with asyncio.TaskGroup() as group:  # which ends the others if one is refused
+            nodes, fluxjobs = group.create_task(api.list(NODES)), group.create_task(api.list(FLUXJOBS))
+            pods = group.create_task(_pods(api, most_pods))
+            queues, accounts = group.create_task(api.list(FLUXQUEUES)), group.create_task(api.list(FLUXACCOUNTS))
+            reservations, classes = group.create_task(api.list(FLUXRESERVATIONS)), group.create_task(api.list(PRIORITY_CLASSES))
+            namespace_read, limit_ranges = (
+                group.create_task(api.get(NAMESPACES, namespace)),
+                group.create_task(api.list(LIMIT_RANGES, namespace)),
+            )
+            runtime_classes = group.create_task(_runtime_classes(api, job))
+    except* (ApiError, TooManyPods) as failed:
+        raise leaf_errors(failed)[0] from None
     return ClusterObjects(
-        nodes,
-        pods,
-        fluxjobs,
-        site,
-        await api.list(PRIORITY_CLASSES) if spec.priority_class_name else (),
-        await api.list(RUNTIME_CLASSES) if spec.runtime_class_name else (),
-        (await api.get(NAMESPACES, namespace)).metadata.labels or {},
-        await api.list(LIMIT_RANGES, namespace),
+        nodes.result(),
+        pods.result(),
+        fluxjobs.result(),
+        SiteObjects(queues.result(), accounts.result(), reservations.result()),
+        classes.result(),
+        runtime_classes.result(),
+        namespace_read.result().metadata.labels or {},
+        limit_ranges.result(),
     )
+
+
+async def _runtime_classes(api: Api, job: Job) -> list[RuntimeClass]:
+    return await api.list(RUNTIME_CLASSES) if job.spec.template.spec.runtime_class_name else []
 
 
 async def _pods(api: Api, most: int) -> list[Pod]:

@@ -38,6 +38,7 @@ from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tre
 from fluxqueue.queue.model.claimed_devices import claimed_devices
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
 from fluxqueue.queue.model.moldable import min_pods_in
+from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation, choose_nodes, plan_of
 from fluxqueue.queue.model.topology_levels import levels_asked_for
@@ -114,6 +115,8 @@ def _reserved(fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node]
     return tuple(each.for_matcher() for each in booked)
 
 
+_BLOCKING = frozenset(Reason) - MATCHABLE_REASONS - {Reason.UNSATISFIABLE}
+"""Unsatisfiable work may start on nodes that are added."""
 _WAITS_FOR_OTHERS = (Reason.WAITING_FOR_DEPENDENCY, Reason.DEPENDENCY_NEVER_SATISFIED, Reason.WAITING_FOR_BEGIN)
 
 
@@ -271,6 +274,8 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
         return "names a FluxReservation that it may not use"
     if job.status.reason in _WAITS_FOR_OTHERS:
         return "waits for other work or for a time, which is not forecast"
+    if job.status.reason in _BLOCKING:
+        return f"cannot start as it is ({job.status.reason})"
     if claimed_devices(job.spec.jobspec):
         return "claims devices, which are not forecast"
     unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")

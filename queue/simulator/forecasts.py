@@ -47,12 +47,15 @@ class Forecast:
         Unix seconds by workload; None if there is no start.
     reasons
         Why a workload never starts, if the matcher refused it for good.
+    waits
+        What else was said last of a workload that was not started: a limit, or what it waits for.
     nodes
         Of each workload that starts, one for each of its slots.
     """
 
     starts: Mapping[WorkloadId, int | None]
     reasons: Mapping[WorkloadId, str]
+    waits: Mapping[WorkloadId, str]
     nodes: Mapping[WorkloadId, Sequence[str]]
 
 
@@ -90,6 +93,7 @@ class _Run:
         self._waiting = {workload.id: workload for workload in snapshot.pending}
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
         self._reasons: dict[WorkloadId, str] = {}
+        self._waits: dict[WorkloadId, str] = {}
         self._nodes: dict[WorkloadId, Sequence[str]] = {}
 
     async def run(self, match_policy: str) -> Forecast:
@@ -115,7 +119,10 @@ class _Run:
             if self._now in starts:
                 self._periods_left -= 1
             await self._end_due()
-        return Forecast(self._starts, self._reasons, self._nodes)
+        for workload in (each for backlog in self._lines.values() for each in backlog):
+            if over := self._quotas.refusal(workload):
+                self._waits[workload.id] = over.message
+        return Forecast(self._starts, self._reasons, self._waits, self._nodes)
 
     def _next_period(self) -> list[int]:
         """Return when a budget begins again, unless nothing started in the last periods."""
@@ -175,6 +182,7 @@ class _Run:
         for result in await driver.run(round_, self._reservations, CallContext(now=self._now)):
             gone = [workload.id for workload, _ in result.granted if workload.id in self._holders]
             for change in result.reasons:
+                self._waits[change.workload] = change.message
                 if change.reason in (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST):
                     self._reasons[change.workload] = change.message
                     gone.append(change.workload)
@@ -194,6 +202,7 @@ class _Run:
             self._quotas.remove_usage(workload.id)
             if over := self._quotas.refusal(workload) or self._quotas.excess(workload, hosts, answer.shares):
                 self._quotas.set_aside(workload, over)
+                self._waits[workload.id] = over.message
                 await self._fluxion.cancel_many([answer.jobid], call=CallContext(now=self._now))
                 continue
             self._quotas.add_usage(workload, hosts, answer.shares)

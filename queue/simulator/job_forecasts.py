@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, Reason, State
+from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PriorityClass
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.queue.cluster.context import ClusterContext, site_context
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.accounts import account_tree
@@ -28,6 +29,9 @@ from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObje
 from fluxqueue.queue.simulator.forecasts import Forecast, forecast
 
 __all__ = ["ClusterObjects", "DelayedWork", "JobForecast", "forecast_job"]
+
+_NO_LEVEL = "is no level of this cluster"
+"""Of the sentence about an unknown level (`fluxqueue.api.topology`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,13 @@ class JobForecast:
     now
         Unix seconds at which it would be submitted.
     start
-        Unix seconds; None if it has no start.
+        Unix seconds; None if it has no start, or that is not known.
+    unknown
+        Why nothing is forecast for it. It may start all the same.
+    may_preempt
+        True if work of lower priority may be ended for it, which is not forecast.
+    misses
+        Its deadline, in Unix seconds, if it would end after that.
     nodes
         One for each pod.
     reason
@@ -78,6 +88,9 @@ class JobForecast:
 
     now: int
     start: int | None = None
+    unknown: str = ""
+    may_preempt: bool = False
+    misses: int | None = None
     nodes: Sequence[str] = ()
     reason: str = ""
     queue: str = ""
@@ -101,27 +114,54 @@ async def forecast_job(objects: ClusterObjects, job: Job, now: datetime, match_p
         How Fluxion chooses nodes.
     """
     at = int(now.timestamp())
+    if unread := _not_forecast(job.spec.template.spec):
+        return JobForecast(at, unknown=unread)
     described = describe_job(job, _context(objects, job.metadata.namespace))
     if described is None:
-        return JobForecast(at, reason="the queue would not take it: its namespace or its labels keep it out")
+        return JobForecast(at, unknown="the queue would leave it alone, so it starts when Kubernetes lets it")
+    if levels := _levels_beyond(described.message):
+        return JobForecast(at, unknown=levels, queue=described.queue)
     if described.reason:
         return JobForecast(at, reason=described.message, queue=described.queue)
-    without, with_job = (_snapshot(objects, more, now) for more in ([], [_fluxjob(described, now)]))
+    without, with_job = (_snapshot(objects, more, now) for more in ([], [_fluxjob(described, _created(job) or now, now)]))
     added = next((each for each in with_job.pending if each.uid == described.uid), None)
     if added is None:
         (why,) = Counter(dict(with_job.left_out)) - Counter(dict(without.left_out))
-        return JobForecast(at, reason=f"Job {described.namespace}/{described.name} {why}", queue=described.queue)
+        return JobForecast(at, unknown=f"Job {described.namespace}/{described.name} {why}", queue=described.queue)
     before, after = await forecast(without, match_policy), await forecast(with_job, match_policy)
+    start, deadline = after.starts.get(added.id), described.start_conditions.deadline
+    ends = start + (described.duration_s or 0) if start is not None else None
     return JobForecast(
         at,
-        after.starts.get(added.id),
-        after.nodes.get(added.id, ()),
-        after.reasons.get(added.id, ""),
-        added.queue,
-        sum(each.queue == added.queue and key_of(each) < key_of(added) for each in with_job.pending),
-        _delayed(without, before, with_job, after),
-        with_job.left_out,
+        start,
+        may_preempt=any(each.metadata.name == added.queue and each.spec.preemption is not Preemption.NEVER for each in objects.site.queues),
+        misses=int(deadline.timestamp()) if deadline is not None and ends is not None and ends > deadline.timestamp() else None,
+        nodes=after.nodes.get(added.id, ()),
+        reason=after.reasons.get(added.id, "") or (after.waits.get(added.id, "") if start is None else ""),
+        queue=added.queue,
+        ahead=sum(each.queue == added.queue and key_of(each) < key_of(added) for each in with_job.pending),
+        delayed=_delayed(without, before, with_job, after),
+        left_out=with_job.left_out,
     )
+
+
+def _created(job: Job) -> datetime | None:
+    """Return when the API server would have created a Job: the clock of whoever asks may differ from its own."""
+    return datetime.fromisoformat(text) if (text := job.metadata.creation_timestamp) else None
+
+
+def _not_forecast(spec: PodSpec) -> str:
+    """Return what of a Job is not read for a forecast, as a sentence; empty if all is."""
+    if spec.resource_claims:
+        return "it claims devices, which are not forecast"
+    if any(each.persistent_volume_claim is not None or each.ephemeral is not None for each in spec.volumes or ()):
+        return "it has volumes, of which it is not read on which nodes they are"
+    return ""
+
+
+def _levels_beyond(message: str) -> str:
+    """Return that a level of the topology is not known here, where a message says so of the cluster; empty otherwise."""
+    return "it asks for a level of the topology that only the configuration of the queue names" if _NO_LEVEL in message else ""
 
 
 def _context(objects: ClusterObjects, namespace: str) -> ClusterContext:
@@ -139,7 +179,7 @@ def _snapshot(objects: ClusterObjects, more: Sequence[FluxJob], now: datetime) -
     return snapshot_of(objects.nodes, objects.pods, [*objects.fluxjobs, *more], objects.site, now)
 
 
-def _fluxjob(described: NewWorkload, now: datetime) -> FluxJob:
+def _fluxjob(described: NewWorkload, submitted: datetime, now: datetime) -> FluxJob:
     """Return the FluxJob that the queue would write for a Job."""
     conditions, reason = described.start_conditions, Reason.NONE
     if conditions.after or conditions.singleton:
@@ -150,7 +190,9 @@ def _fluxjob(described: NewWorkload, now: datetime) -> FluxJob:
     return FluxJob(
         ObjectMeta(name=described.name, namespace=described.namespace, uid=described.uid),
         FluxJobSpec(reference, described.queue, described.priority, described.duration_s or 0, described.pods, described.jobspec),
-        FluxJobStatus(state=State.PENDING, reason=reason, submitted_by=described.submitted_by, submitted_at=now.isoformat()),
+        FluxJobStatus(
+            state=State.PENDING, reason=reason, submitted_by=described.submitted_by, submitted_at=submitted.astimezone(UTC).isoformat()
+        ),
     )
 
 

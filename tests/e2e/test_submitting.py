@@ -179,7 +179,7 @@ def test_a_job_that_is_only_tested_starts_when_and_where_it_was_told(stage: Stag
 
 def test_a_job_that_would_never_start_is_told_so(stage: Stage) -> None:
     done = stage.plugin("submit", "--image", IMAGE, "--test-only", "-N", "100", "-c", "1")
-    assert (done.returncode, done.stdout.partition(":")[0].partition(" ")[2]) == (1, "would not start"), done.stderr
+    assert (done.returncode, done.stdout.partition(":")[0].partition(" ")[2]) == (1, "has no start that is known"), done.stderr
     assert "wants 100 pods" in done.stdout
     refused = stage.plugin("submit", "--image", IMAGE, "--test-only", "--wait")
     assert refused.stderr == "error: --test-only creates no Job, so --wait cannot be beside it: give one of them\n"

@@ -231,7 +231,7 @@ class MemoryApi:
             if kind == plural
             and namespace in ("", space)
             and all(body["metadata"].get("labels", {}).get(label) == value for label, value in labels)
-            and all(str(_field(body, path)) == value for path, value in fields)
+            and all((str(_field(body, path.removesuffix("!")) or "") == value) is not path.endswith("!") for path, value in fields)
         ]
         return orjson.dumps({"metadata": {"resourceVersion": str(next(self._versions))}, "items": items})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,9 +49,33 @@ def test_a_trial_says_when_and_where_and_creates_nothing(browse: Browse, cluster
     assert "What would become of job/tried" in answer.text
     assert '<p class="big">Starts ' in answer.text  # when depends on the work that the other tests have left
     never = press(browse("operator"), "try", manifest=as_admitted("tried", 90))
-    assert "Would not start" in never.text
+    assert "No start is known" in never.text
     assert "wants 90 pods" in never.text
     assert "tried" not in jobs(cluster)
+
+
+def test_fields_that_changed_since_they_wrote_the_job_are_not_dropped(browse: Browse, cluster: ControlPlane) -> None:
+    editor = browse("editor")
+    written = press(editor, "write", **FORM)
+    mark = re.search(r'name="written" value="([^"]+)"', written.text)
+    assert mark is not None
+    manifest = as_admitted("fields", 2)
+    changed = press(editor, "create", **{**FORM, "nodes": "4"}, manifest=manifest, written=mark[1])
+    assert changed.status == 409
+    assert "The fields have changed since they wrote the Job" in changed.text
+    by_hand = press(editor, "write", **FORM, manifest=manifest, written=mark[1])
+    assert "The Job was changed by hand" in by_hand.text
+    assert "fields" not in jobs(cluster)
+
+
+def test_a_job_that_would_not_wait_for_its_turn_is_not_created(browse: Browse, cluster: ControlPlane) -> None:
+    plain = json.loads(as_admitted("plain", 1))
+    del plain["metadata"]["labels"]
+    answer = press(browse("editor"), "create", manifest=json.dumps(plain))
+    assert "Fluxqueue does not manage namespace blue" in answer.text
+    plain["metadata"]["labels"] = {names.MANAGED_LABEL: "false"}
+    assert "keep it out of the queue" in press(browse("editor"), "create", manifest=json.dumps(plain)).text
+    assert "plain" not in jobs(cluster)
 
 
 def test_who_may_not_read_the_cluster_learns_that_the_job_would_be_accepted(browse: Browse) -> None:

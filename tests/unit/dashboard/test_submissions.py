@@ -10,8 +10,8 @@ from fluxqueue.dashboard.verbs import Refused
 FORM = {"namespace": "blue", "image": "example/solver", "command": "solve 'in put.dat'", "nodes": "4", "cpus": "8", "time": "30m"}
 
 
-def test_the_form_writes_the_job_that_the_command_line_writes() -> None:
-    job = read_manifest(manifest_of_form({**FORM, "gpus": "1", "queue": "night"}))
+async def test_the_form_writes_the_job_that_the_command_line_writes() -> None:
+    job = await read_manifest(manifest_of_form({**FORM, "gpus": "1", "queue": "night"}))
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert job["metadata"]["namespace"] == "blue"
     assert job["metadata"]["labels"] == {names.QUEUE_LABEL: "night"}
@@ -48,19 +48,26 @@ def test_a_field_that_cannot_be_read_is_named(changed: dict[str, str], sentence:
         ("{apiVersion: batch/v1, kind: Job, metadata: [a]}", "metadata.namespace is missing"),
         ("!!python/object/apply:os.system ['true']", "cannot be read as YAML"),
         ("when: 2026-99-99", "cannot be read as YAML"),
+        ("a: !!timestamp foo", "cannot be read as YAML"),
+        ("a: !!int ''", "cannot be read as YAML"),
+        ("a: !!float ''", "cannot be read as YAML"),
+        ("a: !!bool foo", "cannot be read as YAML"),
+        ("a: " + "1:" + "0:" * 400 + "0.5", "cannot be read as YAML"),
+        ("spec: {a: 1, b: 2, a: 2}", "line 1 has 'a' a second time"),
+        ("x" * 40_000, "40000 characters"),
         ("[" * 5_000, "levels deep"),
     ],
 )
-def test_a_text_that_is_no_job_is_refused_in_words(text: str, sentence: str) -> None:
+async def test_a_text_that_is_no_job_is_refused_in_words(text: str, sentence: str) -> None:
     with pytest.raises(Refused, match=sentence):
-        read_manifest(text)
+        await read_manifest(text)
 
 
-def test_a_few_lines_do_not_become_gigabytes() -> None:
+async def test_a_few_lines_do_not_become_gigabytes() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(Refused, match="it has an alias"):
-        read_manifest("\n".join(lines))
+        await read_manifest("\n".join(lines))
 
 
 def test_a_script_in_the_job_has_its_lines() -> None:

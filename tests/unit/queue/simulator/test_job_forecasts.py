@@ -96,15 +96,57 @@ def test_a_job_that_fits_no_node_says_why() -> None:
     [
         (a_job(1, "soon"), {}, "soon"),
         (a_job(1, "1h").label(names.QUEUE_LABEL, "gone"), {}, "gone"),
-        (a_job(1, "1h"), {"state": "held"}, "held"),
-        (a_job(1, "1h").annotation(names.BEGIN_ANNOTATION, "2026-11-21T13:00:00Z"), {}, "waits for other work or for a time"),
-        (a_job(1, "1h").label(names.MANAGED_LABEL, "false"), {}, "would not take it"),
+        (a_job(2, "1h"), {"limits": {"nodes": 1}}, "may use 1 nodes at once"),
+        (a_job(2, "1h"), {"limits": {"perWorkload": {"nodes": 1}}}, "allows one workload 1 nodes"),
+        (a_job(1, "1h"), {"state": "held"}, "is held: open it"),
+        (a_job(1, "1h"), {"limits": {"running": 0}}, "may run 0 workloads at once"),
     ],
 )
-def test_a_job_that_would_not_be_matched_says_why(job: JobBuilder, queue: dict[str, Any], reason: str) -> None:
+def test_a_job_that_cannot_start_says_why(job: JobBuilder, queue: dict[str, Any], reason: str) -> None:
     found = forecast_of(objects(**queue), job)
-    assert found.start is None
+    assert (found.start, found.unknown) == (None, "")
     assert reason in found.reason
+
+
+_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+_DEVICE = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("job", "queue", "why"),
+    [
+        (a_job(1, "1h").annotation(names.BEGIN_ANNOTATION, "2026-11-21T13:00:00Z"), {}, "waits for other work or for a time"),
+        (a_job(1, "1h").label(names.MANAGED_LABEL, "false"), {}, "leave it alone"),
+        (a_job(1, "1h").with_("spec.template.spec.volumes", _CLAIM), {}, "it has volumes"),
+        (a_job(1, "1h").with_("spec.template.spec.resourceClaims", _DEVICE), {}, "it claims devices"),
+        (a_job(1, "1h").annotation(names.REQUIRED_TOPOLOGY_ANNOTATION, "row"), {}, "a level of the topology"),
+    ],
+)
+def test_what_is_not_forecast_is_not_called_impossible(job: JobBuilder, queue: dict[str, Any], why: str) -> None:
+    found = forecast_of(objects(**queue), job)
+    assert (found.start, found.reason) == (None, "")
+    assert why in found.unknown
+
+
+def test_work_that_cannot_start_as_it_is_holds_nobody_up() -> None:
+    waits = a_fluxjob("wide-1", 2, 3_600)
+    blocked = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, reason="UserSuspended"))
+    found = forecast_of(objects(blocked), a_job(1, "1h"))
+    assert (found.start, found.ahead, found.left_out) == (AT, 0, (("cannot start as it is (UserSuspended)", 1),))
+
+
+def test_the_class_that_counts_where_none_is_named_counts() -> None:
+    cluster = objects(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300))
+    usual = PriorityClass(metadata=ObjectMeta(name="usual"), value=10, global_default=True)
+    assert forecast_of(replace(cluster, priority_classes=[usual]), a_job(2, "10m")).ahead == 0
+
+
+def test_a_deadline_that_would_be_missed_and_preemption_are_said() -> None:
+    late = a_job(1, "2h").annotation(names.DEADLINE_ANNOTATION, "2026-11-21T13:00:00Z")
+    found = forecast_of(objects(preemption="lowerPriority"), late)
+    assert (found.start, found.misses, found.may_preempt) == (AT, AT + 3_600, True)
+    in_time = forecast_of(objects(), a_job(1, "30m").annotation(names.DEADLINE_ANNOTATION, "2026-11-21T13:00:00Z"))
+    assert (in_time.misses, in_time.may_preempt) == (None, False)
 
 
 def test_what_a_forecast_leaves_out_is_counted() -> None:

@@ -1,0 +1,97 @@
+"""Trials of Jobs by several people at once, and what ends one (`fluxqueue.dashboard.submissions`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from support.builders import make_job, make_node
+from support.memory_api import MemoryApi
+
+from fluxqueue.api import names
+from fluxqueue.dashboard import submissions
+from fluxqueue.dashboard.forecast_process import ForecastFailed, forecast_apart
+from fluxqueue.dashboard.submissions import Trials
+from fluxqueue.dashboard.verbs import Refused
+from fluxqueue.queue.simulator.job_forecasts import JobForecast
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+_SUSPENDED = (names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
+MANIFEST = make_job("mine").cpu("1").suspended().annotation(*_SUSPENDED).label(names.SEEN_LABEL, names.SEEN_VALUE).build()
+
+
+def a_server() -> MemoryApi:
+    server = MemoryApi()
+    server.put("namespaces", {"metadata": {"name": "default"}})
+    server.put("nodes", make_node("n0").build())
+    return server
+
+
+async def tried(trials: Trials, server: MemoryApi, who: str = "alice", manifest: Any = MANIFEST, work: int = 0) -> submissions.Trial:
+    server.remove("jobs", "mine") if server.get("jobs", "mine") else None  # the API server in memory knows no dry run
+    return await trials.run(who, server.api, manifest, NOW, work)
+
+
+def forecasting(monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Awaitable[JobForecast]]) -> None:
+    async def forecast(*_: object) -> JobForecast:
+        return await answer()
+
+    monkeypatch.setattr(submissions, "forecast_apart", forecast)
+
+
+async def test_a_person_has_one_trial_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    going, over = asyncio.Event(), asyncio.Event()
+
+    async def answer() -> JobForecast:
+        going.set()
+        await over.wait()
+        return JobForecast(1, start=2)
+
+    forecasting(monkeypatch, answer)
+    trials = Trials()
+    first = asyncio.create_task(tried(trials, a_server()))
+    await asyncio.wait_for(going.wait(), 30)
+    with pytest.raises(Refused, match="another trial of yours"):
+        await tried(trials, a_server())
+    monkeypatch.setattr(submissions, "_TURN_S", 0.01)
+    assert "Others try Jobs at this moment" in (await tried(trials, a_server(), "bob")).problem
+    over.set()
+    assert (await first).forecast == JobForecast(1, start=2)
+    assert (await tried(trials, a_server())).forecast is not None
+
+
+async def test_what_ends_a_forecast_is_said_and_leaves_the_turn_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails() -> JobForecast:
+        raise ForecastFailed("it ended with -9")
+
+    async def lasts() -> JobForecast:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    trials = Trials()
+    forecasting(monkeypatch, fails)
+    assert "The forecast failed" in (await tried(trials, a_server())).problem
+    monkeypatch.setattr(submissions, "_FORECAST_S", 0.05)
+    forecasting(monkeypatch, lasts)
+    assert "takes too long" in (await tried(trials, a_server())).problem
+    server = a_server()
+    server.fail_next("list", "nodes", 503, "ServiceUnavailable", "not now")
+    assert "cannot be read now" in (await tried(trials, server)).problem
+    assert "too much work" in (await tried(trials, a_server(), work=10_000)).problem
+
+
+async def test_a_job_that_admission_leaves_alone_is_refused() -> None:
+    unmanaged = make_job("mine").build()
+    with pytest.raises(Refused, match="does not manage namespace default"):
+        await tried(Trials(), a_server(), manifest=unmanaged)
+    with pytest.raises(Refused, match="keep it out of the queue"):
+        await tried(Trials(), a_server(), manifest=make_job("mine").label(names.MANAGED_LABEL, "false").build())
+
+
+async def test_a_process_that_ends_without_an_answer_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(ForecastFailed):
+        await forecast_apart(None, None, NOW)  # type: ignore[arg-type]  # it does not get that far
