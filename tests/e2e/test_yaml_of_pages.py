@@ -33,7 +33,19 @@ def test_every_object_of_the_documentation_is_taken(stage: Stage) -> None:
     found = [each for page in PAGES for each in page_objects(page)]
     assert len(found) >= 20
     assert {each.document["kind"] for each in found} >= {"Job", "Pod", "Deployment", "FluxQueue", "FluxAccount", "FluxReservation"}
+    named = [each for each in found if queue_of(each) not in ("", names.DEFAULT_QUEUE)]
+    queues = {queue_of(each) for each in named}
+    for queue in queues:
+        stage.plugin("queue", "create", queue)
+    knows = f"admission knows the queues of the pages: {', '.join(queues)}"
+    stage.until(knows, lambda: not any("there is no queue" in refusal(stage, each) for each in named))
     assert [said for each in found if (said := refusal(stage, each))] == []
+    stage.kubectl("delete", "fluxqueue", *queues)
+
+
+def queue_of(found: PageObject) -> str:
+    """Return the queue that an object names; empty if it names none."""
+    return str((found.document["metadata"].get("labels") or {}).get(names.QUEUE_LABEL, ""))
 
 
 def test_an_object_that_the_cluster_refuses_is_named(stage: Stage) -> None:
