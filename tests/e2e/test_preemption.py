@@ -7,35 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.builders import JobBuilder, make_job, make_queue
 from support.end_to_end import Stage
+from support.preempting_queue import PreemptingQueue
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 
-RUN_SECONDS = "fluxqueue.local/run-seconds"
-FOREVER = "forever"
-
-
-class Queue:
-    """A FluxQueue whose work preempts and is preempted."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.name = f"preempts-{stage.namespace}"
-
-    def grants(self, **rules: int) -> None:
-        spec = {"preemption": "lowerPriority", "preemptionRules": rules}
-        self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)))
-
-    def job(self, name: str, nodes: int, priority: int = 0, seconds: str = FOREVER) -> JobBuilder:
-        builder = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name)
-        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(RUN_SECONDS, seconds)
-
 
 @pytest.fixture
-def queue(stage: Stage) -> Iterator[Queue]:
-    made = Queue(stage)
+def queue(stage: Stage) -> Iterator[PreemptingQueue]:
+    made = PreemptingQueue(stage)
     made.grants()
     yield made
     stage.kubectl("delete", "fluxqueue", made.name)
@@ -54,7 +35,7 @@ def until_told(stage: Stage, job: str) -> set[str]:
     return stage.until("every pod is told", lambda: set() if "" in told(stage, job) else told(stage, job))
 
 
-def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: Queue) -> None:
+def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: PreemptingQueue) -> None:
     queue.grants(graceSeconds=8)
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
@@ -69,7 +50,7 @@ def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: Queue) 
     assert told(stage, "victim") == {""}, "the pods of its next start are told nothing"
 
 
-def test_a_victim_that_ends_within_its_grace_has_completed(stage: Stage, queue: Queue) -> None:
+def test_a_victim_that_ends_within_its_grace_has_completed(stage: Stage, queue: PreemptingQueue) -> None:
     queue.grants(graceSeconds=60)
     stage.apply(queue.job("victim", 8, seconds="6").build())
     stage.until_state("victim", State.RUNNING)
@@ -78,7 +59,7 @@ def test_a_victim_that_ends_within_its_grace_has_completed(stage: Stage, queue: 
     stage.until_state("urgent", State.COMPLETED)
 
 
-def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue: Queue) -> None:
+def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue: PreemptingQueue) -> None:
     queue.grants(graceSeconds=12)
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
@@ -91,7 +72,7 @@ def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue
     stage.until_state("victim", State.RUNNING, 60)
 
 
-def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue: Queue) -> None:
+def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue: PreemptingQueue) -> None:
     queue.grants(minRunSeconds=3600)
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
@@ -104,7 +85,7 @@ def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue
     stage.until_state("urgent", State.COMPLETED, 60)
 
 
-def test_the_job_that_saved_what_it_has_is_preempted_before_a_younger_one(stage: Stage, queue: Queue) -> None:
+def test_the_job_that_saved_what_it_has_is_preempted_before_a_younger_one(stage: Stage, queue: PreemptingQueue) -> None:
     stage.apply(queue.job("saves", 4).build())
     stage.until_state("saves", State.RUNNING)
     stage.apply(queue.job("younger", 4).build())

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.builders import JobBuilder, make_job, make_queue
+from support.builders import JobBuilder
 from support.crash_suite import crash_environment
 from support.end_to_end import Stage, managed_namespace
+from support.preempting_queue import FOREVER, PreemptingQueue
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, State
@@ -18,24 +19,12 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
-RUN_SECONDS = "fluxqueue.local/run-seconds"
 
+class Queue(PreemptingQueue):
+    """The queue, whose work says that it runs for an hour."""
 
-class Queue:
-    """A FluxQueue whose work preempts and is preempted."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.name = f"shrinks-{stage.namespace}"
-
-    def grants(self, **rules: int) -> None:
-        spec = {"preemption": "lowerPriority", "preemptionRules": rules}
-        self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)))
-
-    def job(self, name: str, nodes: int, priority: int = 0) -> JobBuilder:
-        """A Job with a pod on each node that runs until the test ends it."""
-        builder = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name).annotation(names.DURATION_ANNOTATION, "1h")
-        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(RUN_SECONDS, "forever")
+    def job(self, name: str, nodes: int, priority: int = 0, seconds: str = FOREVER) -> JobBuilder:
+        return super().job(name, nodes, priority, seconds).annotation(names.DURATION_ANNOTATION, "1h")
 
     def moldable(self, least: int = 4) -> JobBuilder:
         return self.job("moldable", 8).annotation(names.MIN_PODS_ANNOTATION, str(least))
