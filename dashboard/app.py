@@ -30,7 +30,7 @@ from fluxqueue.dashboard.pages.submit_page import Submitted, act, refused_page, 
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
 from fluxqueue.dashboard.rendering import ENDED_PARAMETER, STATIC, asset, assets
-from fluxqueue.dashboard.site import NoSuchPage, Site, render
+from fluxqueue.dashboard.site import Asked, NoSuchPage, Site, render
 from fluxqueue.dashboard.verbs import Refused, carry_out, read_change
 from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
 
@@ -144,8 +144,8 @@ class _App:
         set_cookie(response, viewer)
         return response
 
-    async def change(self, request: Request) -> Response:
-        """Carry out a verb."""
+    async def _meant(self, request: Request) -> tuple[Asked, dict[str, str]] | Response:
+        """Return who sent a form of ours, and its fields; or why nothing is done by it."""
         viewer = await self._site.door.viewer(request)
         if viewer is None:
             return _to_sign_in(request)
@@ -153,8 +153,15 @@ class _App:
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
             return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
         asked = await self._site.ask(viewer, {}, dict(request.path_params))
-        if asked.visible.unanswered:
-            return await self._no_answer(viewer)
+        return await self._no_answer(viewer) if asked.visible.unanswered else (asked, form)
+
+    async def change(self, request: Request) -> Response:
+        """Carry out a verb."""
+        read = await self._meant(request)
+        if isinstance(read, Response):
+            return read
+        asked, form = read
+        viewer = asked.viewer
         try:
             job = find_job(self._site, asked)
             if form.get("uid") != job.metadata.uid:
@@ -170,14 +177,12 @@ class _App:
 
     async def submit(self, request: Request) -> Response:
         """Write, try or create a Job."""
-        viewer = await self._site.door.viewer(request)
-        if viewer is None:
-            return _to_sign_in(request)
-        form = await _form(request)
-        if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
-            return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
-        asked = await self._site.ask(viewer, {}, {})
-        if asked.visible.unanswered or self._problem() is not None:
+        read = await self._meant(request)
+        if isinstance(read, Response):
+            return read
+        asked, form = read
+        viewer = asked.viewer
+        if self._problem() is not None:
             return await self._no_answer(viewer)
         here = PAGES["submit"].path
         try:
