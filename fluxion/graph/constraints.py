@@ -75,22 +75,12 @@ def _mask(verdicts: Iterable[bool], subjects: _Subjects) -> _Mask:
 
 
 class _Term(Protocol):
+    __slots__ = ()
+
     def accepts(self, subject: ConstraintSubject) -> bool: ...
 
     def accepted(self, subjects: _Subjects) -> _Mask:
-        """Return for each of many subjects what `accepts` does."""
-        ...
-
-
-class _OneByOne:
-    """A term that is evaluated for one subject after the other."""
-
-    __slots__ = ()
-
-    def accepts(self, subject: ConstraintSubject) -> bool:
-        raise NotImplementedError
-
-    def accepted(self, subjects: _Subjects) -> _Mask:
+        """Return for each of many subjects what `accepts` does; by default for one after the other."""
         return _mask(map(self.accepts, subjects), subjects)
 
 
@@ -113,7 +103,7 @@ class _Properties:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hosts(_OneByOne):
+class _Hosts(_Term):
     names: frozenset[str]
 
     def accepts(self, subject: ConstraintSubject) -> bool:
@@ -121,7 +111,7 @@ class _Hosts(_OneByOne):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranks(_OneByOne):
+class _Ranks(_Term):
     ranges: tuple[tuple[int, int], ...]
 
     def accepts(self, subject: ConstraintSubject) -> bool:
@@ -208,7 +198,7 @@ class _In:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tolerates(_OneByOne):
+class _Tolerates(_Term):
     """All taints of the node that keep pods away are tolerated."""
 
     tolerations: tuple[Toleration, ...]
