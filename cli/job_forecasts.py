@@ -19,7 +19,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.tables import age, clock, in_zone
 from fluxqueue.kube.decoding import decode
-from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.errors import ApiError, Forbidden
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.simulator.cluster_reading import MOST_PODS, TooManyPods, read_cluster
 from fluxqueue.queue.simulator.job_forecasts import DelayedWork, JobForecast, forecast_job
@@ -27,7 +27,6 @@ from fluxqueue.queue.simulator.job_forecasts import DelayedWork, JobForecast, fo
 __all__ = ["show_forecast"]
 
 _SHOWN: Final = 5
-_FORBIDDEN: Final = 403
 _NEVER: Final = 1
 
 
@@ -61,15 +60,15 @@ def show_forecast(
         raise ClusterError(
             f"error: more than {MOST_PODS:,} pods are on nodes, too many for a forecast: submit it, and explain says when it starts"
         ) from None
-    except ApiError as error:
-        if error.status != _FORBIDDEN:
-            raise ClusterError(f"error: there is no forecast, since the cluster cannot be read: {error}") from None
+    except Forbidden as error:
         raise ClusterError(
             f"error: a forecast lists all nodes, pods, FluxJobs, FluxQueues, FluxAccounts, FluxReservations, PriorityClasses, which you "
             f"may not ({error}): an administrator lets you, or submit the Job, and explain says when it starts"
         ) from None
+    except ApiError as error:
+        raise ClusterError(f"error: there is no forecast, since the cluster cannot be read: {error}") from None
     if as_json:
-        print(json.dumps(_plain(found), indent=4), file=out)
+        print(json.dumps(msgspec.to_builtins(found), indent=4), file=out)
     else:
         out.writelines(f"{line}\n" for line in _lines(read.metadata.name, found, now))
     return 0 if found.start is not None or found.unknown else _NEVER
@@ -112,8 +111,3 @@ def _delay(each: DelayedWork, at: int, now: datetime) -> str:
 
 def _at(seconds: int, now: datetime) -> str:
     return clock(datetime.fromtimestamp(seconds, now.tzinfo), now)
-
-
-def _plain(found: JobForecast) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    return plain
