@@ -192,6 +192,8 @@ class MatchBatch:
 
     Attributes
     ----------
+    overhead_s
+        CPU seconds that the matcher spent, so that a machine that is busy with other programs counts for nothing.
     displaced
         Yielding reservations that were dropped, because a job of the batch took what they held.
     """

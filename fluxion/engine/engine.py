@@ -224,7 +224,7 @@ class Engine:
         matched. The reservations in ``yielding`` do not block these jobs: they stay unless one of these jobs takes their resources.
         """
         session = self._enter(call, places=True)
-        began = time.perf_counter()
+        began = time.thread_time()
         results: list[MatchResult] = []
         withdrawn = session.job_changes.withdraw(yielding)
         try:
@@ -236,7 +236,7 @@ class Engine:
         finally:
             session.job_changes.reinstate(withdrawn, [result.jobid for result in results if result.verdict in _BOOKED])
         displaced = tuple(jobid for jobid in yielding if jobid not in session.state.jobs)
-        return MatchBatch(tuple(results), session.state.instance, time.perf_counter() - began, displaced)
+        return MatchBatch(tuple(results), session.state.instance, time.thread_time() - began, displaced)
 
     def trial(
         self, jobs: Sequence[JobMatchRequest], without: Sequence[int] = (), call: CallContext = NO_CALL, parts: Sequence[CancelPart] = ()

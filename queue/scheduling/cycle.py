@@ -43,6 +43,8 @@ class Cycle:
         Workloads whose grants were cancelled, because they were over a limit.
     granted
         Number of grants stored.
+    turns_left
+        Another cycle is to follow, for work whose namespace had used up its turn.
     """
 
     disciplines: Mapping[str, Discipline]
@@ -56,6 +58,7 @@ class Cycle:
     results: list[PassResult] = field(default_factory=list)
     over_limit: list[ReasonChange] = field(default_factory=list)
     granted: int = 0
+    turns_left: bool = False
 
     def __post_init__(self) -> None:
         self.match_policies = {name: each.match_policy for name, each in self.disciplines.items() if each.match_policy}

@@ -15,6 +15,7 @@ from fluxqueue.queue.scheduling.grants import GrantWriter, Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
@@ -22,6 +23,9 @@ from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Matching"]
+
+_LONGEST_TURN_S = 0.25
+"""The matcher's CPU for the refused work of one namespace in a cycle: others wait for no more of it than they do for a rest."""
 
 Granted = Callable[[Cycle, Sequence[Grant], Sequence[Grant]], Awaitable[None]]
 """Is called with a cycle, the grants of a step, and those of them that the store refused."""
@@ -39,6 +43,7 @@ class Matching:
         self._rules = rules
         self._grants = GrantWriter(ledger, graph, job_ids, promised)
         self._refusal_caches: dict[str, RefusalCache] = {}
+        self._turns = NamespaceTurns(_LONGEST_TURN_S)
 
     async def run(
         self,
@@ -66,6 +71,7 @@ class Matching:
             for cache in self._refusal_caches.values():
                 cache.clear()
         self._avoided.begin_cycle()
+        self._turns.begin_round(capacity_changed=cycle.capacity_changed)
         cycle.context = CycleContext(
             call.now or 0,
             capacity_changed=cycle.capacity_changed,
@@ -75,6 +81,7 @@ class Matching:
             reserved_starts=self._graph.reserved_starts,
             first_starts=reservations.first_starts(cycle.dropped),
             match_policies=cycle.match_policies,
+            turns=self._turns,
         )
         reserving = reservations.queues
         queues = [
@@ -90,8 +97,10 @@ class Matching:
             latest_nodes=cycle.latest_nodes,
             exclude=self._avoided.exclude,
             rules=self._rules,
+            turns=self._turns,
         )
         cycle.results = await driver.run(Round(queues, cycle.disciplines, cycle.context), reservations.held, call)
+        cycle.turns_left = self._turns.end_round()
 
     async def _store(self, cycle: Cycle, granted: Granted, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
         grants, refused = await self._grants.store(cycle, answers)

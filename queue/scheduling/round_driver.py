@@ -27,6 +27,7 @@ from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import CancelStep, HeldReservation, ImproveStep, MatchStep, PassResult, Step
 from fluxqueue.queue.scheduling.policies.rounds import Round
 
@@ -36,6 +37,11 @@ log = structlog.get_logger()
 
 _MOST_TEXT = 65_536
 """Bytes of requests in one call. Long rules about nodes cost up to a tenth of a second for a thousand nodes, and a call has a deadline."""
+_LONG_REQUEST = 4_096
+_WEIGHT_OF_LONG = 4
+"""A byte of a longer request counts as so many: most of it is rules, and each is compared with each node."""
+_LONGEST_STEP_S = 0.25
+"""CPU of the matcher after which a step is cut: what was asked is answered, and a later step asks the rest."""
 _LATE_S = 60
 """A reservation that starts at most this late keeps its planned end, so that a slow cycle delays no reservation behind it."""
 
@@ -72,6 +78,8 @@ class RoundDriver:
         Returns the nodes to leave out for each workload.
     rules
         Rules about other pods.
+    turns
+        Where the time of each namespace is counted; None: it is not counted, and no step is cut.
     steps
         Number of steps so far.
     """
@@ -85,6 +93,7 @@ class RoundDriver:
     latest_nodes: Collection[str] = ()
     exclude: Exclude = _no_nodes
     rules: MatchRules = field(default_factory=NoMatchRules)
+    turns: NamespaceTurns | None = None
     steps: int = field(default=0, init=False)
 
     async def run(self, round_: Round, reservations: dict[WorkloadId, HeldReservation], call: CallContext) -> list[PassResult]:
@@ -165,12 +174,15 @@ class RoundDriver:
         reservations: Mapping[WorkloadId, HeldReservation],
         call: CallContext,
     ) -> MatchBatch:
-        """Match the workloads of a step; each one under rules alone, after the grants before it."""
+        """Match the workloads of a step; each one under rules alone, after the grants before it. A step that takes long is cut."""
         rules, workloads, stop = self.rules, step.workloads, isinstance(step, MatchStep) and step.stop
         results: list[MatchResult] = []
         displaced: set[int] = set()
+        took_s = 0.0
         while len(results) < len(requests) and not (stop and results and results[-1].verdict is not MatchVerdict.GRANTED):
             first = len(results)
+            if results and self._is_cut(workloads[first], took_s):
+                break
             if rules.applies_to(workloads[first]):
                 batch = await self._match_under(
                     rules, workloads[first], requests[first], yielding, reservations.get(workloads[first].id), call
@@ -182,9 +194,16 @@ class RoundDriver:
             for workload, answer in zip(workloads[first:], batch.results, strict=False):
                 if answer.verdict is MatchVerdict.GRANTED:
                     rules.assume(workload, answer.shares)
+            if self.turns is not None:
+                self.turns.spend(workloads[first:], batch.results, batch.overhead_s)
+            took_s += batch.overhead_s
             results += batch.results
             displaced.update(batch.displaced)
-        return MatchBatch(tuple(results), call.instance, displaced=tuple(displaced))
+        return MatchBatch(tuple(results), call.instance, took_s, tuple(displaced))
+
+    def _is_cut(self, following: Workload, took_s: float) -> bool:
+        """True if a step ends before this workload: the step has taken long, or the turn of its namespace is over."""
+        return self.turns is not None and (took_s > _LONGEST_STEP_S or following.namespace in self.turns.over)
 
     async def _mold(self, requests: Sequence[JobMatchRequest], batch: MatchBatch, call: CallContext) -> MatchBatch:
         """Try moldable work that was not granted with fewer slots, beside all reservations."""
@@ -225,6 +244,7 @@ class RoundDriver:
             log.warning("match.batch_failed", requests=len(requests), error=str(error))
         answers: list[MatchResult] = []
         displaced: set[int] = set()
+        took_s = 0.0
         for request in requests:
             try:
                 batch = await self.fluxion.match_batch([request], call=call, yielding=yielding)
@@ -235,9 +255,10 @@ class RoundDriver:
             else:
                 answers += batch.results
                 displaced.update(batch.displaced)
+                took_s += batch.overhead_s
             if stop and answers[-1].verdict is not MatchVerdict.GRANTED:
                 break
-        return MatchBatch(tuple(answers), call.instance, displaced=tuple(displaced))
+        return MatchBatch(tuple(answers), call.instance, took_s, tuple(displaced))
 
     async def _requests(
         self, step: MatchStep | ImproveStep, reservations: dict[WorkloadId, HeldReservation], now: int
@@ -285,7 +306,8 @@ class RoundDriver:
 
 def _in_one_call(requests: Sequence[JobMatchRequest]) -> int:
     """Return how many of these requests go to the matcher together: at least one, and no more text than is read in a few seconds."""
-    sizes = accumulate(len(request.jobspec) for request in requests)
+    lengths = (len(request.jobspec) for request in requests)
+    sizes = accumulate(length if length <= _LONG_REQUEST else length * _WEIGHT_OF_LONG for length in lengths)
     return max(sum(1 for _ in takewhile(lambda size: size <= _MOST_TEXT, sizes)), 1)
 
 

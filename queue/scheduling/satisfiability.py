@@ -11,7 +11,9 @@ nodes that somebody adds or that are requested from an autoscaler.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from operator import le
 
 import structlog
@@ -34,6 +36,9 @@ log = structlog.get_logger()
 
 _FOR_NOW = (Reason.WAITING_FOR_NODES, Reason.RESERVATION)
 _QUESTIONS = 200
+_LONGEST_S = 0.25
+"""For these questions in a cycle, beyond the first few."""
+_FEW = 4
 _MOST_SHAPES = 100_000
 _MOST_SIZES = 64
 """Of the sizes of a group that are known to fit."""
@@ -101,7 +106,7 @@ class SatisfiabilityCache:
                 self._checked.add(workload.shape)
 
     async def check(self, workloads: Collection[WorkloadId]) -> set[WorkloadId]:
-        """Ask which of these workloads could never start; return those left for the next cycle."""
+        """Ask which of these workloads could never start, of each namespace in turn; return those left for the next cycle."""
         asked = 0
         unknown: dict[str, tuple[Demand, Workload]] = {}
         for workload_id in workloads:
@@ -109,12 +114,13 @@ class SatisfiabilityCache:
             if workload is not None and workload.shape not in self.unsatisfiable and workload.shape not in self._checked:
                 unknown.setdefault(workload.shape, (self._demand(workload.shape, workload.jobspec), workload))
         largest_first = sorted(unknown.values(), key=lambda pair: (pair[0].group, pair[0].amounts, pair[0].count), reverse=True)
-        for demand, workload in largest_first:
+        began_s = time.perf_counter()
+        for demand, workload in _in_turns(largest_first):
             failed = self._fails.get(demand.family)
             if failed is not None and demand.count == failed[0]:
                 self._unsatisfiable[workload.shape] = failed[1]
             elif not self._is_known_to_fit(demand):
-                if asked >= _QUESTIONS:
+                if asked >= _QUESTIONS or (asked >= _FEW and time.perf_counter() - began_s > _LONGEST_S):
                     continue
                 asked += 1
                 self._note(demand, workload.shape, await self._ask(workload))
@@ -189,3 +195,11 @@ class SatisfiabilityCache:
     def needed_shapes(self, shape: str) -> tuple[str, ...]:
         """Return the node shapes that must be added for a request that fits no present node; empty if more nodes do not help."""
         return self._needed_shapes.get(shape, ()) if shape in self.unsatisfiable else ()
+
+
+def _in_turns(asked: Sequence[tuple[Demand, Workload]]) -> list[tuple[Demand, Workload]]:
+    """Return what is to be asked, one of each namespace after the other."""
+    by_namespace: dict[str, list[tuple[Demand, Workload]]] = {}
+    for each in asked:
+        by_namespace.setdefault(each[1].namespace, []).append(each)
+    return [each for turn in zip_longest(*by_namespace.values()) for each in turn if each is not None]

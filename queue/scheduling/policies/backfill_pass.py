@@ -98,13 +98,14 @@ class BackfillPass:
             return FIRST
         self._refusals.apply_limits()
         self._refusals.apply_shared()
+        self._refusals.apply_turns()
         row = self._next_row()
         return None if row is None else self._backlog.key(row)
 
     def head_behind(self) -> Key | None:
         """As `Pass.head_behind`: a workload that starts leaves its reservation to the next one that may get one."""
         row = self._refusals.possible.next(self._rows_asked[-1] + 1)
-        while row is not None and row in self._reserved and not self._due_or_improvable(self._reserved[row]):
+        while row is not None and row in self._reserved and not self._due_or_improvable(row):
             row = self._refusals.possible.next(row + 1)
         return None if row is None else self._backlog.key(row)
 
@@ -113,9 +114,7 @@ class BackfillPass:
         if self._blocked_row is not None:
             return self._blocked_row
         row = self._next_unreserved()
-        reserved = next(
-            (held for held in self._reserved_rows if held >= self._cursor and self._due_or_improvable(self._reserved[held])), None
-        )
+        reserved = next((held for held in self._reserved_rows if held >= self._cursor and self._due_or_improvable(held)), None)
         return row if reserved is None or (row is not None and row < reserved) else reserved
 
     def _next_unreserved(self) -> int | None:
@@ -135,8 +134,10 @@ class BackfillPass:
         ahead = [held for held in self._reserved if held < row]
         return self._depth - len(ahead) + min(len(self._apart.intersection(ahead)), _MOST_APART)
 
-    def _due_or_improvable(self, reservation: HeldReservation) -> bool:
-        return reservation.start <= self._context.now or self._context.capacity_changed
+    def _due_or_improvable(self, row: int) -> bool:
+        if self._reserved[row].start <= self._context.now:
+            return True
+        return self._context.capacity_changed and not self._context.turns.had_turn(self._backlog[row])
 
     def next_step(self, limit: int, before: Key | None) -> Step | None:
         """As `Pass.next_step`."""
@@ -193,7 +194,8 @@ class BackfillPass:
             behind = (stop is not None and held > stop) or (before is not None and self._backlog.key(held) >= before)
             if behind or len(rows) >= limit or self._reserved[held].start <= self._context.now:
                 break
-            rows.append(held)
+            if self._due_or_improvable(held):
+                rows.append(held)
         return rows
 
     def _block(self, row: int) -> None:
@@ -227,7 +229,7 @@ class BackfillPass:
             case CancelStep():
                 self._accept_cancelled(step)
             case ImproveStep():
-                for row, workload, answer in zip(self._rows_asked, step.workloads, answers, strict=True):
+                for row, workload, answer in zip(self._rows_asked, step.workloads, answers, strict=False):
                     self._accept_for_reserved(row, workload, answer)
             case MatchStep():
                 self._accept_match(step, answers)

@@ -17,6 +17,7 @@ from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
+from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 
 __all__ = [
     "Bound",
@@ -154,6 +155,8 @@ class CycleContext:
         Match policy of each queue that has one of its own.
     shared
         Refusals that hold for several queues.
+    turns
+        How much of the round the refused work of each namespace took.
     """
 
     now: int
@@ -166,6 +169,7 @@ class CycleContext:
     first_starts: Mapping[WorkloadId, int] = field(default_factory=dict)
     match_policies: Mapping[str, str] = field(default_factory=dict)
     shared: SharedRefusals = field(default_factory=SharedRefusals)
+    turns: NamespaceTurns = field(default_factory=NamespaceTurns)
 
 
 @dataclass(slots=True)

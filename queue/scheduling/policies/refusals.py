@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from fluxqueue.queue.model.moldable import is_moldable
-from fluxqueue.queue.scheduling.policies.open_rows import OpenRows
+from fluxqueue.queue.scheduling.policies.open_rows import Mask, OpenRows
 from fluxqueue.queue.scheduling.policies.passes import Bound, CycleContext, PendingQueue, SharedRefusal
 
 __all__ = ["EXPLAINED", "Refusals"]
@@ -57,12 +57,15 @@ class Refusals:
             never = np.zeros(backlog.shape_total, dtype=np.bool_)
             never[numbers] = True
             self.possible.keep(~never[backlog.shapes])
+        if context.turns.asked_before:
+            self.possible.keep(self._without_turn())
         for bound in self._cache.ever:
             self._close(self.possible, bound, backlog.first_row(bound[3]))
         self.open = self.possible.copy()
         for bound in self._cache.now:
             self._close(self.open, bound, backlog.first_row(bound[3]))
         self._quotas_version = -1
+        self._turns_over = 0
         self._policy = context.match_policies.get(queue.name, "")
         self._shared: list[SharedRefusal] = []
         self._shared_read = 0
@@ -77,6 +80,25 @@ class Refusals:
         within = quotas.within(self._queue.name, self._queue.backlog)
         self.possible.keep(within)
         self.open.keep(within)
+
+    def apply_turns(self) -> None:
+        """Close the rows of the namespaces whose turn is over."""
+        over = self._context.turns.over
+        if len(over) == self._turns_over:
+            return
+        self._turns_over = len(over)
+        backlog = self._queue.backlog
+        others = np.array([name not in over for name in backlog.namespace_names], dtype=np.bool_)[backlog.namespaces]
+        self.possible.keep(others)
+        self.open.keep(others)
+
+    def _without_turn(self) -> Mask:
+        """The rows that had no turn yet, of the namespaces that get theirs in several rounds, and all rows of the others."""
+        backlog = self._queue.backlog
+        asked = (backlog.position(each) for workloads in self._context.turns.asked_before.values() for each in workloads)
+        rows: Mask = np.ones(len(backlog), dtype=np.bool_)
+        rows[[row for row in asked if row is not None]] = False
+        return rows
 
     def apply_shared(self) -> None:
         """Close the rows that were refused to other queues meanwhile."""

@@ -11,6 +11,7 @@ from support.queue_bench import Bench, a_machine, a_node, job
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.scheduling import satisfiability
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 
@@ -72,3 +73,30 @@ async def test_answers_by_the_match_policy_of_a_queue_are_not_taken_over(bench: 
     assert known.unsatisfiable == {}
     known.learn([change], {})
     assert known.unsatisfiable[row.shape].reason == "too large"
+
+
+async def test_slow_answers_to_one_namespace_leave_time_for_another(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question takes a second here: a cycle asks four, of both namespaces in turn."""
+    names = [f"tolerating-{number}" for number in range(9)]
+    many = [job(name, 1, "8", tolerations=[{"key": name, "operator": "Exists"}], namespace="a") for name in names]
+    await bench.submit(*many, job("other", 1, "8", tolerations=[{"key": "x", "operator": "Exists"}], namespace="b"))
+    waiting = [each.id for each in bench.ledger.all()]
+    other = next(each.id for each in bench.ledger.all() if each.namespace == "b")
+    monkeypatch.setattr(satisfiability, "time", SlowClock())
+    known = cache(bench)
+
+    left = [await known.check(waiting) for _ in range(3)]
+
+    assert [len(each) for each in left] == [6, 2, 0]
+    assert other not in left[0]
+
+
+class SlowClock:
+    """A clock that goes on by a second with each look."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def perf_counter(self) -> float:
+        self._now_s += 1.0
+        return self._now_s
