@@ -6,7 +6,7 @@ from typing import Any
 
 from fluxqueue.api import names
 
-__all__ = ["filling_job", "job", "member", "stateful_set", "waiting_job"]
+__all__ = ["filling_job", "job", "member", "stateful_set", "unlike_job", "waiting_job"]
 
 
 def pod_spec() -> dict[str, Any]:
@@ -45,8 +45,18 @@ def waiting_job(name: str, number: int, node: str) -> dict[str, Any]:
     return body
 
 
+def unlike_job(name: str, number: int, node: str) -> dict[str, Any]:
+    """Return a Job of one pod that waits for a node, with a list of nodes of its own, so that its refusal says nothing about others."""
+    body = job(name, 1, indexed=False)
+    spec = body["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "5"}}
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node, f"absent-{number}"]}]}
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return body
+
+
 def filling_job(name: str, node: str) -> dict[str, Any]:
-    """Return a Job that keeps `waiting_job` waiting."""
+    """Return a Job that keeps `waiting_job` and `unlike_job` waiting."""
     body = job(name, 1, indexed=False)
     _ask(body, node, cpu="4", memory="1Gi")
     return body

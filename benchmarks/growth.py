@@ -4,7 +4,8 @@ For each kind and size a gang is created in one namespace. It is followed until 
 Job of one pod every second, whose time from the call that creates it to its release (`spec.suspend` is false) is what counts: work of
 others must not wait for a large gang. With ``--plain`` the same is done in namespaces that the queue does not manage: there the time until
 the pod of the Job is bound says what machine and control plane cost. With ``--kinds waiting`` the sizes are those of Jobs of one pod that
-wait for one node, each with a request of its own; they have arrived when each has its row.
+wait for one node, each with a request of its own; they have arrived when each has its row. Those of ``--kinds unlike`` have each a list of
+nodes of its own, so that the refusal of one says nothing about another.
 
 The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of its event loop with the CPU time
 of the blocks: on a busy machine a block takes longer than its CPU time. Of strangers it has the seconds until they were stored, had nodes,
@@ -33,7 +34,7 @@ from typing import Any
 
 import psycopg
 from burst import clean, cpu_of_programs
-from gang_manifests import filling_job, job, member, stateful_set, waiting_job
+from gang_manifests import filling_job, job, member, stateful_set, unlike_job, waiting_job
 from growth_report import Outcome, strangers_steps, summary
 
 from fluxqueue.api import names
@@ -58,9 +59,9 @@ class Place:
 
 QUEUED, PLAIN = Place("growth-gang", "growth-stranger", managed=True), Place("plain-gang", "plain-stranger", managed=False)
 GANGS = ("indexed", "nonindexed", "podgroup", "statefulset")
-WAITING = "waiting"
+WAITING = {"waiting": waiting_job, "unlike": unlike_job}
 """As many Jobs of one pod that wait for a node, each with a request of its own."""
-KINDS = (*GANGS, WAITING)
+KINDS = (*GANGS, *WAITING)
 _ROWS = "SELECT count(*) FROM fluxqueue.workload WHERE namespace = %s"
 _PODS_OF_NODE = 110
 _CREATED_AT_ONCE = 16
@@ -111,12 +112,12 @@ async def create(api: Api, watched: Watched, namespace: str, kind: str, name: st
         await api.create(STATEFULSETS, stateful_set(name, pods), namespace)
     elif kind == "podgroup":
         await _all(partial(api.create, PODS, member(name, pods, number), namespace) for number in range(pods))
-    elif kind == WAITING:
+    elif (made := WAITING.get(kind)) is not None:
         node = (await api.list(NODES))[0].metadata.name
         await api.create(JOBS, filling_job(f"{name}-filling", node), namespace)
         while not watched.bound:
             await asyncio.sleep(0.1)
-        await _all(partial(api.create, JOBS, waiting_job(f"{name}-{number}", number, node), namespace) for number in range(pods))
+        await _all(partial(api.create, JOBS, made(f"{name}-{number}", number, node), namespace) for number in range(pods))
     else:
         await api.create(JOBS, job(name, pods, indexed=kind == "indexed"), namespace)
 
@@ -188,7 +189,7 @@ async def measure(
     making = asyncio.create_task(create(api, watched, place.gang, kind, name, pods))
     while time.monotonic() - began < arguments.limit:
         await asyncio.sleep(0.1)
-        arrived = await asyncio.to_thread(waiting, cluster.database_dsn, place.gang) if kind == WAITING else len(watched.bound)
+        arrived = await asyncio.to_thread(waiting, cluster.database_dsn, place.gang) if kind in WAITING else len(watched.bound)
         if arrived >= pods:
             bound_s = time.monotonic() - began
             break
@@ -245,7 +246,7 @@ async def remove(api: Api, watched: Watched, namespace: str) -> None:
 async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
-        places = [QUEUED, PLAIN] if arguments.plain and WAITING not in arguments.kinds else [QUEUED]
+        places = [QUEUED, PLAIN] if arguments.plain and not WAITING.keys() & set(arguments.kinds) else [QUEUED]
         for place in places:
             labels = {names.MANAGED_LABEL: "true"} if place.managed else {}
             for namespace in (place.gang, place.stranger):
@@ -286,7 +287,7 @@ def main() -> None:
     parser.add_argument("--after", type=float, default=70, help="seconds that strangers go on once the gang runs (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "growth.json")
     arguments = parser.parse_args()
-    of_gangs = max(arguments.sizes) if set(arguments.kinds) - {WAITING} else 0
+    of_gangs = max(arguments.sizes) if set(arguments.kinds) - WAITING.keys() else 0
     nodes = -(-of_gangs // (_PODS_OF_NODE - 10)) + 2
     with tempfile.TemporaryDirectory(prefix="fluxqueue-growth-") as folder:
         Path(folder).chmod(0o711)
