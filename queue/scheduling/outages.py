@@ -5,6 +5,7 @@ If the nodes that are up could not hold it even when empty, the end of other job
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from fluxqueue.fluxion.messages import MatchVerdict
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.jobspecs import without_nodes
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -22,6 +24,7 @@ __all__ = ["Outages"]
 _MOST_QUESTIONS = 50
 """In one cycle."""
 _NAMED = 5
+_TOLD = re.compile(r"the nodes that are up could not hold it: (.*) cordoned or not ready")
 
 
 class Outages:
@@ -41,16 +44,36 @@ class Outages:
         self._version = -1
         self._needs: dict[str, bool] = {}
         self._questions = 0
+        self._told: dict[WorkloadId, str] = {}
+        """The nodes that the reason of waiting work names."""
+
+    def note_shown(self, workload: Workload) -> None:
+        """Note what is said of a workload that changed."""
+        told = _TOLD.match(workload.message) if workload.reason is Reason.NODES_UNAVAILABLE else None
+        if told is not None:
+            self._told[workload.id] = told[1]
+        else:
+            self._told.pop(workload.id, None)
+
+    def outdated(self, waiting: Backlogs) -> set[WorkloadId]:
+        """Return the waiting work that is told of other nodes than those that are not up now."""
+        for gone in [each for each in self._told if each not in waiting]:
+            del self._told[gone]
+        closed = _closed(self._down()) if self._told else ""
+        return {workload for workload, told in self._told.items() if told != closed}
+
+    def _down(self) -> list[str]:
+        return sorted(name for name, spec in self._graph.nodes.items() if spec.down)
 
     async def refine(self, changes: Sequence[ReasonChange], reserved: Container[WorkloadId]) -> list[ReasonChange]:
         """Give the reason ``NodesUnavailable`` to workloads without a reservation that need nodes which are not up."""
-        down = sorted(name for name, spec in self._graph.nodes.items() if spec.down)
+        down = self._down()
         if not down:
             return list(changes)
         if self._version != self._graph.version:
             self._version = self._graph.version
             self._needs.clear()
-        text = f"the nodes that are up could not hold it: {some_of(down, _NAMED)} are cordoned or not ready"
+        text = f"the nodes that are up could not hold it: {_closed(down)} cordoned or not ready"
         self._questions = 0
         refined: list[ReasonChange] = []
         for change in changes:
@@ -71,3 +94,7 @@ class Outages:
             answer = await self._graph.fluxion.satisfy(without_nodes(workload.jobspec, down), call=self._graph.call())
             self._needs[workload.shape] = answer.verdict is MatchVerdict.UNSATISFIABLE
         return self._needs[workload.shape]
+
+
+def _closed(down: Sequence[str]) -> str:
+    return f"{some_of(down, _NAMED)} {'is' if len(down) == 1 else 'are'}"

@@ -103,6 +103,7 @@ class WaitReasons:
                 continue
             self._blocking.note_told(workload)
             self._why_not.note_shown(workload)
+            self._outages.note_shown(workload)
             if workload.reason is Reason.RESERVATION:
                 self._kept_out.add(workload_id)
             if workload.reason in (Reason.UNSATISFIABLE, Reason.PROVISIONING) or workload.message.startswith(NO_PRESENT_NODE):
@@ -191,6 +192,7 @@ class WaitReasons:
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)
         self._unexplained |= {workload_id for workload_id in self._blocking.outdated(held) if workload_id in self._backlogs}
+        self._unexplained |= self._outages.outdated(self._backlogs)
         self._unexplained |= {workload_id for workload_id in self._unchecked if workload_id in self._backlogs}
         for workload_id in self._unexplained - explained:
             workload = self._ledger.get(workload_id)

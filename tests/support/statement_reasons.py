@@ -186,7 +186,7 @@ def _waiting_for_begin(work: ShownWork, picture: Picture) -> str:
     return "" if allowed > picture.at else "that time has come"
 
 
-_DOWN = re.compile(r"the nodes that are up could not hold it: (?P<nodes>.+?)(?: and \d+ more)? are cordoned or not ready")
+_DOWN = re.compile(r"the nodes that are up could not hold it: (?P<nodes>.+?)(?: and \d+ more)? (?:is|are) cordoned or not ready")
 
 
 def _nodes_unavailable(work: ShownWork, picture: Picture) -> str:

@@ -84,7 +84,7 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
         "only the graph of all dependencies has it; its unit tests have cycles"
     ),
     (Reason.WAITING_FOR_BEGIN, "{} may begin from {} on"): "reason",
-    (Reason.NODES_UNAVAILABLE, "the nodes that are up could not hold it: {} are cordoned or not ready"): "reason",
+    (Reason.NODES_UNAVAILABLE, "the nodes that are up could not hold it: {} cordoned or not ready"): "reason",
     (Reason.NODES_UNAVAILABLE, "{} waits again: {}; it is tried again {} (time {} of {})"): _CAUSE,
     (Reason.NODES_UNAVAILABLE, "pod {}{} cannot be bound: {}"): "failed start",
     (Reason.RELEASE_FAILED, "the API server refuses its pods: {}"): NotCheckable("the next attempt may pass"),
