@@ -49,7 +49,7 @@ class Page(Generic[T]):
     undecodable
         The problem of each object that was left out.
     limit
-        How many objects were asked for; the next page may be as long.
+        How many objects to ask for with the next page.
     """
 
     items: list[T]

@@ -14,7 +14,7 @@ import builtins
 import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic
+from typing import ClassVar, Final, Generic
 
 import structlog
 
@@ -58,6 +58,9 @@ class Change(Generic[T]):
 
 class ObjectCache(Generic[T]):
     """Objects of one kind by (namespace, name)."""
+
+    keeps: ClassVar[bool] = True
+    """False if objects are only passed on."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
@@ -214,6 +217,8 @@ class PassingCache(ObjectCache[T]):
 
     What a list has was there before, or came while nothing was watched. Handlers are not told of it, nor of what goes.
     """
+
+    keeps = False
 
     def apply(self, obj: T) -> None:
         """Pass an object that was created or changed."""

@@ -163,12 +163,9 @@ class Reflector(Generic[T]):
             await asyncio.sleep(wait_s)
 
     async def _list(self) -> None:
-        """List all pages. If the list's version expires between two pages, list without pages, which cannot expire."""
+        """List all pages. If the list's version expires between two of them, it begins again: all in one response has no bound."""
         started = time.monotonic()
-        try:
-            objects, version, undecodable = await self._pages(PAGE_LIMIT)
-        except Expired:
-            objects, version, undecodable = await self._pages(0)
+        objects, version, undecodable = await self._pages()
         for _ in self._cache.replacing(objects):
             await asyncio.sleep(0)  # many objects must not block the rest of the process
         self.undecodable = undecodable
@@ -180,16 +177,18 @@ class Reflector(Generic[T]):
         self._log.info("reflector.listed", objects=len(objects), seconds=round(time.monotonic() - started, 3), resource_version=version)
         self.synced.set()
 
-    async def _pages(self, limit: int) -> tuple[list[T], str, dict[Key, str]]:
+    async def _pages(self) -> tuple[list[T], str, dict[Key, str]]:
+        """Return the objects that the cache keeps, the version of the list, and the problems of objects that were left out."""
         objects: list[T] = []
         undecodable: dict[Key, str] = {}
-        token = ""
+        token, limit = "", PAGE_LIMIT
         while True:
             page = await self._api.page(self._kind, self._namespace, **self._selection, limit=limit, continue_token=token)
-            objects += page.items
+            if self._cache.keeps:
+                objects += page.items
             undecodable |= page.undecodable
             self._received()
-            token, limit = page.continue_token, page.limit
+            token, limit = page.continue_token, min(page.limit, PAGE_LIMIT)
             if not token:
                 return objects, page.resource_version, undecodable
 

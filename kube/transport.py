@@ -35,6 +35,9 @@ PAGE_LIMIT: Final = 500
 PAGE_BYTES: Final = 32 * 2**20
 """A page of the largest objects that the API server stores has a gigabyte and more. One that is longer than this is asked for in parts."""
 _PART: Final = 8
+_SHORT: Final = 4
+"""The page behind one that had less than this part of the bytes has twice the objects. A few long ones must not slow down the whole list:
+the server forgets its version after some minutes."""
 
 
 class PatchType(enum.StrEnum):
@@ -174,14 +177,13 @@ class Api:
         limit: int = PAGE_LIMIT,
         continue_token: str = "",
     ) -> Page[T]:
-        """Read one page of a list, of fewer objects if they are long; ``limit`` 0 requests all objects in one response."""
+        """Read one page of a list, of fewer objects if they are long."""
         query = _selection(label_selector, field_selector)
         if continue_token:
             query["continue"] = continue_token
         action = f"list {kind.describe(None, namespace)}"
         while True:
-            if limit:
-                query["limit"] = str(limit)
+            query["limit"] = str(limit)
             most = PAGE_BYTES if limit > 1 else 0
             request = Request("list", kind.plural, action, "GET", kind.path(namespace), dict(query), most_bytes=most)
             try:
@@ -189,7 +191,8 @@ class Api:
             except TooLong:
                 limit = max(limit // _PART, 1)
                 continue
-            return replace(decode_page(data, kind.type, action), limit=limit)
+            grown = min(2 * limit, max(limit, PAGE_LIMIT)) if _SHORT * len(data) < PAGE_BYTES else limit
+            return replace(decode_page(data, kind.type, action), limit=grown)
 
     async def create(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube import reflector as module
 from fluxqueue.kube.errors import ApiError, Expired, Forbidden, TooLong, Unreachable, WatchTimeout
 from fluxqueue.kube.kinds import PODS
-from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.kube.object_cache import ObjectCache, PassingCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.wire import Request, Wire
@@ -66,9 +66,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def reflecting(wire: ScriptedWire) -> AsyncIterator[tuple[Reflector[Pod], ObjectCache[Pod]]]:
+async def reflecting(wire: ScriptedWire, cache: ObjectCache[Pod] | None = None) -> AsyncIterator[tuple[Reflector[Pod], ObjectCache[Pod]]]:
     """A reflector that has used up its script and watches on."""
-    cache: ObjectCache[Pod] = ObjectCache()
+    cache = ObjectCache() if cache is None else cache
     reflector = Reflector(Api(cast("Wire", wire)), PODS, cache)
     running = asyncio.create_task(reflector.run())
     try:
@@ -157,20 +157,52 @@ async def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
         assert reflector.undecodable.keys() == {("ns", "odd"), ("ns", "a")}
 
 
-async def test_the_pages_behind_one_that_was_too_long_are_as_short() -> None:
-    asked: list[str] = []
+class PagedWire(ScriptedWire):
+    """Answers one page after the other, and keeps what was asked: the limit and the token of each."""
+
+    def __init__(self, *answers: Json | ApiError) -> None:
+        super().__init__([], [])
+        self.answers = [*answers]
+        self.asked: list[tuple[str, str]] = []
+
+    async def call(self, request: Request) -> bytes:
+        assert request.query is not None
+        self.asked.append((request.query["limit"], request.query.get("continue", "")))
+        answer = self.answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return orjson.dumps(answer)
+
+
+async def test_the_pages_behind_one_that_was_too_long_grow_again() -> None:
     too_long = TooLong(200, "TooLong", "list pods: too long")
-    answers = [too_long, {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}, {"metadata": {"resourceVersion": "2"}, "items": []}]
-
-    class PagedWire(ScriptedWire):
-        async def call(self, request: Request) -> bytes:
-            assert request.query is not None
-            asked.append(request.query["limit"])
-            answer = answers.pop(0)
-            if isinstance(answer, ApiError):
-                raise answer
-            return orjson.dumps(answer)
-
-    async with reflecting(PagedWire([], [])) as (_, cache):
+    first = {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}
+    wire = PagedWire(too_long, first, {"metadata": {"resourceVersion": "2"}, "items": []})
+    async with reflecting(wire) as (_, cache):
         assert [each.metadata.name for each in cache.list()] == ["a"]
-    assert asked == ["500", "62", "62"]
+    assert wire.asked == [("500", ""), ("62", ""), ("124", "next")]
+
+
+async def test_a_list_that_expires_between_two_pages_is_read_again_in_pages() -> None:
+    first = {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}
+    expired = Expired(410, "Expired", "the continue token is too old")
+    wire = PagedWire(first, expired, first, expired, first, {"metadata": {"resourceVersion": "2"}, "items": [pod("b", 2)]})
+    async with reflecting(wire) as (_, cache):
+        assert sorted(each.metadata.name for each in cache.list()) == ["a", "b"]
+    assert wire.asked == [("500", ""), ("500", "next")] * 3
+
+
+async def test_the_objects_of_a_list_that_nobody_keeps_are_not_collected() -> None:
+    class Noting(PassingCache[Pod]):
+        listed: list[Pod] | None = None
+
+        def replacing(self, objects: Iterable[Pod]) -> Iterator[None]:
+            self.listed = [*objects]
+            return super().replacing(self.listed)
+
+    cache = Noting()
+    first = {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}
+    wire = PagedWire(first, {"metadata": {"resourceVersion": "2"}, "items": [pod("b", 2)]})
+    async with reflecting(wire, cache):
+        assert cache.listed == []
+    assert len(wire.asked) == 2

@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from fluxqueue.kube import transport
 from fluxqueue.kube.errors import ServerError, TooLong, Undecodable
 from fluxqueue.kube.kinds import JOBS, NODES, PODS
 from fluxqueue.kube.transport import Api, PatchType, Propagation
@@ -58,12 +59,17 @@ async def test_a_page_that_is_too_long_is_asked_for_in_parts_down_to_single_obje
     wire = FakeWire(too_long, too_long, {"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]}, *[too_long] * 3)
     page = await client(wire).page(PODS)
     assert [request.query for request in wire.requests] == [{"limit": "500"}, {"limit": "62"}, {"limit": "7"}]
-    assert page.limit == 7
+    assert page.limit == 14, "a short page may be followed by a longer one"
     assert all(request.most_bytes for request in wire.requests)
-    wire.answers = [too_long, {"metadata": {}, "items": []}, {"metadata": {}, "items": []}]
-    assert (await client(wire).page(PODS, limit=page.limit, continue_token="next")).limit == 1
-    await client(wire).page(PODS, limit=0)
-    assert [request.most_bytes for request in wire.requests[-2:]] == [0, 0], "one object, and a list that cannot be divided"
+    wire.answers = [too_long, {"metadata": {}, "items": []}]
+    assert (await client(wire).page(PODS, limit=7, continue_token="next")).limit == 2
+    assert wire.requests[-1].most_bytes == 0, "one object cannot be divided"
+
+
+async def test_a_page_that_is_nearly_too_long_is_followed_by_one_of_as_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "PAGE_BYTES", 100)
+    page = await client(FakeWire({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]})).page(PODS, limit=7)
+    assert page.limit == 7
 
 
 async def test_a_list_with_an_invalid_object_is_refused_with_the_problem() -> None:
