@@ -14,9 +14,19 @@ from collections.abc import Iterable, Sequence
 
 from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, InvalidGang, Resource, Role, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    ANY_ROLE,
+    Gang,
+    GangSource,
+    InvalidGang,
+    Resource,
+    Role,
+    SizedObject,
+    named,
+    whole_number,
+)
 
 __all__ = ["APP_WRAPPERS"]
 
@@ -53,8 +63,7 @@ class _Status(PartialObject, frozen=True):
     component_status: list[_Component] | None = None
 
 
-class _AppWrapper(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _AppWrapper(SizedObject, frozen=True):
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

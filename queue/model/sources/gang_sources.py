@@ -12,14 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod, PodTemplateSpec
 
-__all__ = ["ANY_ROLE", "Gang", "GangSource", "InvalidGang", "Resource", "Role", "api_group", "limited", "named", "whole_number"]
+__all__ = [
+    "ANY_ROLE",
+    "Gang",
+    "GangSource",
+    "InvalidGang",
+    "Resource",
+    "Role",
+    "SizedObject",
+    "api_group",
+    "limited",
+    "named",
+    "whole_number",
+]
 
 ANY_ROLE = ""
 """The role of all pods of a gang whose pods are not told apart."""
@@ -89,14 +101,14 @@ class Resource:
     versions
         That are understood, the preferred one first.
     struct
-        The fields that are read of its objects; it has ``metadata``.
+        The fields that are read of its objects.
     """
 
     group: str
     plural: str
     kind: str
     versions: tuple[str, ...]
-    struct: type[Any]
+    struct: type[SizedObject]
 
     @property
     def name(self) -> str:
@@ -176,6 +188,15 @@ class GangSource:
     def object_name(self, pod: Pod, group: str) -> str:
         """Return the name of the object that says the size of a pod's gang."""
         return (self.object_of(pod) if self.object_of is not None else None) or group
+
+
+class SizedObject(PartialObject, frozen=True):
+    """An object that says the size of gangs. Of its annotations none is read, and one whose spec is too long is not read at all."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    most_bytes: ClassVar[int] = 131_072
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class SuspendedSpec(PartialObject, frozen=True):

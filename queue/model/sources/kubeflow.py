@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, controller_name, limited, whole_number
+from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, SizedObject, controller_name, limited, whole_number
 from fluxqueue.queue.model.sources.kubeflow_fields import ElasticPolicy, ReplicaSpec, RunPolicy, is_active
 
 __all__ = ["KUBEFLOW_JOBS"]
@@ -54,8 +54,7 @@ class _Spec(PartialObject, frozen=True):
         return next((each for each in kinds if each), {})
 
 
-class _TrainingJob(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _TrainingJob(SizedObject, frozen=True):
     spec: _Spec = _Spec()
 
 

@@ -18,9 +18,9 @@ from msgspec import structs
 
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod, PodTemplateSpec
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, InvalidGang, Resource, Role, named
+from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, InvalidGang, Resource, Role, SizedObject, named
 
 __all__ = ["LEADER_WORKER_SETS"]
 
@@ -41,8 +41,7 @@ class _Spec(PartialObject, frozen=True):
     startup_policy: str = ""
 
 
-class _LeaderWorkerSet(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _LeaderWorkerSet(SizedObject, frozen=True):
     spec: _Spec = _Spec()
 
 

@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, controller_name, limited, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    GangSource,
+    Resource,
+    Role,
+    SizedObject,
+    controller_name,
+    limited,
+    named,
+    whole_number,
+)
 from fluxqueue.queue.model.sources.kubeflow_fields import ReplicaSpec, RunPolicy, is_active
 
 __all__ = ["MPI_JOBS"]
@@ -34,8 +44,7 @@ class _Spec(PartialObject, frozen=True):
     launcher_creation_policy: str = ""
 
 
-class _MPIJob(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _MPIJob(SizedObject, frozen=True):
     spec: _Spec = _Spec()
 
 

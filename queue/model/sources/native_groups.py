@@ -14,9 +14,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod, PodResourceClaim, SchedulingConstraints
-from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, InvalidGang, Resource, Role, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    ANY_ROLE,
+    Gang,
+    GangSource,
+    InvalidGang,
+    Resource,
+    Role,
+    SizedObject,
+    named,
+    whole_number,
+)
 
 __all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS", "NO_GROUP_CLAIMS", "GroupClaims", "claims_of_group", "domain_of"]
 
@@ -50,8 +60,7 @@ class _PodGroupStatus(PartialObject, frozen=True):
     resource_claim_statuses: list[_MadeClaim] | None = None
 
 
-class _PodGroup(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _PodGroup(SizedObject, frozen=True):
     spec: _PodGroupSpec = _PodGroupSpec()
     status: _PodGroupStatus = _PodGroupStatus()
 
@@ -65,8 +74,7 @@ class _WorkloadSpec(PartialObject, frozen=True):
     pod_groups: list[_WorkloadGroup] | None = None
 
 
-class _Workload(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _Workload(SizedObject, frozen=True):
     spec: _WorkloadSpec = _WorkloadSpec()
 
 

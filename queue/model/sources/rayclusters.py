@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, controller_name, limited, whole_number
+from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, SizedObject, controller_name, limited, whole_number
 
 __all__ = ["RAY_CLUSTERS"]
 
@@ -37,8 +37,7 @@ class _Spec(PartialObject, frozen=True):
     worker_group_specs: list[_WorkerGroup] | None = None
 
 
-class _RayCluster(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _RayCluster(SizedObject, frozen=True):
     spec: _Spec = _Spec()
 
 

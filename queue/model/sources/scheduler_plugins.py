@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, Resource, Role, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, Resource, Role, SizedObject, named, whole_number
 
 __all__ = ["SCHEDULER_PLUGINS"]
 
@@ -23,8 +23,7 @@ class _Spec(PartialObject, frozen=True):
     schedule_timeout_seconds: int | None = None
 
 
-class _PodGroup(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _PodGroup(SizedObject, frozen=True):
     spec: _Spec = _Spec()
 
 

@@ -12,9 +12,19 @@ import re
 from collections.abc import Sequence
 
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, InvalidGang, Resource, Role, limited, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    GangSource,
+    InvalidGang,
+    Resource,
+    Role,
+    SizedObject,
+    limited,
+    named,
+    whole_number,
+)
 
 __all__ = ["SPARK_APPLICATIONS"]
 
@@ -65,8 +75,7 @@ class _Status(PartialObject, frozen=True):
     application_state: _ApplicationState = _ApplicationState()
 
 
-class _SparkApplication(PartialObject, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _SparkApplication(SizedObject, frozen=True):
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

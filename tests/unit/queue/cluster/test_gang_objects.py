@@ -11,15 +11,19 @@ import msgspec
 import pytest
 from support.controller_bench import until
 
-from fluxqueue.kube.decoding import Page
+from fluxqueue.kube.decoding import Page, decode_page
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster import gang_objects
 from fluxqueue.queue.cluster.gang_objects import GangObjects, Readable
-from fluxqueue.queue.model.sources.gang_sources import GangSource
+from fluxqueue.queue.model.sources.appwrappers import APP_WRAPPERS
+from fluxqueue.queue.model.sources.gang_sources import GangSource, SizedObject
 from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
-from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
+from fluxqueue.queue.model.sources.mpijobs import MPI_JOBS
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NATIVE_WORKLOADS
+from fluxqueue.queue.model.sources.rayclusters import RAY_CLUSTERS
+from fluxqueue.queue.model.sources.registry import SOURCES
 from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
 from fluxqueue.queue.model.sources.volcano import VOLCANO
 
@@ -228,3 +232,32 @@ async def test_a_change_of_the_status_alone_is_no_change(server: Server) -> None
             body["metadata"]["resourceVersion"] = version
             cache.apply(msgspec.convert(body, SCHEDULER_PLUGINS.resource.struct))  # type: ignore[union-attr]  # it has one
         assert seen.count(("scheduler-plugins", "default", "a")) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "spec"),
+    [
+        (MPI_JOBS, {"mpiReplicaSpecs": {"Worker": {"template": {"spec": {"tolerations": [{"key": "a"}] * 20_000}}}}}),
+        (RAY_CLUSTERS, {"workerGroupSpecs": [{"groupName": f"g{number}"} for number in range(20_000)]}),
+        (APP_WRAPPERS, {"components": [{"podSets": [{"replicas": 1}]}] * 20_000}),
+        (NATIVE_WORKLOADS, {"podGroups": [{"name": f"g{number}"} for number in range(20_000)]}),
+        (SCHEDULER_PLUGINS, {"minMember": 2}),
+    ],
+    ids=lambda each: each.name if isinstance(each, GangSource) else "",
+)
+def test_an_object_with_a_longer_spec_than_any_gang_has_is_not_kept(source: GangSource, spec: dict[str, Any]) -> None:
+    """So many worker groups would be as many roles, each of which is looked at whenever a pod of the gang changes."""
+    assert source.resource is not None
+    metadata = {"labels": {f"l-{number}": "x" for number in range(20_000)}, "annotations": {"kubectl": "x" * 200_000}}
+    objects = [{"metadata": {"name": name, "namespace": "ada", **metadata}, "spec": spec if name == "a" else {}} for name in "ab"]
+    page = decode_page(msgspec.json.encode({"metadata": {}, "items": objects}), source.resource.struct, "list")
+    names = ["a", "b"] if source is SCHEDULER_PLUGINS else ["b"]
+    assert [each.metadata.name for each in page.items] == names
+    assert page.items[0].metadata.annotations == {}
+    assert len(page.items[0].metadata.labels or ()) == 256
+    assert [*page.undecodable] == [("ada", "a")][: 2 - len(names)]
+    assert all("no more than 131072 are kept" in problem for problem in page.undecodable.values())
+
+
+def test_every_object_of_another_project_has_the_bounds() -> None:
+    assert all(issubclass(source.resource.struct, SizedObject) for source in SOURCES if source.resource is not None)
