@@ -384,6 +384,7 @@ class MiniCluster(PartialObject, frozen=True):
     """A MiniCluster. Its spec is decoded as it was written, also control characters: it is copied into pods, ConfigMaps and Jobs."""
 
     exact_fields: ClassVar[tuple[str, ...]] = ("spec",)
+    bounded_specs: ClassVar[tuple[str, ...]] = ("spec",)
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
 
     metadata: ObjectMeta = ObjectMeta()

@@ -8,24 +8,36 @@ dropped where the object is decoded, so the memory that a number of objects take
 - An annotation that is read is cut. Nothing that is cut can be read as what it asks for, so its work waits with a sentence.
 - A spec that is too long keeps what it requests and where it runs: it still counts on its node. Its rules about nodes become one that
   no node meets (`is_cut`), and its work waits as `InvalidRequest`.
-- Of claims, budgets of disruption and the like, one that is too long is not read at all (`too_long`).
+- A MiniCluster with more than any has (`too_large`) keeps its numbers, and the sentence that its status says: its Job stays as it is.
+- Of claims, objects with the size of a gang, budgets of disruption and the like, one that is too long is not read at all (`too_long`).
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.annotations import READ_ANNOTATIONS
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.miniclusters import MiniClusterSpec
 from fluxqueue.api.pods import Container, PodSpec, ResourceRequirements
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.api.storedjson import StoredJson, plain, stored
 
-__all__ = ["LONGEST_RULES", "MOST_LABELS", "MOST_OF_SPEC", "bound_metadata", "bounded_spec", "is_cut", "too_long"]
+__all__ = [
+    "LONGEST_RULES",
+    "MOST_LABELS",
+    "MOST_OF_SPEC",
+    "bound_metadata",
+    "bounded_minicluster",
+    "bounded_spec",
+    "is_cut",
+    "too_large",
+    "too_long",
+]
 
 LONGEST_RULES: Final = 16_384
 """Bytes of a pod's own rules about nodes: they are checked for each node."""
@@ -39,6 +51,13 @@ _LONGEST_ANNOTATION: Final = 1_024
 _LONGEST_OF: Final = {names.AFTER_ANNOTATION: 32_768, names.INJECTION_ANNOTATION: 32_768}
 _WHOLE: Final = frozenset((*names.ALLOCATION_ANNOTATIONS, names.ACKNOWLEDGED_ANNOTATION))
 """What only the queue writes: policies refuse it of others."""
+_LONGEST_TEXT: Final = 262_144
+_ALL_TEXT: Final = 524_288
+_MOST_ENTRIES: Final = 1_000
+_MOST_VALUES: Final = 10_000
+_DEEPEST: Final = 32
+_PATH_SHOWN: Final = 200
+_NUL: Final = "\0"
 _NO_NODE: Final = {"nodeSelectorTerms": [], "": "x" * LONGEST_RULES}
 _CUT: Final = stored({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NO_NODE}})
 """No node has it, so a pod that is matched by what is left of its spec runs nowhere."""
@@ -79,6 +98,21 @@ def bounded_spec(spec: PodSpec) -> PodSpec:
     )
 
 
+def bounded_minicluster(spec: MiniClusterSpec) -> MiniClusterSpec:
+    """Return the same spec, or what is kept of one that is too large: its numbers, and why the rest is not known."""
+    if len(msgspec.json.encode(spec)) <= MOST_OF_SPEC or not (problem := too_large(spec)):
+        return spec
+    return MiniClusterSpec(
+        size=spec.size,
+        max_size=spec.max_size,
+        min_size=spec.min_size,
+        deadline_seconds=spec.deadline_seconds,
+        cleanup=spec.cleanup,
+        form_timeout_seconds=spec.form_timeout_seconds,
+        pod_template={_NUL: problem},
+    )
+
+
 def is_cut(spec: PodSpec) -> bool:
     """True if a spec was too long, so that only a part of it is known."""
     return spec.affinity is not None and spec.affinity == _CUT
@@ -88,6 +122,55 @@ def too_long(obj: object, most: int) -> str:
     """Return why an object is not read at all, as more of it would be kept than ``most`` bytes of JSON; empty if it is read."""
     size = len(msgspec.json.encode(obj, enc_hook=plain))
     return f"what is read of it has {size} bytes, and no more than {most} are kept" if size > most else ""
+
+
+def too_large(spec: MiniClusterSpec) -> str:
+    """Return which limit of the whole a spec exceeds; empty if none.
+
+    Parameters
+    ----------
+    spec
+        Any decoded spec.
+
+    Returns
+    -------
+    str
+        One sentence with the field's path and the remedy. Unless it is empty, no other code may read the spec.
+    """
+    if isinstance(problem := (spec.pod_template or {}).get(_NUL), str):
+        return problem  # which was found when it was cut
+    text = values = 0
+    waiting: list[tuple[str, Any, int]] = [("spec", msgspec.to_builtins(spec), 0)]
+    while waiting:
+        path, value, depth = waiting.pop()
+        values += 1
+        if isinstance(value, str):
+            text += len(value)
+            if len(value) > _LONGEST_TEXT:
+                return f"{_shown(path)} is {len(value)} characters long: use at most {_LONGEST_TEXT}, and a volume for more"
+            if _NUL in value:
+                return f"{_shown(path)} contains a NUL character, which no program can be given: remove it"
+        elif isinstance(value, dict | list):
+            if len(value) > _MOST_ENTRIES:
+                return f"{_shown(path)} has {len(value)} entries: use at most {_MOST_ENTRIES}"
+            if depth == _DEEPEST:
+                return f"{_shown(path)} is nested more than {_DEEPEST} deep: no pod has such a field"
+            if isinstance(value, dict):
+                text += sum(map(len, value))
+                if any(_NUL in key for key in value):
+                    return f"{_shown(path)} has a name that contains a NUL character: remove it"
+                waiting += [(f"{path}.{key[:64]}", each, depth + 1) for key, each in value.items()]
+            else:
+                waiting += [(f"{path}[{place}]", each, depth + 1) for place, each in enumerate(value)]
+        if values > _MOST_VALUES:
+            return f"spec has more than {_MOST_VALUES} values: make it smaller, and keep what is large in ConfigMaps or volumes"
+        if text > _ALL_TEXT:
+            return f"spec has more than {_ALL_TEXT} characters: make it smaller, and keep what is large in ConfigMaps or volumes"
+    return ""
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= _PATH_SHOWN else f"{path[:_PATH_SHOWN]}..."
 
 
 def _requests(spec: PodSpec) -> dict[str, str | int | float]:

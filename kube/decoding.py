@@ -12,7 +12,7 @@ affinity is kept as text (`fluxqueue.api.storedjson`). Only what is kept is clea
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import GenericAlias
@@ -23,7 +23,7 @@ import msgspec
 from fluxqueue.api.annotations import forget_unread
 from fluxqueue.api.metadata import ObjectMeta, PartialObjectMetadata
 from fluxqueue.api.nesting import decode_limited
-from fluxqueue.api.objectsizes import MOST_OF_SPEC, bound_metadata, bounded_spec, too_long
+from fluxqueue.api.objectsizes import MOST_OF_SPEC, bound_metadata, bounded_minicluster, bounded_spec, too_long
 from fluxqueue.api.storedjson import plain, stored
 from fluxqueue.api.texts import has_controls, without_controls
 from fluxqueue.kube.errors import Undecodable
@@ -138,7 +138,7 @@ def _kept(decoded: S, of: type[S], *, controls: bool, size: int) -> S:
 
 def _trimmed(decoded: S, size: int) -> S:
     """Return the same object without what nobody reads or what is too much, and with long affinities as text."""
-    metadata, specs = _parts_to_trim(cast("Hashable", type(decoded)))
+    metadata, specs, bounded = _parts_to_trim(cast("Hashable", type(decoded)))
     for path in metadata:
         meta = path(decoded)
         forget_unread(meta)
@@ -150,17 +150,29 @@ def _trimmed(decoded: S, size: int) -> S:
             msgspec.structs.force_setattr(spec, "affinity", stored(spec.affinity))
         if size > MOST_OF_SPEC:
             msgspec.structs.force_setattr(parent, name, bounded_spec(spec))
+    for owner, name in bounded if size > MOST_OF_SPEC else ():
+        parent = owner(decoded)
+        msgspec.structs.force_setattr(parent, name, bounded_minicluster(getattr(parent, name)))
     most = getattr(decoded, "most_bytes", size)
     if size > most and (problem := too_long(decoded, most)):
         raise msgspec.ValidationError(problem)
     return decoded
 
 
+_Field = tuple[Callable[[Any], Any], str]
+"""Who returns the struct that has it, and its name."""
+
+
 @functools.cache
-def _parts_to_trim(of: Hashable) -> tuple[list[Callable[[Any], ObjectMeta]], list[tuple[Callable[[Any], Any], str]]]:
-    metadata, specs = getattr(of, "trimmed_annotations", ()), getattr(of, "compact_specs", ())
-    owners = [(path.rpartition(".")[0], path.rpartition(".")[2]) for path in specs]
-    return [attrgetter(path) for path in metadata], [(attrgetter(owner) if owner else _itself, name) for owner, name in owners]
+def _parts_to_trim(of: Hashable) -> tuple[list[Callable[[Any], ObjectMeta]], list[_Field], list[_Field]]:
+    """Return the metadata, the specs of pods and the specs of MiniClusters in objects of a kind."""
+    metadata: Sequence[str] = getattr(of, "trimmed_annotations", ())
+    return [attrgetter(path) for path in metadata], _fields(of, "compact_specs"), _fields(of, "bounded_specs")
+
+
+def _fields(of: Hashable, name: str) -> list[_Field]:
+    parts = [path.rpartition(".") for path in getattr(of, name, ())]
+    return [(attrgetter(owner) if owner else _itself, field) for owner, _, field in parts]
 
 
 def _itself(obj: Any) -> Any:

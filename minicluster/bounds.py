@@ -1,21 +1,19 @@
-"""Size limits of a MiniCluster, so that the rendered objects and the rendering stay small.
+"""Size limits of the fields of a MiniCluster, so that the rendered objects and the rendering stay small.
 
-The schema limits each field. This module checks what the schema cannot express: the size of all fields together, the parts that the schema
-does not inspect (``podTemplate``, ``resources``, ``securityContext``), and the number of hosts, counted without expanding a hostlist. All
-other code that reads a MiniCluster may rely on these limits, so they are checked first, in one pass that stops at the first one exceeded.
+The schema limits each field. This module checks what the schema cannot express, such as the number of hosts, counted without expanding a
+hostlist. The size of all fields together, and of the parts that the schema does not inspect (``podTemplate``, ``resources``,
+``securityContext``), has been checked before (`fluxqueue.api.objectsizes.too_large`). All other code that reads a MiniCluster may rely on
+these limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from fluxqueue.api.hostlists import InvalidHostlist, parse
 from fluxqueue.api.miniclusters import MiniClusterSpec
 
-__all__ = ["MOST_BROKERS", "bound_problems", "hosts_of", "too_large"]
+__all__ = ["MOST_BROKERS", "bound_problems", "hosts_of"]
 
 MOST_BROKERS = 10_000
 """Maximum number of hosts: its own at ``maxSize``, and those that others start."""
@@ -27,58 +25,8 @@ _LONGEST_OPTIONS = 4_096
 _MOST_LINES = 4_096
 """Maximum number of jobs of a batch."""
 
-_LONGEST_TEXT = 262_144
-_ALL_TEXT = 524_288
-_MOST_ENTRIES = 1_000
-_MOST_VALUES = 10_000
-_DEEPEST = 32
 _LARGEST_NUMBER = 2**31 - 1
 _LARGEST_PORT = 65_535
-_PATH_SHOWN = 200
-_NUL = "\0"
-
-
-def too_large(spec: MiniClusterSpec) -> str:
-    """Return which limit of the whole a spec exceeds; empty if none.
-
-    Parameters
-    ----------
-    spec
-        Any decoded spec.
-
-    Returns
-    -------
-    str
-        One sentence with the field's path and the remedy. Unless it is empty, no other code may read the spec.
-    """
-    text = values = 0
-    waiting: list[tuple[str, Any, int]] = [("spec", msgspec.to_builtins(spec), 0)]
-    while waiting:
-        path, value, depth = waiting.pop()
-        values += 1
-        if isinstance(value, str):
-            text += len(value)
-            if len(value) > _LONGEST_TEXT:
-                return f"{_shown(path)} is {len(value)} characters long: use at most {_LONGEST_TEXT}, and a volume for more"
-            if _NUL in value:
-                return f"{_shown(path)} contains a NUL character, which no program can be given: remove it"
-        elif isinstance(value, dict | list):
-            if len(value) > _MOST_ENTRIES:
-                return f"{_shown(path)} has {len(value)} entries: use at most {_MOST_ENTRIES}"
-            if depth == _DEEPEST:
-                return f"{_shown(path)} is nested more than {_DEEPEST} deep: no pod has such a field"
-            if isinstance(value, dict):
-                text += sum(map(len, value))
-                if any(_NUL in key for key in value):
-                    return f"{_shown(path)} has a name that contains a NUL character: remove it"
-                waiting += [(f"{path}.{key[:64]}", each, depth + 1) for key, each in value.items()]
-            else:
-                waiting += [(f"{path}[{place}]", each, depth + 1) for place, each in enumerate(value)]
-        if values > _MOST_VALUES:
-            return f"spec has more than {_MOST_VALUES} values: make it smaller, and keep what is large in ConfigMaps or volumes"
-        if text > _ALL_TEXT:
-            return f"spec has more than {_ALL_TEXT} characters: make it smaller, and keep what is large in ConfigMaps or volumes"
-    return ""
 
 
 def bound_problems(spec: MiniClusterSpec) -> Iterator[str]:
@@ -155,7 +103,3 @@ def _taken_apart(spec: MiniClusterSpec) -> Iterator[tuple[str, str, int]]:
         for place, container in enumerate(containers):
             yield f"{field}[{place}].command", container.command, _LONGEST_COMMAND
             yield f"{field}[{place}].commands.prefix", container.commands.prefix, _LONGEST_OPTIONS
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= _PATH_SHOWN else f"{path[:_PATH_SHOWN]}..."

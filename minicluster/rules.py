@@ -21,9 +21,10 @@ import msgspec
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, Bursting, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
+from fluxqueue.api.objectsizes import too_large
 from fluxqueue.api.texts import pictured
 from fluxqueue.certs import curve
-from fluxqueue.minicluster.bounds import bound_problems, too_large
+from fluxqueue.minicluster.bounds import bound_problems
 from fluxqueue.minicluster.injection import host_name_problems
 from fluxqueue.minicluster.overlay import overlay_problem
 from fluxqueue.minicluster.reserved import reserved_problems

@@ -189,6 +189,28 @@ def test_of_very_many_resources_the_first_are_kept() -> None:
     assert (requests["cpu"], len(requests)) == (Decimal(2), 64)
 
 
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ({"x": [{}] * 300_000}, "spec.podTemplate.x has 300000 entries: use at most 1000"),
+        ({f"a{number}": {f"b{number}": {} for number in range(900)} for number in range(100)}, "spec has more than 10000 values"),
+    ],
+)
+def test_of_a_minicluster_with_more_than_any_has_the_numbers_are_kept_and_the_sentence(template: object, sentence: str) -> None:
+    """It stays in the cache: one that is not there counts as deleted, and its Job with it."""
+    long, short = (
+        {"metadata": {"name": name, "namespace": "ada"}, "spec": {"size": 4, "containers": [{"image": "a"}], "podTemplate": pod_template}}
+        for name, pod_template in (("long", template), ("short", {"metadata": {"labels": {"a": "b"}}}))
+    )
+    page = decode_page(json.dumps({"metadata": {}, "items": [long, short]}).encode(), MiniCluster, "list")
+    assert page.items[0] == decode(json.dumps(long).encode(), MiniCluster, "get")
+    assert page.items[0].spec.size == 4
+    assert size(page.items[0]) < 8_192
+    (problem,) = find_problems(page.items[0]).errors
+    assert problem.startswith(sentence)
+    assert page.items[1].spec.pod_template == {"metadata": {"labels": {"a": "b"}}}
+
+
 def test_a_claim_that_is_too_long_is_not_read_and_no_other_suffers() -> None:
     labels = {f"l{number}": "x" for number in range(20_000)}
     claims = [
