@@ -9,7 +9,6 @@ noted, and all of them are enqueued once, after a rest.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from fluxqueue.api.fluxjobs import Reason
@@ -23,7 +22,7 @@ from fluxqueue.queue.cluster.storage import claims_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.tasks.rests import Rests
+from fluxqueue.queue.tasks.rests import Turns
 
 __all__ = ["ClaimWatch"]
 
@@ -52,10 +51,7 @@ class ClaimWatch:
         self._ledger = ledger
         self._enqueue = enqueue
         self._drivers = caches.storage.drivers
-        self._rests: Rests[_Concern] = Rests(self._put_off, _REST_OF_USER_S)
-        self._users: dict[_Concern, int] = {}
-        """How many were enqueued last."""
-        self._waiting: set[_Concern] = set()
+        self._turns: Turns[_Concern] = Turns(self._enqueue_users_now, _REST_OF_USER_S)
         storage = caches.storage
         storage.claims.add_handler(self._claim_changed)
         storage.volumes.add_handler(self._volume_changed)
@@ -66,8 +62,7 @@ class ClaimWatch:
 
     def prune(self) -> None:
         """Forget the claims and classes that do not rest any more."""
-        self._rests.prune()
-        self._users = {concern: self._users[concern] for concern in self._waiting if concern in self._users}
+        self._turns.prune()
 
     def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
         if change.old is None or change.new is None or _placement(change.old) != _placement(change.new):
@@ -101,18 +96,11 @@ class ClaimWatch:
             self._enqueue_users_of_exclusive(claims_used(change.obj.metadata.namespace, change.obj.spec.template.spec))
 
     def _enqueue_users(self, concern: _Concern) -> None:
-        if concern in self._waiting or self._rests.rests(concern, self._users.get(concern, 0)):
-            return
+        self._turns.due(concern)
+
+    def _enqueue_users_now(self, concern: _Concern) -> int:
         claims = map(_key, self._caches.storage.unbound(concern)) if isinstance(concern, str) else [concern]
-        self._users[concern] = sum(self._enqueue_users_of(claim) for claim in claims)
-
-    def _put_off(self, concern: _Concern, delay_s: float) -> None:
-        self._waiting.add(concern)
-        asyncio.get_running_loop().call_later(delay_s, self._enqueue_late, concern)
-
-    def _enqueue_late(self, concern: _Concern) -> None:
-        self._waiting.discard(concern)
-        self._enqueue_users(concern)
+        return sum(self._enqueue_users_of(claim) for claim in claims)
 
     def _enqueue_users_of(self, claim: Key) -> int:
         """Enqueue the users of a claim, and return how many objects were looked at."""

@@ -1,4 +1,8 @@
-"""Enqueues the work that must be described again because a claim of devices, a template of claims or a class of devices changed."""
+"""Enqueues the work that must be described again because a claim of devices, a template of claims or a class of devices changed.
+
+Thousands may share a claim or a template, and anybody may change one in his namespace, or end the pods that wait for it, one after the
+other. So the users of one are enqueued with a rest, as those of a volume's claim are (``claim_watch``).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,12 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.devices import ANY_CLAIM, DEVICE_CLAIMS, DeviceSource, sources_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.tasks.rests import Turns
 
 __all__ = ["DeviceWatch"]
+
+_REST_OF_USER_S = 2e-3
+"""A few times what it takes to describe one."""
 
 
 class DeviceWatch:
@@ -30,12 +38,17 @@ class DeviceWatch:
     def __init__(self, caches: Caches, enqueue: Callable[[str | GroupKey], None]) -> None:
         self._caches = caches
         self._enqueue = enqueue
+        self._turns: Turns[DeviceSource] = Turns(self._enqueue_users_now, _REST_OF_USER_S)
         devices = caches.devices
         devices.claims.add_handler(self._claim_changed)
         devices.templates.add_handler(self._template_changed)
         devices.classes.add_handler(self._class_changed)
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
+
+    def prune(self) -> None:
+        """Forget the claims and templates whose users do not rest any more."""
+        self._turns.prune()
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         """Enqueue the users of a claim if it came, went, or can be reached from other nodes than before."""
@@ -66,13 +79,19 @@ class DeviceWatch:
                 self._enqueue_users(source)
 
     def _enqueue_users(self, source: DeviceSource) -> None:
-        for user in self._caches.users_of_devices(source):
+        self._turns.due(source)
+
+    def _enqueue_users_now(self, source: DeviceSource) -> int:
+        """Enqueue the users of a claim, and return how many objects were looked at."""
+        users = self._caches.users_of_devices(source)
+        for user in users:
             if not isinstance(user, Pod):
                 self._enqueue(user.metadata.uid)
             elif not user.terminal:
                 self._enqueue(owning_job_uid(user) or user.metadata.uid)
                 if (key := group_of(user)) is not None:
                     self._enqueue(key)
+        return len(users)
 
 
 def _reach(claim: ResourceClaim) -> object:

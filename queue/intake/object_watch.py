@@ -5,7 +5,6 @@ What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from fluxqueue.api.fluxaccounts import FluxAccount
@@ -28,7 +27,7 @@ from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.status.fluxjob_edits import edits_are_stored
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.tasks.rests import Rests
+from fluxqueue.queue.tasks.rests import Turns
 
 __all__ = ["ObjectWatch"]
 
@@ -60,10 +59,7 @@ class ObjectWatch:
         self._enqueue = enqueue
         self._enqueue_later = enqueue_later
         self._started = False
-        self._gang_rests: Rests[GangObject] = Rests(self._put_off, _REST_OF_POD_S)
-        self._gang_pods: dict[GangObject, int] = {}
-        """How many pods and Jobs were looked at last."""
-        self._late_gangs: set[GangObject] = set()
+        self._gang_turns: Turns[GangObject] = Turns(self._enqueue_gangs, _REST_OF_POD_S)
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
@@ -74,7 +70,7 @@ class ObjectWatch:
         caches.limit_ranges.add_handler(self._limit_range_changed)
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
-        caches.gang_objects.add_handler(self._gang_object_changed)
+        caches.gang_objects.add_handler(lambda *found: self._gang_turns.due(GangObject(*found)))
         self._claim_watch = ClaimWatch(caches, ledger, enqueue_later)
         self._device_watch = DeviceWatch(caches, enqueue_later)
 
@@ -82,8 +78,8 @@ class ObjectWatch:
         """Enqueue every object and every row once."""
         self._started = True
         self._claim_watch.prune()
-        self._gang_rests.prune()
-        self._gang_pods = {found: pods for found, pods in self._gang_pods.items() if pods > _FEW}
+        self._device_watch.prune()
+        self._gang_turns.prune()
         for job in self._caches.jobs.list():
             self._enqueue_later(job.metadata.uid)
         for pod in self._caches.pods.list():
@@ -159,25 +155,15 @@ class ObjectWatch:
         allocation = self._ledger.allocation(job.id)
         return allocation is not None and allocation.released_at is not None
 
-    def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
-        """Enqueue the gangs whose size an object of another project says. One of many pods rests after that: each of them is looked at."""
-        found = GangObject(source, namespace, name)
-        if found in self._late_gangs or self._gang_rests.rests(found, self._gang_pods.pop(found, 0)):
-            return
-        pods, jobs = self._caches.pods_of_gang_object(found), self._caches.jobs_of_pod_group(source, namespace, name)
+    def _enqueue_gangs(self, found: GangObject) -> int:
+        """Enqueue the gangs whose size an object of another project says, and return how many pods and Jobs were looked at."""
+        pods = self._caches.pods_of_gang_object(found)
+        jobs = self._caches.jobs_of_pod_group(found.source, found.namespace, found.name)
         for key in {key for pod in pods if (key := self._caches.group_of(pod)) is not None}:
             self._enqueue(key)
         for job in jobs:
             (self._enqueue if len(jobs) <= _FEW else self._enqueue_later)(job.metadata.uid)
-        self._gang_pods[found] = len(pods) + len(jobs)
-
-    def _put_off(self, found: GangObject, delay_s: float) -> None:
-        self._late_gangs.add(found)
-        asyncio.get_running_loop().call_later(delay_s, self._gang_object_changed_before, found)
-
-    def _gang_object_changed_before(self, found: GangObject) -> None:
-        self._late_gangs.discard(found)
-        self._gang_object_changed(found.source, found.namespace, found.name)
+        return len(pods) + len(jobs)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-__all__ = ["Rests"]
+__all__ = ["Rests", "Turns"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -82,3 +82,42 @@ class Rests(Generic[K]):
             now = asyncio.get_running_loop().time()
             self._until = {key: until for key, until in self._until.items() if until > now}
         self._turns = {key: began for key, began in self._turns.items() if key in self._until}  # not all users say when a turn is over
+
+
+class Turns(Generic[K]):
+    """Turns that are short and made where something changes. Thousands of changes come at once, and each could concern thousands.
+
+    After a turn that looked at many, the next change has one, and those that follow are noted: together they have one after a rest.
+
+    Parameters
+    ----------
+    turn
+        Called with a key; returns how many objects it looked at.
+    of_one_s
+        Rest for each of them.
+    """
+
+    def __init__(self, turn: Callable[[K], int], of_one_s: float) -> None:
+        self._turn = turn
+        self._rests: Rests[K] = Rests(self._put_off, of_one_s)
+        self._sizes: dict[K, int] = {}
+        """How many the last turn looked at."""
+        self._late: set[K] = set()
+
+    def due(self, key: K) -> None:
+        """Have the turn of a key now, or after its rest."""
+        if key not in self._late and not self._rests.rests(key, self._sizes.get(key, 0)):
+            self._sizes[key] = self._turn(key)
+
+    def prune(self) -> None:
+        """Forget the keys that do not rest any more."""
+        self._rests.prune()
+        self._sizes = {key: self._sizes[key] for key in self._late if key in self._sizes}
+
+    def _put_off(self, key: K, delay_s: float) -> None:
+        self._late.add(key)
+        asyncio.get_running_loop().call_later(delay_s, self._have_late, key)
+
+    def _have_late(self, key: K) -> None:
+        self._late.discard(key)
+        self.due(key)

@@ -98,7 +98,7 @@ async def test_the_users_of_a_claim_are_enqueued_a_few_times_however_many_of_the
     assert users <= len(cluster.enqueued) <= 5 * users
     cluster.enqueued.clear()
     await until(lambda: len(cluster.enqueued) == users)
-    assert cluster.watch._waiting == set(), "what changed meanwhile is enqueued once, after the rest"
+    assert cluster.watch._turns._late == set(), "what changed meanwhile is enqueued once, after the rest"
 
 
 async def test_a_volume_that_is_made_for_a_claim_concerns_no_other(cluster: WatchedCluster) -> None:

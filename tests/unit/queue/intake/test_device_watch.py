@@ -7,6 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 from support.builders import make_job, make_pod
+from support.controller_bench import until
 from support.device_objects import a_claim, a_class, a_template, claiming, resource_claims
 from support.queue_builders import a_job, a_pod
 
@@ -23,7 +24,7 @@ class WatchedCluster:
     def __init__(self) -> None:
         self.caches = Caches(cast("Api", None), devices=True)
         self.enqueued: list[str | GroupKey] = []
-        DeviceWatch(self.caches, self.enqueued.append)
+        self.watch = DeviceWatch(self.caches, self.enqueued.append)
         self.caches.jobs.apply(a_job(claiming(make_job("j").namespace("ns"), "t"), uid="j"))
         self.pod("p")
 
@@ -81,3 +82,21 @@ def test_when_the_first_user_of_a_claim_goes_without_devices_the_others_follow(c
     cluster.pod("third")
     cluster.caches.pods.replace([])
     assert cluster.take() == [], "it has its devices: they wait for nobody"
+
+
+async def test_the_users_of_a_claim_are_enqueued_a_few_times_however_often_it_and_they_change(cluster: WatchedCluster) -> None:
+    """Any of the users may change the claim, or end, thousands of times in a row."""
+    users, claims = 200, cluster.caches.devices.claims
+    for number in range(users):
+        cluster.pod(f"p{number}")
+    cluster.take()
+    for version in range(1, 200):
+        body = a_claim("c", namespace="ns", version=version, has=[(f"n{version}", "gpu-0")] if version % 2 else ())
+        claims.apply(msgspec.convert(body, ResourceClaim))
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns", version=200), ResourceClaim))
+    cluster.caches.pods.replace(cluster.caches.pods.list()[: users // 2])
+    assert users <= len(cluster.take()) <= 3 * users
+    await until(lambda: bool(cluster.enqueued))
+    assert len(cluster.take()) == users // 2, "what has changed meanwhile is enqueued once, after the rest"
+    cluster.watch.prune()
+    assert not cluster.watch._turns._sizes
