@@ -15,9 +15,11 @@ DaemonSets are subtracted from what the node has (`fluxqueue.queue.cluster.daemo
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from time import thread_time
 
 import structlog
 
@@ -51,6 +53,8 @@ DevicesTaken = Callable[[str, frozenset[str], Callable[[str, str], Mapping[str, 
 _ALL_OF_A_NODE = {"cpu": Decimal(MAX_CPUS), "memory": Decimal(MAX_BYTES)}
 """Request of a pod that requests more than any pod may."""
 _MAX_SIZES = 10_000
+_TURN_S = 0.05
+"""CPU time after which other work has its turn."""
 
 
 class ForeignPods:
@@ -127,6 +131,20 @@ class ForeignPods:
     def shares(self, nodes: Iterable[str]) -> list[NodeShare]:
         """Return what foreign pods have on these nodes, in the graph's units; a share without amounts if they have nothing."""
         return [NodeShare(node=node, amounts=self._amounts(node)) for node in nodes]
+
+    async def shares_in_turns(self, nodes: Iterable[str]) -> list[NodeShare]:
+        """Return the same, while other work goes on.
+
+        Thousands of pods may be bound to one node, and each claim of devices that all nodes reach counts on each of them.
+        """
+        found: list[NodeShare] = []
+        began = thread_time()
+        for node in nodes:
+            found += self.shares([node])
+            if thread_time() - began > _TURN_S:
+                await asyncio.sleep(0)
+                began = thread_time()
+        return found
 
     def daemonset_requests(self, nodes: Iterable[Node]) -> dict[str, DaemonSetRequests]:
         """Return what DaemonSets take of these nodes, by name; without the nodes of which they take nothing."""

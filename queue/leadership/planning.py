@@ -38,10 +38,13 @@ from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown
 from fluxqueue.queue.status.fluxjob_status import published_promise
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
+from fluxqueue.queue.tasks.rests import Turns
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
 
 _CHANGED_S = 1.0
+_REST_OF_NODE_S = 1e-3
+"""A few times what it takes to count one."""
 """Until a cycle decides again about a Job that changed before its patch: the watch has shown it by then."""
 
 
@@ -130,7 +133,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     )
     for store in (caches.nodes, caches.storage.csi_nodes):
         store.add_handler(lambda _change: scheduler.soon())
-    caches.devices.subscribe(lambda nodes: _devices_changed(nodes, caches, capacity.foreign_pods, scheduler))
+    caches.devices.subscribe(_device_counter(caches, capacity.foreign_pods, scheduler.soon))
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     quotas = NamespaceQuotas(caches, ledger)
     quotas.subscribe(scheduler.soon)
@@ -194,10 +197,28 @@ def _daemonsets(caches: Caches) -> DaemonSets:
     return DaemonSets(caches.daemonsets, caches.nodes, complete)
 
 
-def _devices_changed(nodes: frozenset[str] | None, caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:
-    """Count the devices of nodes again, of all nodes for None: some came, went, were allocated or given back."""
-    foreign_pods.recount(nodes if nodes is not None else [node.metadata.name for node in caches.nodes.list()])
-    scheduler.soon()
+def _device_counter(caches: Caches, foreign_pods: ForeignPods, soon: Callable[[], None]) -> Callable[[frozenset[str] | None], None]:
+    """Return a function that has the devices of nodes counted again, of all nodes for None: some came, went, were allocated or given back.
+
+    Devices that all nodes reach count on each of them, and each claim that gets one or gives it back changes them.
+    """
+
+    def count_all(_all: None) -> int:
+        names = [node.metadata.name for node in caches.nodes.list()]
+        foreign_pods.recount(names)
+        soon()
+        return len(names)
+
+    turns = Turns(count_all, _REST_OF_NODE_S)
+
+    def changed(nodes: frozenset[str] | None) -> None:
+        if nodes is None:
+            turns.due(None)
+            return
+        foreign_pods.recount(nodes)
+        soon()
+
+    return changed
 
 
 def _daemonset_changed(change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:

@@ -39,8 +39,6 @@ __all__ = ["Doctor"]
 log = structlog.get_logger()
 
 _BETWEEN_S = 1.0
-_NODES_AT_ONCE = 20
-"""Full of pods, they take some milliseconds."""
 _IN_GRAPH = (Difference.GRAPH_JOBS, Difference.GRAPH_NODES, Difference.GRAPH_FOREIGN)
 
 
@@ -169,12 +167,8 @@ class Doctor:
         return failed + findings
 
     async def _foreign_amounts(self, nodes: Sequence[str]) -> dict[str, Mapping[str, int]]:
-        """Return what pods that are not ours take of each node; other work goes on between some nodes and the next."""
-        found: dict[str, Mapping[str, int]] = {}
-        for start in range(0, len(nodes), _NODES_AT_ONCE):
-            found |= {share.node: share.amounts for share in self._foreign.shares(nodes[start : start + _NODES_AT_ONCE])}
-            await asyncio.sleep(0)
-        return found
+        """Return what pods that are not ours take of each node."""
+        return {share.node: share.amounts for share in await self._foreign.shares_in_turns(nodes)}
 
     async def scheduler_state(self, pods: Sequence[Pod]) -> SchedulerState:
         """Return the state of our own scheduler; its Lease is read only if a pod waits for it."""

@@ -219,7 +219,7 @@ class GraphKeeper:
         """Set what foreign pods have on these nodes."""
         if self._foreign is None:
             return
-        shares = self._foreign.shares(sorted(changed & self._in_graph.keys()))
+        shares = await self._foreign.shares_in_turns(sorted(changed & self._in_graph.keys()))
         shares = [share for share in shares if share.amounts != self._foreign_amounts.get(share.node)]
         if not shares:
             return

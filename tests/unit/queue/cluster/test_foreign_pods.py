@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -15,6 +16,7 @@ from support.work_counts import assert_linear
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.cluster import foreign_pods
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, Workload
@@ -84,6 +86,31 @@ def test_the_pods_of_a_node_are_counted_in_proportion_to_their_number() -> None:
         return lambda: foreign.shares(["n0"])
 
     assert_linear(count)
+
+
+async def test_other_work_goes_on_while_many_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [f"n{number}" for number in range(20)]
+    foreign = ForeignPods(ObjectCache[Pod](), RecordingLedger(), devices=lambda *_: {})
+    turns: list[int] = []
+    counted = 0
+
+    def slowly(node: str) -> dict[str, int]:
+        nonlocal counted
+        counted += 1
+        return {"core": len(node)}
+
+    async def another() -> None:
+        while True:
+            turns.append(counted)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(foreign, "_amounts", slowly)
+    monkeypatch.setattr(foreign_pods, "_TURN_S", 0.0)
+    beside = asyncio.create_task(another())
+    assert [share.node for share in await foreign.shares_in_turns(nodes)] == nodes
+    beside.cancel()
+    assert len({*turns}) > 10
+    assert await foreign.shares_in_turns(nodes) == foreign.shares(nodes)
 
 
 def test_the_slots_of_a_gang_on_many_nodes_are_sized_in_proportion_to_its_pods() -> None:

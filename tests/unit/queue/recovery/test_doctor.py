@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -13,7 +11,6 @@ from support.builders import make_pod
 from support.queue_builders import EPOCH, a_pod
 
 from fluxqueue.api.clusterobjects import Lease
-from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.kube.errors import Forbidden, NotFound
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
@@ -78,22 +75,3 @@ async def test_no_lease_is_read_if_no_pod_waits_for_the_scheduler() -> None:
 
 async def test_no_lease_is_read_if_the_scheduler_is_not_installed() -> None:
     assert await doctor(None, None).scheduler_state([WAITS]) is SchedulerState.ABSENT
-
-
-async def test_other_work_goes_on_while_the_pods_of_many_nodes_are_counted() -> None:
-    nodes, counted, between = [f"n{number}" for number in range(100)], list[str](), list[int]()
-
-    class Foreign:
-        def shares(self, asked: Sequence[str]) -> list[NodeShare]:
-            counted.extend(asked)
-            return [NodeShare(node, {}, {"cpu": 1}) for node in asked]
-
-    async def others() -> None:
-        while len(counted) < len(nodes):
-            between.append(len(counted))
-            await asyncio.sleep(0)
-
-    examined = Doctor(cast(Api, None), cast(Caches, None), cast(Ledger, _Ledger()), cast(GraphKeeper, None), cast(ForeignPods, Foreign()))
-    amounts, _ = await asyncio.gather(examined._foreign_amounts(nodes), others())
-    assert amounts == {node: {"cpu": 1} for node in nodes}
-    assert between == [20, 40, 60, 80]
