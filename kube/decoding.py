@@ -1,7 +1,8 @@
 """Decoding of the API server's JSON into partial structs.
 
-A list is decoded in one typed pass. If one object of a page does not fit its struct, the page is decoded object by object, and that one
-is left out and reported, so that a single invalid object does not stop the queue. A watch event is decoded in two steps, because its type
+A page of a list is decoded in one typed pass. If one object does not fit its struct, the page is decoded object by object, and that one
+is left out and reported, so that a single invalid object does not stop the queue. So is a long page, while other work goes on: of objects
+that are made for it, 30 MiB take two seconds. A watch event is decoded in two steps, because its type
 decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced
 (`fluxqueue.api.texts`): this is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
 nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are dropped from what people of a
@@ -11,12 +12,14 @@ affinity is kept as text (`fluxqueue.api.storedjson`). Only what is kept is clea
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from time import thread_time
 from types import GenericAlias
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -29,9 +32,14 @@ from fluxqueue.api.texts import has_controls, without_controls
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_object", "decode_page"]
+__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_object", "decode_page", "decode_page_in_turns"]
 
 S = TypeVar("S")
+
+_SHORT_PAGE: Final = 2 * 2**20
+"""Bytes of a page that is decoded at once: 0.15 s at most."""
+_TURN_S: Final = 0.05
+"""CPU time after which other work has its turn."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,21 @@ def _itself(obj: Any) -> Any:
     return obj
 
 
+async def decode_page_in_turns(data: bytes, of: type[T], action: str) -> Page[T]:
+    """Decode one page of a list, as `decode_page` does, while other work goes on if it is long."""
+    if len(data) <= _SHORT_PAGE:
+        return decode_page(data, of, action)
+    pieces, began = _piecewise(data, of, action), thread_time()
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return cast("Page[T]", end.value)
+        if thread_time() - began > _TURN_S:
+            await asyncio.sleep(0)
+            began = thread_time()
+
+
 def decode_page(data: bytes, of: type[T], action: str) -> Page[T]:
     """Decode one page of a list; raises :class:`Undecodable` if it is not a list."""
     controls = has_controls(data)
@@ -186,7 +209,12 @@ def decode_page(data: bytes, of: type[T], action: str) -> Page[T]:
         whole: _ListOf[T] = decode_limited(_list_decoder(of), data)
         items = [_kept(item, of, controls=controls, size=len(data)) for item in whole.items or []]
     except msgspec.ValidationError:
-        return _piecewise(data, of, action)
+        pieces = _piecewise(data, of, action)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                return cast("Page[T]", end.value)
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
     return Page(items, whole.metadata.resource_version, whole.metadata.continue_)
@@ -197,7 +225,8 @@ def _exact_fields(of: type[Any]) -> tuple[str, ...]:
     return fields
 
 
-def _piecewise(data: bytes, of: type[T], action: str) -> Page[T]:
+def _piecewise(data: bytes, of: type[T], action: str) -> Generator[None, None, Page[T]]:
+    """Decode one object after the other, and return the page."""
     try:
         whole: _ListOf[msgspec.Raw] = decode_limited(_list_decoder(msgspec.Raw), data)
         items: list[T] = []
@@ -208,6 +237,7 @@ def _piecewise(data: bytes, of: type[T], action: str) -> Page[T]:
             except msgspec.ValidationError as error:
                 meta = decode_object(raw, PartialObjectMetadata).metadata
                 undecodable[meta.namespace, meta.name] = str(error)
+            yield
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
     return Page(items, whole.metadata.resource_version, whole.metadata.continue_, undecodable)

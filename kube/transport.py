@@ -23,7 +23,7 @@ import orjson
 
 from fluxqueue.api.names import FIELD_MANAGER
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
+from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page_in_turns
 from fluxqueue.kube.errors import Forbidden, TooLong, Undecodable, failure_in
 from fluxqueue.kube.kinds import PODS, Kind, T
 from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
@@ -192,7 +192,7 @@ class Api:
                 limit = max(limit // _PART, 1)
                 continue
             grown = min(2 * limit, max(limit, PAGE_LIMIT)) if _SHORT * len(data) < PAGE_BYTES else limit
-            return replace(decode_page(data, kind.type, action), limit=grown)
+            return replace(await decode_page_in_turns(data, kind.type, action), limit=grown)
 
     async def create(
         self,

@@ -1,5 +1,6 @@
 """One odd object does not keep the others of a list from being read."""
 
+import asyncio
 import json
 from decimal import Decimal
 
@@ -20,7 +21,7 @@ from fluxqueue.api.requests import pod_requests
 from fluxqueue.api.storage import PersistentVolumeClaim
 from fluxqueue.api.storedjson import StoredJson, plain
 from fluxqueue.kube import decoding
-from fluxqueue.kube.decoding import decode, decode_page
+from fluxqueue.kube.decoding import decode, decode_page, decode_page_in_turns
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.minicluster.rules import find_problems
 
@@ -240,3 +241,29 @@ def test_characters_that_nobody_reads_are_not_cleaned(monkeypatch: pytest.Monkey
     assert job.spec.template.spec.containers[0].name == "a"
     assert cleaned
     assert max(map(len, cleaned)) < 1_000
+
+
+async def test_other_work_goes_on_while_a_long_page_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 MiB, affinities or characters to clean take two seconds."""
+    monkeypatch.setattr(decoding, "_TURN_S", 0.0)
+    items = [{"metadata": {"name": f"p{number}"}, "status": {"message": "\x01" * 50_000}} for number in range(10)]
+    long = json.dumps({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [*items, {"metadata": {"name": 1}}]}).encode()
+    turns = 0
+
+    async def another() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(another())
+    odd = {"metadata": {"name": "odd"}, "spec": 1}
+    page = await decode_page_in_turns(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [*items, odd]}).encode(), Pod, "list pods")
+    assert turns > 5
+    assert (len(page.items), page.resource_version, [*page.undecodable]) == (10, "7", [("", "odd")])
+    with pytest.raises(Undecodable, match="list pods"):
+        await decode_page_in_turns(long, Pod, "list pods")
+    before = turns
+    assert len((await decode_page_in_turns(b'{"metadata":{},"items":[]}', Pod, "list pods")).items) == 0
+    assert turns == before, "a short one at once"
+    beside.cancel()
