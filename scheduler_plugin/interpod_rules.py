@@ -251,7 +251,7 @@ class _PodOnNode:
         eligible = self._counting(spread)
         filled = Counter(dict.fromkeys(eligible.values(), 0))
         if spread.selector.requirements:  # one that selects everything counts nothing (countPodsMatchSelector)
-            for other in (*self._pods.selected(spread.selector), *self._later):
+            for other in (*self._pods.selected(spread.selector, (rules.namespace,)), *self._later):
                 selected = other.namespace == rules.namespace and not other.deleting and spread.selector.matches(other.labels)
                 if selected and other.node in eligible:
                     filled[eligible[other.node]] += 1
@@ -275,8 +275,8 @@ class _PodOnNode:
 
     def _selected_by(self, terms: Sequence[Term]) -> Iterator[PlacedPod]:
         """Yield the pods on nodes that all of these terms select."""
-        first, *others = sorted(terms, key=lambda term: term.selector.key is None)
-        for pod in self._pods.selected(first.selector):
+        first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
+        for pod in self._pods.selected(first.selector, first.within):
             labels = self._cluster.labels_of(pod.namespace)
             if first.reaches(pod.namespace, labels) and all(term.selects(pod.namespace, labels, pod.labels) for term in others):
                 yield pod

@@ -178,8 +178,8 @@ class _Evaluation:
         selective = bool(spread.selector.requirements)
         on_node = Counter(
             pod.node
-            for pod in (self._pods.selected(spread.selector) if selective else ())
-            if pod.namespace == rules.namespace and not pod.deleting and pod.node in eligible
+            for pod in (self._pods.selected(spread.selector, (rules.namespace,)) if selective else ())
+            if not pod.deleting and pod.node in eligible
         )
         filled = dict.fromkeys(eligible.values(), 0)
         for node, count in on_node.items():
@@ -203,8 +203,8 @@ class _Evaluation:
 
     def _selected(self, terms: Sequence[Term]) -> Iterable[PlacedPod]:
         """Yield the placed pods that all of these terms select."""
-        first, *others = sorted(terms, key=lambda term: term.selector.key is None)
-        for pod in self._pods.selected(first.selector):
+        first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
+        for pod in self._pods.selected(first.selector, first.within):
             labels = self._own_namespace if pod.namespace == self._rules.namespace else self._cluster.namespace_labels(pod.namespace)
             if first.reaches(pod.namespace, labels) and all(term.selects(pod.namespace, labels, pod.labels) for term in others):
                 yield pod

@@ -8,15 +8,20 @@ pod. Pods are indexed by the values of only those labels that some selector name
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from fluxqueue.queue.noderules.pod_rules import Selector, Term
 
 __all__ = ["PlacedPod", "PlacedPods", "SelectorIndex"]
 
 _T = TypeVar("_T")
+
+_MOST_LABELS: Final = 1_024
+"""Labels whose values are indexed; more are named by selectors that people made to be different."""
+_FEW_OF: Final = 8
+"""To look at the pods of some namespaces is cheaper than to index a label of all pods if they are less than this part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,24 @@ class SelectorIndex(Generic[_T]):
 
 
 class PlacedPods:
-    """The placed pods of a cluster."""
+    """The placed pods of a cluster.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most_alike
+        How many terms of the pods of one namespace are kept under one value of a label, or under none; None: all.
+    """
+
+    def __init__(self, most_alike: int | None = None) -> None:
+        self._most_alike = most_alike
         self._pods: dict[str, PlacedPod] = {}
+        self._by_namespace: dict[str, dict[str, PlacedPod]] = {}
         self._by_label: dict[str, dict[str, dict[str, PlacedPod]]] = {}
         self._repelling: dict[Term, Counter[str]] = {}
         self._terms: SelectorIndex[Term] = SelectorIndex()
+        self._alike: Counter[tuple[str, ...]] = Counter()
+        """Number of kept terms by the namespace that brought them, and by the value of a label that they are kept under."""
+        self._kept_for: dict[Term, str] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -103,13 +119,14 @@ class PlacedPods:
         """Add a pod, or replace the one with the same uid."""
         self.drop(pod.uid)
         self._pods[pod.uid] = pod
-        for label, pods in self._by_label.items():
-            if (value := pod.labels.get(label)) is not None:
+        self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = pod
+        for label, value in pod.labels.items():
+            if (pods := self._by_label.get(label)) is not None:
                 pods.setdefault(value, {})[pod.uid] = pod
         for term in pod.repels:
             if term not in self._repelling:
                 self._repelling[term] = Counter()
-                self._terms.add(term.selector, term)
+                self._keep(term, pod.namespace)
             self._repelling[term][pod.node] += 1
 
     def drop(self, uid: str) -> None:
@@ -117,11 +134,10 @@ class PlacedPods:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        for label, pods in self._by_label.items():
-            if (value := pod.labels.get(label)) is not None and (with_value := pods.get(value)) is not None:
-                with_value.pop(uid, None)
-                if not with_value:
-                    del pods[value]
+        _remove(self._by_namespace, pod.namespace, uid)
+        for label, value in pod.labels.items():
+            if (pods := self._by_label.get(label)) is not None:
+                _remove(pods, value, uid)
         for term in pod.repels:
             nodes = self._repelling[term]
             nodes[pod.node] -= 1
@@ -129,27 +145,43 @@ class PlacedPods:
                 del nodes[pod.node]
             if not nodes:
                 del self._repelling[term]
-                self._terms.drop(term.selector, term)
+                self._forget(term)
 
-    def selected(self, selector: Selector) -> Iterator[PlacedPod]:
-        """Yield the pods that a selector selects, in any namespace."""
+    def selected(self, selector: Selector, namespaces: Collection[str] | None = None) -> Iterator[PlacedPod]:
+        """Yield the pods that a selector selects, in any namespace or in these."""
         if selector.nothing:
             return
-        for pod in self._candidates(selector):
-            if selector.matches(pod.labels):
+        for pod in self._candidates(selector, namespaces):
+            if selector.matches(pod.labels) and (namespaces is None or pod.namespace in namespaces):
                 yield pod
 
-    def _candidates(self, selector: Selector) -> Iterable[PlacedPod]:
-        key = selector.key
-        if key is None:
-            return self._pods.values()
+    def _candidates(self, selector: Selector, namespaces: Collection[str] | None) -> Iterable[PlacedPod]:
+        there = [self._by_namespace.get(namespace, {}) for namespace in {*namespaces}] if namespaces is not None else [self._pods]
+        number, key = sum(map(len, there)), selector.key
+        if key is None or (key.key not in self._by_label and _FEW_OF * number < len(self._pods)):
+            return [pod for pods in there for pod in pods.values()]
         pods = self._by_label.get(key.key)
         if pods is None:
+            if len(self._by_label) >= _MOST_LABELS:
+                self._by_label.clear()
             pods = self._by_label[key.key] = {}
             for pod in self._pods.values():
                 if (value := pod.labels.get(key.key)) is not None:
                     pods.setdefault(value, {})[pod.uid] = pod
-        return [pod for value in dict.fromkeys(key.values) for pod in pods.get(value, {}).values()]
+        by_value = [pods.get(value, {}) for value in dict.fromkeys(key.values)]
+        return [pod for each in (by_value if sum(map(len, by_value)) <= number else there) for pod in each.values()]
+
+    def _keep(self, term: Term, namespace: str) -> None:
+        places = _places(term, namespace)
+        if self._most_alike is None or all(self._alike[place] < self._most_alike for place in places):
+            self._alike.update(places)
+            self._kept_for[term] = namespace
+            self._terms.add(term.selector, term)
+
+    def _forget(self, term: Term) -> None:
+        if (namespace := self._kept_for.pop(term, None)) is not None:
+            self._terms.drop(term.selector, term)
+            self._alike -= Counter(_places(term, namespace))
 
     @property
     def any_repel(self) -> bool:
@@ -163,3 +195,15 @@ class PlacedPods:
         for term in dict.fromkeys(self._terms.about(labels)):
             if term.selects(namespace, namespace_labels, labels):
                 yield term, self._repelling[term].keys()
+
+
+def _places(term: Term, namespace: str) -> list[tuple[str, ...]]:
+    key = term.selector.key
+    return [(namespace,)] if key is None else [(namespace, key.key, value) for value in dict.fromkeys(key.values)]
+
+
+def _remove(index: dict[str, dict[str, PlacedPod]], key: str, uid: str) -> None:
+    found = index.get(key, {})
+    found.pop(uid, None)
+    if not found:
+        index.pop(key, None)

@@ -92,6 +92,11 @@ class Term(_Value, frozen=True):
     namespaces: tuple[str, ...] = ()
     namespace_selector: Selector = Selector(nothing=True)
 
+    @property
+    def within(self) -> tuple[str, ...] | None:
+        """The namespaces that it applies to; None if that depends on their labels."""
+        return self.namespaces if self.namespace_selector.nothing else None
+
     def reaches(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
         """True if it applies to pods in a namespace."""
         return namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)

@@ -34,6 +34,9 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PodRuleTracker"]
 
+_MOST_ALIKE = 64
+"""Terms of required anti-affinity of the pods of one namespace that each waiting pod of the cluster is compared with: 0.1 ms for all."""
+
 
 class PodRuleTracker:
     """Rules about other pods as pods are placed now (`fluxqueue.queue.scheduling.match_rules.MatchRules`).
@@ -189,7 +192,7 @@ class PodRuleTracker:
 
     def _begin(self) -> PlacedPods:
         if self._pods is None:
-            self._pods = PlacedPods()
+            self._pods = PlacedPods(_MOST_ALIKE)
             for pod in self._caches.pods.list():
                 if (placed := _placed(pod)) is not None:
                     self._pods.put(placed)
