@@ -37,6 +37,7 @@ _POOLER = ("unsupported startup parameter",)
 _BY_SQLSTATE: Final = {
     "25006": "it is a standby, or its administrator has frozen it: DATABASE_URL must lead to a server that writes",
     "42501": "the role of DATABASE_URL must own the tables of the schemas fluxqueue and procrastinate, and may create them in the database",
+    "25P04": "its transaction_timeout is shorter than one of the queue takes: ALTER ROLE ... SET transaction_timeout = 0",
     "25001": "its sessions begin with another isolation level: ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
 }
 _REMEDY = "set DATABASE_DIRECT_URL (database.existingSecret.directKey) to the address of Postgres itself"

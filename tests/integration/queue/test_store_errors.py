@@ -79,6 +79,16 @@ async def test_a_role_without_rights_counts_as_unavailable(epoch: Epoch, databas
         await migrate(dsn)
 
 
+async def test_a_transaction_that_took_too_long_counts_as_unavailable_and_the_next_one_is_stored(
+    store: Store, epoch: Epoch, database: str
+) -> None:
+    _fail(database, "25P04", times=1)
+    with pytest.raises(DatabaseUnavailable, match=r"its transaction_timeout is shorter.*SET transaction_timeout = 0"):
+        await store.upsert(epoch, [described("a")])
+    await store.upsert(epoch, [described("a")])
+    assert [workload.name for workload in await store.pending()] == ["a"]
+
+
 @pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
 async def test_a_transaction_that_lost_against_another_is_sent_again(store: Store, epoch: Epoch, database: str, sqlstate: str) -> None:
     _fail(database, sqlstate, times=3)
