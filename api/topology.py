@@ -24,6 +24,7 @@ __all__ = [
     "InvalidTopology",
     "TopologyLevel",
     "TopologyRequest",
+    "UnknownLevel",
     "levels_of",
     "levels_problem",
     "read_slice",
@@ -72,6 +73,10 @@ DEFAULT_LEVELS: tuple[TopologyLevel, ...] = (
 
 class InvalidTopology(ValueError):
     """A request about the topology cannot be read; the message names the key and the remedy."""
+
+
+class UnknownLevel(InvalidTopology):
+    """It names a level that is none of the levels that were given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +267,7 @@ class _Reader:
         if name not in self._order:
             known = ", ".join(reversed(self._order))
             meant = did_you_mean(text, [*self._order, *self._by_label])
-            raise InvalidTopology(f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, or the node label of one")
+            raise UnknownLevel(f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, or the node label of one")
         return name
 
     def with_slice(self, request: TopologyRequest) -> TopologyRequest:

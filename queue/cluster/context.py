@@ -6,7 +6,7 @@ These are plain values. `fluxqueue.queue.cluster.caches` builds them from its st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, QueueState, WaitingBudget
@@ -19,7 +19,7 @@ from fluxqueue.queue.model.sources.native_groups import NO_GROUP_CLAIMS, GroupCl
 from fluxqueue.queue.noderules.device_requests import NO_DEVICES, Devices
 from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
 
-__all__ = ["ClusterContext", "QueueDefaults", "queue_defaults", "site_context"]
+__all__ = ["ClusterContext", "QueueDefaults", "of_namespace", "queue_defaults", "site_context"]
 
 _ALL_NAMESPACES = Members()
 _SYSTEM_CLASSES = "system-"
@@ -142,6 +142,14 @@ def site_context(
         default_priority=usual,
         runtime_classes={item.metadata.name: item for item in runtime_classes},
     )
+
+
+def of_namespace(
+    site: ClusterContext, labels: Mapping[str, str] | None, limit_ranges: Iterable[LimitRange], account: str
+) -> ClusterContext:
+    """Return a context with what is of one namespace: its labels, its LimitRanges and its account."""
+    in_order = tuple(sorted(limit_ranges, key=lambda each: each.metadata.name))
+    return replace(site, namespace_labels=labels or {}, limit_ranges=in_order, account=account)
 
 
 def _counts(priority_class: PriorityClass) -> bool:

@@ -10,7 +10,7 @@ from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.accounts import ClusterAccounts
-from fluxqueue.queue.cluster.context import ClusterContext, site_context
+from fluxqueue.queue.cluster.context import ClusterContext, of_namespace, site_context
 from fluxqueue.queue.cluster.reservations import ClusterReservations, spec_changed
 from fluxqueue.queue.cluster.watched_objects import WatchedObjects
 from fluxqueue.queue.model.sources.native_groups import GroupClaims
@@ -55,12 +55,9 @@ class ContextBuilder:
             if self._context is None:
                 self._context = self._read()
             obj = self._objects.namespaces.get("", namespace)
-            context = self._of_namespaces[namespace] = replace(
-                self._context,
-                namespace_labels=(obj.metadata.labels or {}) if obj else {},
-                limit_ranges=tuple(sorted(self._objects.limit_ranges.list(namespace), key=lambda item: item.metadata.name)),
-                account=self.accounts.tree.account_of(namespace),
-            )
+            labels, limit_ranges = obj.metadata.labels if obj else None, self._objects.limit_ranges.list(namespace)
+            context = of_namespace(self._context, labels, limit_ranges, self.accounts.tree.account_of(namespace))
+            self._of_namespaces[namespace] = context
         return context
 
     def _read(self) -> ClusterContext:

@@ -19,7 +19,8 @@ from fluxqueue.api.metadata import ObjectMeta, PriorityClass
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.queue.cluster.context import ClusterContext, site_context
+from fluxqueue.api.topology import InvalidTopology, UnknownLevel, topology_of
+from fluxqueue.queue.cluster.context import ClusterContext, of_namespace, site_context
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.records import NewWorkload, Workload
@@ -29,9 +30,6 @@ from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObje
 from fluxqueue.queue.simulator.forecasts import Forecast, forecast
 
 __all__ = ["ClusterObjects", "DelayedWork", "JobForecast", "forecast_job"]
-
-_NO_LEVEL = "is no level of this cluster"
-"""Of the sentence about an unknown level (`fluxqueue.api.topology`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +114,12 @@ async def forecast_job(objects: ClusterObjects, job: Job, now: datetime, match_p
     at = int(now.timestamp())
     if unread := _not_forecast(job.spec.template.spec):
         return JobForecast(at, unknown=unread)
-    described = describe_job(job, _context(objects, job.metadata.namespace))
+    context = _context(objects, job.metadata.namespace)
+    described = describe_job(job, context)
     if described is None:
         return JobForecast(at, unknown="the queue would leave it alone, so it starts when Kubernetes lets it")
-    if levels := _levels_beyond(described.message):
-        return JobForecast(at, unknown=levels, queue=described.queue)
+    if described.reason == Reason.INVALID_REQUEST and _names_unknown_level(job, context, described.queue):
+        return JobForecast(at, unknown="it asks for a level of the topology that is not known here", queue=described.queue)
     if described.reason:
         return JobForecast(at, reason=described.message, queue=described.queue)
     without, with_job = (_snapshot(objects, more, now) for more in ([], [_fluxjob(described, _created(job) or now, now)]))
@@ -159,20 +158,25 @@ def _not_forecast(spec: PodSpec) -> str:
     return ""
 
 
-def _levels_beyond(message: str) -> str:
-    """Return that a level of the topology is not known here, where a message says so of the cluster; empty otherwise."""
-    return "it asks for a level of the topology that only the configuration of the queue names" if _NO_LEVEL in message else ""
+def _names_unknown_level(job: Job, context: ClusterContext, queue: str) -> bool:
+    """True if a Job asks for a level that is not one of the usual ones: the levels of the installation are not read."""
+    annotations = (job.metadata.annotations, job.spec.template.metadata.annotations)
+    try:
+        topology_of(annotations, context.queues[queue].topology, context.levels)
+    except UnknownLevel:
+        return True
+    except InvalidTopology:
+        return False
+    return False
 
 
 def _context(objects: ClusterObjects, namespace: str) -> ClusterContext:
     site = objects.site
-    return replace(
+    common = replace(
         site_context(site.queues, objects.priority_classes, objects.runtime_classes),
-        namespace_labels=objects.namespace_labels or {},
-        limit_ranges=tuple(sorted(objects.limit_ranges, key=lambda item: item.metadata.name)),
-        account=account_tree(site.accounts).account_of(namespace),
         reservations={each.metadata.name: plan_of(each) for each in site.reservations},
     )
+    return of_namespace(common, objects.namespace_labels, objects.limit_ranges, account_tree(site.accounts).account_of(namespace))
 
 
 def _snapshot(objects: ClusterObjects, more: Sequence[FluxJob], now: datetime) -> ClusterSnapshot:

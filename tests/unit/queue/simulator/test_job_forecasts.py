@@ -128,6 +128,12 @@ def test_what_is_not_forecast_is_not_called_impossible(job: JobBuilder, queue: d
     assert why in found.unknown
 
 
+def test_a_sentence_that_sounds_like_an_unknown_level_is_not_taken_for_one() -> None:
+    found = forecast_of(objects(), a_job(1, "is no level of this cluster"))
+    assert found.unknown == ""
+    assert "'is no level of this cluster' is not a duration" in found.reason
+
+
 def test_work_that_cannot_start_as_it_is_holds_nobody_up() -> None:
     waits = a_fluxjob("wide-1", 2, 3_600)
     blocked = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, reason="UserSuspended"))
