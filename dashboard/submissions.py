@@ -8,6 +8,7 @@ what the person may read. One trial runs at a time, in a process of its own and 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from fluxqueue.cli.managed_namespaces import not_managed
 from fluxqueue.cli.request_options import InvalidOption, read_options, submission
 from fluxqueue.cli.submissions import job_manifest, job_yaml
 from fluxqueue.dashboard.forecast_process import ForecastFailed, forecast_apart
-from fluxqueue.dashboard.verbs import Refused
+from fluxqueue.dashboard.verbs import Refused, require_queue
 from fluxqueue.dashboard.viewers import not_in_his_name
-from fluxqueue.kube.errors import ApiError, Forbidden, Unreachable
+from fluxqueue.kube.errors import AlreadyExists, ApiError, Forbidden, Unreachable
 from fluxqueue.kube.kinds import JOBS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.simulator.cluster_reading import TooManyPods, read_cluster
@@ -53,6 +54,8 @@ _LONGEST: Final = 30_000
 _FORECAST_S: Final = 20.0
 _TURN_S: Final = 20.0
 _DEEPEST: Final = 40
+_LONGEST_NAME: Final = 63
+_DIGEST: Final = 10
 _ACCEPTED: Final = "It would be accepted"
 _COMMAND_LINE: Final = "kubectl fluxqueue submit --test-only forecasts it"
 
@@ -204,23 +207,59 @@ class _NoForecast(Exception):
     """There is no forecast; the message says why."""
 
 
-async def create_job(api: Api, manifest: Mapping[str, Any]) -> str:
+async def create_job(api: Api, manifest: Mapping[str, Any], page: str = "") -> str:
     """Create a Job, and return a sentence.
+
+    Parameters
+    ----------
+    api
+        A client with the person's rights.
+    manifest
+        The Job.
+    page
+        What tells this page from all others: a button that is pressed twice creates one Job.
 
     Raises
     ------
     Refused
         The API server refuses it, or it would not wait for its turn.
     """
-    await _tried(api, manifest)
-    meta = (await _create(api, manifest)).metadata
+    named = _named(manifest, page) if page else manifest
+    try:
+        await _tried(api, named)
+        meta = (await _create(api, named)).metadata
+    except _Exists:
+        if named is manifest:
+            raise
+        meta = named["metadata"]
+        return f"job/{meta['name']} in {meta['namespace']} is submitted, once from this page: open Submit again for another one."
     log.info("job.submitted", namespace=meta.namespace, name=meta.name)
     return f"job/{meta.name} in {meta.namespace} is submitted."
 
 
+def _named(manifest: Mapping[str, Any], page: str) -> Mapping[str, Any]:
+    """Return a Job whose name the API server would make with a name that follows from the page and from the Job."""
+    meta = manifest["metadata"]
+    stem = meta.get("generateName")
+    if meta.get("name") or not isinstance(stem, str):
+        return manifest
+    digest = hashlib.sha256(f"{page}\0{manifest!r}".encode(errors="replace")).hexdigest()[:_DIGEST]
+    rest = {key: value for key, value in meta.items() if key != "generateName"}
+    return {**manifest, "metadata": {**rest, "name": f"{stem[: _LONGEST_NAME - len(digest)]}{digest}"}}
+
+
+class _Exists(Refused):
+    """There is a Job of this name."""
+
+
 async def _tried(api: Api, manifest: Mapping[str, Any]) -> Job:
-    """Return a Job as admission would have it; one that admission leaves alone would not wait for its turn, so it is refused."""
+    """Return a Job as admission would have it; one that admission leaves alone would not wait for its turn, so it is refused.
+
+    So is one in a queue that does not exist.
+    """
     job = await _create(api, manifest, dry_run=True)
+    if (queue := (job.metadata.labels or {}).get(names.QUEUE_LABEL)) is not None:
+        await require_queue(api, f"job/{job.metadata.name}", queue)
     if job.metadata.label(names.SEEN_LABEL) == names.SEEN_VALUE:
         return job
     spec = job.spec
@@ -234,6 +273,8 @@ async def _create(api: Api, manifest: Mapping[str, Any], *, dry_run: bool = Fals
     namespace = manifest["metadata"]["namespace"]
     try:
         return await api.create(JOBS, dict(manifest), namespace, strict=True, dry_run=dry_run, field_manager=_MANAGER)
+    except AlreadyExists as error:
+        raise _Exists(error.message) from None
     except Forbidden as error:
         raise Refused(not_in_his_name(error) or error.message) from None
     except Unreachable as error:

@@ -22,7 +22,7 @@ from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.queue_names import known_queues
 from fluxqueue.kube.transport import Api
 
-__all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change"]
+__all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change", "require_queue"]
 
 VERBS: Final = ("hold", "release", "prioritize", "move", "cancel")
 _LIVE: Final = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
@@ -104,7 +104,7 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
     if why := objection(verb.name, job):
         raise Refused(f"{title}: {why}")
     if (queue := verb.spec.get("queue")) is not None:
-        await _require_queue(api, title, str(queue))
+        await require_queue(api, title, str(queue))
     meta = job.metadata
     body = {"metadata": {"uid": meta.uid}, "spec": dict(verb.spec)}
     try:
@@ -123,7 +123,7 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
     return f"{title} {verb.done}."
 
 
-async def _require_queue(api: Api, title: str, queue: str) -> None:
+async def require_queue(api: Api, title: str, queue: str) -> None:
     """Refuse a queue that does not exist; who may not read queues learns it from the reason of the work."""
     try:
         known = await known_queues(api) if queue != names.DEFAULT_QUEUE else None

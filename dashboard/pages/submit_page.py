@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -59,6 +60,11 @@ class _Filled:
     written: str = ""
     """Digests of the fields and of the Job as they wrote it; empty: they did not."""
 
+    @property
+    def page(self) -> str:
+        """What tells this page from all others, as long as it is worked on."""
+        return self.form.get("page", "") or secrets.token_hex(8)
+
 
 async def submit_page(site: Site, asked: Asked) -> Content:
     """Return the page with an empty form, for the namespace that is looked at."""
@@ -89,7 +95,7 @@ async def act(site: Site, asked: Asked, form: Mapping[str, str]) -> Content | Su
     read = await read_manifest(manifest)
     api = site.door.api(asked.viewer)
     if action == "create":
-        return Submitted(read["metadata"]["namespace"], await create_job(api, read))
+        return Submitted(read["metadata"]["namespace"], await create_job(api, read, form.get("page", "")))
     trial = await site.trials.run(asked.viewer.person.username, api, read, site.clock(), len(site.state.jobs))
     return _content(site, asked, _Filled(form, manifest, _outcome(trial), form.get("written", "")))
 
@@ -107,6 +113,7 @@ def _content(site: Site, asked: Asked, filled: _Filled) -> Content:
         manifest=filled.manifest,
         outcome=filled.outcome,
         written=filled.written,
+        page=filled.page,
         queues=queues,
         namespaces=_namespaces(site, asked),
         csrf=asked.viewer.session.csrf,

@@ -208,7 +208,7 @@ class MemoryApi:
                 self._remove(key)
             case method:
                 raise AssertionError(f"the API server in memory has no {method} {request.path}")
-        if not request.reads:
+        if not request.reads and not (request.query or {}).get("dryRun"):
             self.writes.append(Write(request.verb, resource, namespace, name, body))
         return orjson.dumps(answer)
 
@@ -246,7 +246,7 @@ class MemoryApi:
             raise _error(409, "AlreadyExists", f'{plural} "{meta["name"]}" already exists', request.action)
         if self.status_subresources.get(plural):
             body.pop("status", None)
-        return self._store(key, body, None)
+        return body if (request.query or {}).get("dryRun") else self._store(key, body, None)
 
     def _patch(self, key: Key, subresource: str, patch: Any, request: Request) -> Json:
         former = self._existing(key, request)

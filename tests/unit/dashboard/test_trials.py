@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.builders import make_job, make_node
+from support.builders import make_job, make_node, make_queue
 from support.memory_api import MemoryApi
 
 from fluxqueue.api import names
 from fluxqueue.dashboard import submissions
 from fluxqueue.dashboard.forecast_process import ForecastFailed, forecast_apart
-from fluxqueue.dashboard.submissions import Trials
+from fluxqueue.dashboard.submissions import Trials, create_job
 from fluxqueue.dashboard.verbs import Refused
 from fluxqueue.queue.simulator.job_forecasts import JobForecast
 
@@ -94,3 +94,33 @@ async def test_a_process_that_ends_without_an_answer_is_told_apart(monkeypatch: 
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(ForecastFailed):
         await forecast_apart(None, None, NOW)  # type: ignore[arg-type]  # it does not get that far
+
+
+async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    server = a_server()
+    server.put("fluxqueues", make_queue("night"))
+    typed = {**MANIFEST, "metadata": {**MANIFEST["metadata"], "labels": {**MANIFEST["metadata"]["labels"], names.QUEUE_LABEL: "nigth"}}}
+    sentence = r"^job/mine: there is no queue 'nigth': did you mean night\? there are default, night$"
+    with pytest.raises(Refused, match=sentence):
+        await tried(Trials(), server, manifest=typed)
+    with pytest.raises(Refused, match=sentence):
+        await create_job(server.api, typed)
+    assert server.written("create", "jobs") == []
+
+
+async def test_a_button_that_is_pressed_twice_creates_one_job() -> None:
+    server = a_server()
+    meta = {key: value for key, value in MANIFEST["metadata"].items() if key != "name"}
+    unnamed = {**MANIFEST, "metadata": {**meta, "generateName": f"{'solve' * 12}-"}}
+    first = await create_job(server.api, unnamed, "page-1")
+    again = await create_job(server.api, unnamed, "page-1")
+    (job,) = server.written("create", "jobs")
+    name = job.name
+    assert len(name) <= 63
+    assert first == f"job/{name} in default is submitted."
+    assert again == f"job/{name} in default is submitted, once from this page: open Submit again for another one."
+    await create_job(server.api, unnamed, "page-2")
+    await create_job(server.api, {**unnamed, "spec": {**unnamed["spec"], "backoffLimit": 3}}, "page-1")
+    assert len(server.written("create", "jobs")) == 3
+    with pytest.raises(Refused, match="already exists"):
+        await create_job(server.api, {**MANIFEST, "metadata": {**MANIFEST["metadata"], "name": name}}, "page-1")
