@@ -18,7 +18,7 @@ from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.jobs import CELL_STYLES
 from fluxqueue.cli.tables import age, clock, columns, instant, printable, wants_colour
 
-__all__ = ["COLUMNS", "HistoryRequest", "history", "history_row", "history_titles"]
+__all__ = ["COLUMNS", "HistoryRequest", "history", "history_row", "history_titles", "nothing_found"]
 
 _PAGE: Final = 1_000
 COLUMNS: Final = (
@@ -114,13 +114,18 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
         rows = [history_row(job, now(), namespaces=request.namespaces) for page in pages() for job in page]
         out.write(_table(request, rows, out) if rows else "")
         if not rows:
-            named = "/".join(request.parameters[each] for each in ("kind", "name") if each in request.parameters)
-            (hints or sys.stderr).write(f"No work {f'named {printable(named)}' if named else 'of this time'} was found.\n")
+            (hints or sys.stderr).write(f"N{nothing_found(request.parameters)[1:]}.\n")
     if more and more[0]:
         (hints or sys.stderr).write(
             f"There is more than {request.limit}: raise --limit, or name a shorter time with --since and --until.\n"
         )
     return 0
+
+
+def nothing_found(parameters: Mapping[str, str]) -> str:
+    """Return that there is no work, for what was asked."""
+    named = "/".join(parameters[each] for each in ("kind", "name") if each in parameters)
+    return f"no work {f'named {printable(named)}' if named else 'of this time'} was found"
 
 
 def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:

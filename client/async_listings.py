@@ -99,6 +99,7 @@ class AsyncListings:
     async def history(
         self,
         *,
+        name: str | None = None,
         since: datetime | timedelta | None = None,
         until: datetime | timedelta | None = None,
         states: Iterable[str] = (),
@@ -114,6 +115,8 @@ class AsyncListings:
 
         Parameters
         ----------
+        name
+            Only the work of this name, such as ``solver`` or ``job/solver``: all of it, whenever it ended.
         since, until
             A time with a zone, or a `timedelta`: so long ago. By default the last day.
         states, queue, account, user
@@ -128,17 +131,18 @@ class AsyncListings:
         Raises
         ------
         InvalidWork
-            A time, a state or the limit is none.
+            A name, a time, a state or the limit is none.
         NotPermitted
             You may not read this history; the message says how to get the right.
         FluxQueueError
             The queue does not answer.
         """
-        from fluxqueue.client.history_requests import read_history, times_of
+        from fluxqueue.client.history_requests import of_name, read_history, times_of
 
         check_whole("limit", limit, least=1)
         given = {"queue": queue, "account": account, "user": user, "state": ",".join(_states_of(states)) or None}
         parameters = {name: value for name, value in given.items() if value is not None} | times_of(since, until, _now())
+        parameters |= of_name(name) if name is not None else {}
         where = "" if all_namespaces else namespace or self.namespace
         return await read_history(self.api, where, parameters, limit=limit, system_namespace=system_namespace)
 

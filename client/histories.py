@@ -73,6 +73,8 @@ class HistoryListing(Listing[PastWork]):
         Show the namespaces.
     more
         There is more than was asked for.
+    asked
+        The parameters of ``/history``.
 
     Attributes
     ----------
@@ -80,11 +82,11 @@ class HistoryListing(Listing[PastWork]):
         As above: raise ``limit``, or name a shorter time.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], now: datetime, *, namespaces: bool, more: bool) -> None:
-        from fluxqueue.cli.history import history_row, history_titles
+    def __init__(self, rows: Sequence[Mapping[str, Any]], now: datetime, *, namespaces: bool, more: bool, asked: Mapping[str, str]) -> None:
+        from fluxqueue.cli.history import history_row, history_titles, nothing_found
 
         cells = [history_row(row, now, namespaces=namespaces) for row in rows]
-        super().__init__([_past(row) for row in rows], history_titles(namespaces=namespaces), cells, "no work of this time was found")
+        super().__init__([_past(row) for row in rows], history_titles(namespaces=namespaces), cells, nothing_found(asked))
         self.more = more
 
 

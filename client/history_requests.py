@@ -7,6 +7,7 @@ the connections of the client.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 from collections.abc import Coroutine, Mapping
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from fluxqueue.api.names import FLUXJOBS
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource, ObjectNotFound, ServerUnreachable
+from fluxqueue.cli.history_options import named
 from fluxqueue.cli.history_source import HistoryAddress, MayNotRead, NoReplica, find_history
 from fluxqueue.cli.listing import NOT_INSTALLED
 from fluxqueue.cli.queue_endpoint import CA_VARIABLE, NAMESPACE, URL_VARIABLE
@@ -25,9 +27,23 @@ from fluxqueue.kube.errors import ApiError, NotFound, Unreachable
 if TYPE_CHECKING:
     from fluxqueue.kube.transport import Api
 
-__all__ = ["read_history", "times_of"]
+__all__ = ["of_name", "read_history", "times_of"]
 
 _PAGE = 1_000
+
+
+def of_name(name: Any) -> dict[str, str]:
+    """Return the parameters of the work of one name.
+
+    Raises
+    ------
+    InvalidWork
+        It is no name.
+    """
+    try:
+        return named(name)
+    except (argparse.ArgumentTypeError, AttributeError):
+        raise InvalidWork(f"name: {name!r:.60} is no name of work: write name='lammps', or name='job/lammps'") from None
 
 
 def times_of(since: datetime | timedelta | None, until: datetime | timedelta | None, now: datetime) -> dict[str, str]:
@@ -81,7 +97,7 @@ async def read_history(
         rows, more = await asyncio.to_thread(ask)
     except ClusterError as error:
         raise _translated(error) from None
-    return HistoryListing(rows, datetime.now().astimezone(), namespaces=not namespace, more=more)
+    return HistoryListing(rows, datetime.now().astimezone(), namespaces=not namespace, more=more, asked=asked)
 
 
 class _Requests:

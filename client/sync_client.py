@@ -112,6 +112,7 @@ class Client:
     def history(
         self,
         *,
+        name: str | None = None,
         since: datetime | timedelta | None = None,
         until: datetime | timedelta | None = None,
         states: Iterable[str] = (),
@@ -126,6 +127,7 @@ class Client:
         """Return the work that ended since a time, runs or waits; see `AsyncClient.history`."""
         return self.portal.call(
             self.asynchronous.history(
+                name=name,
                 since=since,
                 until=until,
                 states=states,

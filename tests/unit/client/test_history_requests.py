@@ -91,6 +91,17 @@ async def test_the_history_is_a_sequence_of_work_with_times_and_nodes() -> None:
     assert query == {"namespace": "team", "state": "Cancelled", "queue": "night", "limit": "1000"}
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("solver", {"name": "solver"}), ("jobs.batch/solver", {"kind": "job", "name": "solver"})]
+)
+async def test_the_history_of_a_name_is_all_work_of_that_name(name: str, parameters: dict[str, str]) -> None:
+    server = Server({HISTORY: [page(ROW), page()], TOKEN: [{"status": {"token": "abc"}}] * 2})
+    (past,) = await client(server).history(name=name)
+    assert past.title == "job/solver"
+    assert server.asked[-1][1] == {"namespace": "team", "limit": "1000"} | parameters
+    assert str(await client(server).history(name=name)) == f"no work named {name.replace('jobs.batch', 'job')} was found"
+
+
 async def test_it_says_if_there_is_more() -> None:
     listed = await client(Server({HISTORY: [page(ROW, cursor="c1"), page(ROW, cursor="c2")]})).history(limit=2)
     assert (len(listed), listed.more) == (2, True)
@@ -104,6 +115,8 @@ async def test_it_says_if_there_is_more() -> None:
         ({"since": "7d"}, r"since: '7d' is neither a datetime nor a timedelta: write timedelta\(days=7\)"),
         ({"until": datetime(2026, 3, 2)}, "until: .* has no time zone"),  # noqa: DTZ001  that is what is tested
         ({"states": ["faild"]}, "states: 'faild' is not a state: there are pending"),
+        ({"name": "job/"}, "name: 'job/' is no name of work: write name='lammps', or name='job/lammps'"),
+        ({"name": 4711}, "name: 4711 is no name of work"),
         ({"limit": 0}, "limit is 0: at least 1 is needed"),
         ({"limit": "10"}, "limit: '10' is not a whole number: write limit=10"),
     ],
