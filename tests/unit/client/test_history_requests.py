@@ -91,9 +91,7 @@ async def test_the_history_is_a_sequence_of_work_with_times_and_nodes() -> None:
     assert query == {"namespace": "team", "state": "Cancelled", "queue": "night", "limit": "1000"}
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"), [("solver", {"name": "solver"}), ("jobs.batch/solver", {"kind": "job", "name": "solver"})]
-)
+@pytest.mark.parametrize(("name", "parameters"), [("solver", {"name": "solver"}), ("jobs.batch/solver", {"kind": "job", "name": "solver"})])
 async def test_the_history_of_a_name_is_all_work_of_that_name(name: str, parameters: dict[str, str]) -> None:
     server = Server({HISTORY: [page(ROW), page()], TOKEN: [{"status": {"token": "abc"}}] * 2})
     (past,) = await client(server).history(name=name)
