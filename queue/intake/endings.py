@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Workload
 
 __all__ = ["cancelled", "ending_of", "is_gone"]
@@ -16,7 +18,7 @@ def is_gone(obj: Job | Pod | None) -> bool:
     return obj is None or obj.metadata.deletion_timestamp is not None
 
 
-def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool) -> Ending:
+def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool, job: Workload | None = None) -> Ending:
     """Return how a pending workload ends whose object requests nothing any more.
 
     Parameters
@@ -27,6 +29,8 @@ def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool) -> Ending:
         Its object as it is now; None if it does not exist.
     grouped
         It is a pod that is matched with others, in a workload of theirs.
+    job
+        The workload of its Job, for a pod that a Job owns; None if there is none any more.
     """
     if isinstance(obj, Job) and obj.finished:
         done = obj.status.has_condition("Complete")
@@ -40,6 +44,9 @@ def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool) -> Ending:
         return cancelled(row, "was deleted while it waited")
     if grouped:
         return cancelled(row, "does not start alone any more: it is one of a group now")
+    if isinstance(obj, Pod) and owning_job_uid(obj) is not None and obj.spec.gated_by(names.GATE):
+        runs = job is not None and job.state in (State.ALLOCATED, State.RUNNING)
+        return cancelled(row, f"does not start alone any more: its Job {'has a place for it' if runs else 'does not run now'}")
     return cancelled(row, "left the queue: it opted out, or runs without us")
 
 

@@ -106,7 +106,10 @@ class ObjectReader:
                 self._known.note(made_from, described)
             changes.described.append(described if row is not None else self._with_requeue_state(described))
         elif row is not None:
-            changes.endings.append(ending_of(row, self._caches.job_or_pod(uid), grouped=self._is_grouped(uid, row)))
+            obj = self._caches.job_or_pod(uid)
+            owner = owning_job_uid(obj) if isinstance(obj, Pod) else None
+            owning = self._ledger.by_uid(owner) if owner is not None else None
+            changes.endings.append(ending_of(row, obj, grouped=self._is_grouped(uid, row), job=owning))
 
     def describe(self, uid: str, row: Workload | None) -> NewWorkload | None:
         """Describe an object; None if there is none, it is not the queue's, or it is matched with a group.

@@ -141,6 +141,27 @@ def test_a_later_pod_of_a_small_start_gets_the_slot_that_became_free(caches: Cac
     assert grown_pod(caches, ledger, parallelism=2, slots=1) is None
 
 
+@pytest.mark.parametrize(
+    ("state", "gate", "why"),
+    [
+        (State.PENDING, "fluxqueue", "does not start alone any more: its Job does not run now"),
+        (State.DRAINING, "fluxqueue", "does not start alone any more: its Job does not run now"),
+        (State.RUNNING, "fluxqueue", "does not start alone any more: its Job has a place for it"),
+        (State.RUNNING, "", "left the queue: it opted out, or runs without us"),
+    ],
+)
+def test_a_pod_by_which_a_job_does_not_grow_any_more_says_why_it_ends(
+    state: State, gate: str, why: str, caches: Caches, ledger: RecordingLedger
+) -> None:
+    ledger.put(a_workload("mpi", uid="uid-of-mpi", pods=8, state=state))
+    pod = make_pod("p2").owned_by("Job", "mpi").index(2).cpu("1")
+    caches.pods.apply(a_pod(pod.gate(gate) if gate else pod, uid="p2"))
+    changes = IntakeChanges()
+    a_reader(caches, ledger).read("p2", a_workload("p2", uid="p2", kind="Pod"), changes)
+    (ending,) = changes.endings
+    assert (ending.state, ending.message) == (State.CANCELLED, f"Pod default/p2 {why}")
+
+
 def test_the_slots_of_a_job_are_shared_out_once_for_the_pods_read_together(
     caches: Caches, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
