@@ -103,6 +103,8 @@ def headline(job: FluxJob, now: datetime) -> str:
     match state_of(job):
         case State.PENDING if status.reason == Reason.UNSATISFIABLE:
             return f"{who} can never start on this cluster as it is; it stays in {queue}."
+        case state if status.requeues and (again := _again(state, queue, status.position, waited, ran)):
+            return f"{who} {again}."
         case State.PENDING:
             position = f" at position {status.position}" if status.position is not None else ""
             return f"{who} waits in {queue}{position}, for {waited or '0s'} so far."
@@ -124,6 +126,24 @@ def headline(job: FluxJob, now: datetime) -> str:
             return f"{who} was cancelled: it waited {waited or '0s'}{f' and ran {ran}' if ran else ' and never ran'}."
         case other:
             return f"{who} is {other} in {queue}."
+
+
+def _again(state: str, queue: str, position: int | None, since: str, ran: str) -> str:
+    """Return what requeued work does, of which the time since it was submitted is not all waiting; empty for what needs no other words."""
+    match state:
+        case State.PENDING:
+            return f"waits again in {queue}{f' at position {position}' if position is not None else ''}, {since} after it was submitted"
+        case State.ALLOCATED:
+            return f"has its nodes and is being started again, {since} after it was submitted"
+        case State.RUNNING:
+            return f"runs again, for {ran or '0s'} so far; this run began {since} after it was submitted to {queue}"
+        case State.COMPLETED:
+            return f"completed: its last run began {since} after it was submitted to {queue} and took {ran or '0s'}"
+        case State.CANCELLED if ran:
+            return f"was cancelled: its last run began {since} after it was submitted and took {ran}"
+        case State.CANCELLED:
+            return f"was cancelled while it waited again, {since or '0s'} after it was submitted"
+    return ""
 
 
 def _asked(seen: Observed) -> str:

@@ -251,6 +251,42 @@ def test_a_reason_that_is_newer_than_this_program_is_shown_as_it_is() -> None:
             "job/lammps in namespace default was cancelled: it waited 2m and ran 41s.",
             id="cancelled while it ran",
         ),
+        pytest.param(
+            fluxjob(state="Pending", requeues=1, position=2, submittedAt="2026-03-02T11:50:00Z"),
+            "job/lammps in namespace default waits again in queue default at position 2, 10m after it was submitted.",
+            id="requeued",
+        ),
+        pytest.param(
+            fluxjob(state="Allocated", requeues=1, submittedAt="2026-03-02T11:50:00Z"),
+            "job/lammps in namespace default has its nodes and is being started again, 10m after it was submitted.",
+            id="requeued and allocated",
+        ),
+        pytest.param(
+            fluxjob(state="Running", requeues=2, submittedAt="2026-03-02T11:50:00Z", startedAt="2026-03-02T11:59:00Z"),
+            "job/lammps in namespace default runs again, for 60s so far; this run began 9m after it was submitted to queue default.",
+            id="runs again",
+        ),
+        pytest.param(
+            fluxjob(
+                state="Completed",
+                requeues=1,
+                submittedAt="2026-03-02T11:50:00Z",
+                startedAt="2026-03-02T11:52:00Z",
+                finishedAt="2026-03-02T11:55:00Z",
+            ),
+            "job/lammps in namespace default completed: its last run began 2m after it was submitted to queue default and took 3m.",
+            id="completed after a requeue",
+        ),
+        pytest.param(
+            fluxjob(state="Cancelled", requeues=1, startedAt="2026-03-02T11:52:00Z", finishedAt="2026-03-02T11:52:41Z"),
+            "job/lammps in namespace default was cancelled: its last run began 2m after it was submitted and took 41s.",
+            id="cancelled while it ran again",
+        ),
+        pytest.param(
+            fluxjob(state="Cancelled", requeues=1, finishedAt="2026-03-02T11:52:41Z"),
+            "job/lammps in namespace default was cancelled while it waited again, 2m41s after it was submitted.",
+            id="cancelled while it waited again",
+        ),
         pytest.param(fluxjob(state="Resting"), "job/lammps in namespace default is Resting in queue default.", id="a newer state"),
     ],
 )
