@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.limits_ahead import starts_within_limits
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
@@ -166,6 +167,8 @@ class StartEstimator:
             planned: dict[WorkloadId, int | None] = dict(self._former_plan(first, context.now))
             if not number or time.monotonic() < began + _BUDGET_S:
                 planned |= await self._plan_ahead(first, discipline, reservations)
+                if context.quotas.limited(queue):
+                    planned = starts_within_limits(first, planned, context.quotas, self._ends(reservations))
                 self._planned_at[queue] = began
             if discipline.policy is Policy.FCFS:
                 planned = self._one_after_the_other(first, planned, reservations)
@@ -183,6 +186,14 @@ class StartEstimator:
         self.estimates.replace_all(estimates)
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
+
+    def _ends(self, reservations: Mapping[WorkloadId, HeldReservation]) -> Iterator[tuple[int, WorkloadId]]:
+        """Yield when each workload ends that runs or has nodes reserved."""
+        for workload, allocation in self._ledger.live():
+            if allocation.end is not None:
+                yield int(allocation.end.timestamp()), workload.id
+        for each in reservations.values():
+            yield each.end, each.workload
 
     def _count_positions(self, backlogs: Mapping[str, Backlog], context: CycleContext) -> None:
         """Let the estimates have the positions of now. Work that came since the last plan counts, and gets its own with the next one."""

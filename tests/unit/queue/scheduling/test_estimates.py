@@ -13,12 +13,13 @@ from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, QueueLimits
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
@@ -268,6 +269,15 @@ async def test_work_that_waits_for_a_limit_has_a_position_and_no_estimate(bench:
     await estimator.update(backlogs, {}, CycleContext(NOW))
     estimate = estimator.estimates[bench.row("a").id]
     assert (estimate.position, estimate.eta) == (1, None)
+
+
+async def test_work_that_would_be_over_a_limit_at_its_planned_start_has_no_estimate(bench: Bench) -> None:
+    estimator = StartEstimator(bench.ledger, bench.graph)
+    await bench.submit(*(job(name, 1, "1", "1h") for name in ("a", "b", "c")))
+    rows = [bench.row(name) for name in ("a", "b", "c")]
+    quotas = Quotas({"default": QueueLimits(running=2)}, bench.ledger.live())
+    await estimator.update({"default": Backlog(rows)}, {}, CycleContext(NOW, quotas=quotas))
+    assert [estimator.estimates[each.id].eta for each in rows] == [START + timedelta(hours=1)] * 2 + [None]
 
 
 async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
