@@ -154,8 +154,8 @@ def history_row(job: Mapping[str, Any], now: datetime, *, namespaces: bool) -> l
         str(job["state"]),
         str(job["outcome"] or job["reason"]),
         str(job["pods"]),
-        _age(job.get("wait_s")),
-        _age(job.get("run_s")),
+        _span(job.get("submitted_at"), job.get("started_at"), job.get("wait_s")),
+        _span(job.get("started_at"), job.get("finished_at"), job.get("run_s")),
         _off_by(job.get("start_error_s")),
         clock(ended, now) if ended else "",
     ]
@@ -166,5 +166,9 @@ def _off_by(error_s: float | None) -> str:
     return "" if error_s is None else f"{'-' if error_s <= -1 else '+' if error_s >= 1 else ''}{age(abs(error_s))}"
 
 
-def _age(seconds: float | None) -> str:
+def _span(first: str | None, last: str | None, seconds: float | None) -> str:
+    """Return the time between two others, which are shown in whole seconds, as all that shows them counts it; else these seconds."""
+    begin, end = instant(first), instant(last)
+    if begin is not None and end is not None:
+        seconds = (end.replace(microsecond=0) - begin.replace(microsecond=0)).total_seconds()
     return "" if seconds is None else age(seconds)

@@ -16,7 +16,7 @@ from fluxqueue.api.typedvalues import cores_problem, memory_problem, name_proble
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.arrays import read_array
 from fluxqueue.cli.scripts import Script
-from fluxqueue.cli.submissions import Submission, job_name
+from fluxqueue.cli.submissions import MOST_TYPED, Submission, job_name
 from fluxqueue.cli.time_limits import FORMS, read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
 
@@ -34,7 +34,6 @@ _ANNOTATIONS: Final = {
     "exclusive": names.EXCLUSIVE_ANNOTATION,
 }
 _SIMPLE: Final = ("nodes", "pods", "array", "memory", "gpus", "gpu_resource", "retries", "service_account")
-_MOST: Final = 1_000_000
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
@@ -161,10 +160,10 @@ def _add(group: Any, flag: str, long: str | None, metavar: str, text: str, read:
 
 def _number(flag: str, least: int | None) -> Callable[[str], int]:
     def read(text: str) -> int:
-        number = int(text) if _WHOLE.fullmatch(text) else -_MOST - 1
-        if not (-_MOST if least is None else least) <= number <= _MOST:
+        number = int(text) if _WHOLE.fullmatch(text) else -MOST_TYPED - 1
+        if not (-MOST_TYPED if least is None else least) <= number <= MOST_TYPED:
             raise argparse.ArgumentTypeError(
-                f"{flag} is a whole number from {-_MOST if least is None else least} to {_MOST}: {text[:40]!r} is none"
+                f"{flag} is a whole number from {-MOST_TYPED if least is None else least} to {MOST_TYPED}: {text[:40]!r} is none"
             )
         return number
 

@@ -8,6 +8,7 @@ container, so that nothing but the Job has to be created and deleted.
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from fluxqueue.cli.slurm_lines import SlurmLine
 
 __all__ = ["Script", "literal", "read_script"]
 
-_OPTIONS = re.compile(r"#(?P<system>FQ|SBATCH|PBS|BSUB|flux|COBALT|OAR|PJM):*(?:\s(?P<options>.*))?", re.DOTALL)
+_OPTIONS = re.compile(r"#(?P<system>FQ|SBATCH|PBS|BSUB|MSUB|QSUB|flux|COBALT|OAR|PJM|\$):*(?:\s(?P<options>.*))?", re.DOTALL)
 _READ = ("FQ", "SBATCH")
+_ALMOST = re.compile(r"\s*#\s*(?P<word>[A-Za-z]{2,8}):*\s*-{1,2}[A-Za-z].*", re.DOTALL)
+"""A comment that looks like a line of options. Two hashes are how a line is switched off."""
 _SLURM_IN_SCRIPT = re.compile(r"\b(?P<word>srun|SLURM_[A-Z_]+)\b")
 _LARGEST = 100_000
 """Bytes: the kernel refuses an argument of more than 128 KiB."""
@@ -109,9 +112,11 @@ def _read_lines(path: str, lines: list[str]) -> tuple[tuple[str, ...], tuple[Slu
     remarks: list[str] = []
     begun = False
     for number, line in enumerate(lines, 1):
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.lstrip().startswith("#"):
             begun = True
         if (match := _OPTIONS.fullmatch(line)) is None:
+            if not begun and (meant := _meant(line)):
+                remarks.append(f"line {number} of {path} is not read: options stand after #{meant} and a space, at the start of a line")
             continue
         system, where = match["system"], f"line {number} of {path}"
         if begun:
@@ -128,6 +133,13 @@ def _read_lines(path: str, lines: list[str]) -> tuple[tuple[str, ...], tuple[Slu
     if slurm and (used := _SLURM_IN_SCRIPT.search("\n".join(line for line in lines if not line.startswith("#")))) is not None:
         remarks.append(f"{path} uses {used['word']}, which is of Slurm: each pod runs the script, and JOB_COMPLETION_INDEX is its rank")
     return tuple(words), tuple(slurm), tuple(remarks)
+
+
+def _meant(line: str) -> str:
+    """Return the word by which a comment was meant to be a line of options; empty if it is a comment."""
+    almost = _ALMOST.fullmatch(line)
+    word = almost["word"].upper() if almost is not None else ""
+    return word if word in _READ else "SBATCH" if word == "SLURM" or difflib.get_close_matches(word, ("SBATCH",), cutoff=0.75) else ""
 
 
 def _split(where: str, line: str, options: str) -> tuple[str, ...]:

@@ -20,11 +20,12 @@ from typing import Any, Final, NoReturn
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.arrays import read_array
-from fluxqueue.cli.submissions import job_name
+from fluxqueue.cli.slurm_options import FLAGS_REFUSED, READ, REFUSED, REMARKED
+from fluxqueue.cli.submissions import MOST_TYPED, job_name
 from fluxqueue.cli.time_limits import read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["OF_SLURM", "SlurmLine", "SlurmRequest", "read_slurm_lines"]
+__all__ = ["SlurmLine", "SlurmRequest", "read_slurm_lines"]
 
 _SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[KMGT]?)B?", re.IGNORECASE)
 _KIB: Final = {"K": 1, "": 2**10, "M": 2**10, "G": 2**20, "T": 2**30}
@@ -50,91 +51,6 @@ class SlurmRequest:
     remarks: tuple[str, ...] = ()
 
 
-_READ: Final = {
-    "job-name": "-J",
-    "nodes": "-N",
-    "ntasks": "-n",
-    "ntasks-per-node": None,
-    "array": "-a",
-    "cpus-per-task": "-c",
-    "mem": None,
-    "mem-per-cpu": None,
-    "gres": None,
-    "gpus": "-G",
-    "gpus-per-node": None,
-    "gpus-per-task": None,
-    "time": "-t",
-    "partition": "-p",
-    "priority": None,
-    "begin": "-b",
-    "deadline": None,
-    "reservation": None,
-    "export": None,
-    "container-image": None,
-}
-_REMARKED: Final = {
-    "output": ("-o", "what pods print is read by kubectl fluxqueue logs"),
-    "error": ("-e", "what pods print is read by kubectl fluxqueue logs"),
-    "open-mode": (None, "what pods print is read by kubectl fluxqueue logs"),
-}
-_IN_YAML: Final = "write it into the Job that submit --dry-run -o yaml prints (nodeSelector, affinity), and apply that"
-_REFUSED: Final = {
-    "account": ("-A", "the account follows from the namespace: choose it by submit -n NAMESPACE, and remove the line"),
-    "chdir": ("-D", "write cd into the script"),
-    "comment": (None, "write #FQ --label KEY=VALUE, or remove the line"),
-    "constraint": ("-C", _IN_YAML),
-    "cpus-per-gpu": (None, "write --cpus-per-task"),
-    "dependency": ("-d", "names take the place of job ids: write #FQ --after ok:job/NAME"),
-    "distribution": ("-m", "pods of one rack have consecutive ranks: remove the line, or write #FQ --topology rack"),
-    "exclude": ("-x", _IN_YAML),
-    "gpu-bind": (None, "remove the line"),
-    "licenses": ("-L", "an administrator limits a resource in a FluxAccount: ask for that resource in the Job"),
-    "mail-type": (None, "no mail is sent: remove the line, and wait with kubectl fluxqueue wait"),
-    "mail-user": (None, "no mail is sent: remove the line, and wait with kubectl fluxqueue wait"),
-    "mem-per-gpu": (None, "write --mem-per-cpu, or #FQ -m SIZE for each pod"),
-    "mincpus": (None, "write --cpus-per-task"),
-    "nice": (None, "write --priority"),
-    "nodelist": ("-w", _IN_YAML),
-    "ntasks-per-core": (None, "write --cpus-per-task"),
-    "ntasks-per-socket": (None, "write --ntasks-per-node"),
-    "qos": ("-q", "write --priority, or the queue as --partition"),
-    "signal": (None, "pods get SIGTERM at their end; a warning before it is enforceDuration.graceSeconds of the FluxQueue"),
-    "switches": (None, "write #FQ --topology rack, or --prefer-topology rack"),
-    "tmp": (None, "ask for ephemeral-storage in the Job that submit --dry-run -o yaml prints"),
-}
-_FLAGS_REFUSED: Final = {
-    "hold": ("-H", "hold it afterwards: kubectl fluxqueue hold NAME"),
-    "no-requeue": (None, "work of a lost node waits again: remove the line"),
-    "oversubscribe": ("-s", "nodes are shared unless --exclusive is said: remove the line"),
-    "overcommit": ("-O", "write #FQ -c with less than a core, such as 500m"),
-    "wait": ("-W", "type it: kubectl fluxqueue submit SCRIPT --wait"),
-}
-
-_INSTEAD: Final = {
-    "job-name": "it is -J/--name",
-    "ntasks": "it is --pods",
-    "ntasks-per-node": "write -N NODES and --pods in all",
-    "cpus-per-task": "it is -c/--cpus",
-    "mem-per-cpu": "it is -m/--memory, of each pod",
-    "gres": "it is -g/--gpus, of each pod",
-    "gpus-per-node": "it is -g/--gpus, of each pod",
-    "gpus-per-task": "it is -g/--gpus",
-    "partition": "it is -q/--queue",
-    "export": "it is --env NAME=VALUE",
-    "container-image": "it is --image",
-    "requeue": "it is always so",
-}
-OF_SLURM: Final = {
-    f"--{name}": text
-    for name, text in {
-        **{name: text for name, (_, text) in {**_REMARKED, **_REFUSED, **_FLAGS_REFUSED}.items()},
-        **_INSTEAD,
-        "dependency": "it is --after ok:job/NAME",
-    }.items()
-}
-"""What to write instead of an option of Slurm that is typed."""
-
-
 def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
     """Return what the lines of a script ask for.
 
@@ -150,11 +66,11 @@ def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
         try:
             asked = vars(_parser().parse_args(list(line.words)))
             for name, value in asked.items():
-                if (refused := {**_REFUSED, **_FLAGS_REFUSED}.get(name)) is not None:
+                if (refused := {**REFUSED, **FLAGS_REFUSED}.get(name)) is not None:
                     raise _NotRead(f"--{name} is not offered: {refused[1]}")
-                if name in _REMARKED:
-                    remarks.append(f"line {line.number} of {path}: #SBATCH --{name} has no effect: {_REMARKED[name][1]}")
-                elif not value and name in _READ:
+                if name in REMARKED:
+                    remarks.append(f"line {line.number} of {path}: #SBATCH --{name} has no effect: {REMARKED[name][1]}")
+                elif not value and name in READ:
                     raise _NotRead(f"--{name}: it is empty: give a value, or remove it")
                 elif name != "requeue":  # always
                     given[name], line_of[name] = value, line.number
@@ -179,10 +95,10 @@ class _Parser(UsageParser):
 
 def _parser() -> UsageParser:
     parser = _Parser(prog="submit", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    takes_value = {**_READ, **{name: each[0] for each_of in (_REMARKED, _REFUSED) for name, each in each_of.items()}}
+    takes_value = {**READ, **{name: each[0] for each_of in (REMARKED, REFUSED) for name, each in each_of.items()}}
     for name, short in takes_value.items():
         parser.add_argument(*([short] if short else []), f"--{name}", dest=name)
-    for name, short in {"requeue": None, **{name: each[0] for name, each in _FLAGS_REFUSED.items()}}.items():
+    for name, short in {"requeue": None, **{name: each[0] for name, each in FLAGS_REFUSED.items()}}.items():
         parser.add_argument(*([short] if short else []), f"--{name}", dest=name, action="store_const", const="")
     parser.add_argument("--exclusive", dest="exclusive", nargs="?", const="")
     return parser
@@ -208,7 +124,7 @@ class _Reading:
             "gpus": self._gpus(nodes, pods),
             "time": self._read("time", read_time_limit),
             "queue": self._read("partition", _one_partition),
-            "priority": self._read("priority", _whole),
+            "priority": self._read("priority", _priority),
             "begin": self._read("begin", _begin),
             "deadline": self._read("deadline", _time),
             "reservation": self._read("reservation", str),
@@ -287,11 +203,11 @@ def _nodes(text: str) -> int:
     return _count(least)
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _NotRead(f"{text[:40]!r} is no whole number") from None
+def _priority(text: str) -> int:
+    number = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else MOST_TYPED + 1
+    if abs(number) > MOST_TYPED:
+        raise _NotRead(f"{text[:40]!r} is no whole number from -{MOST_TYPED} to {MOST_TYPED}")
+    return number
 
 
 def _kib(text: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +19,10 @@ from fluxqueue.api.durations import MAX_DURATION_S, parse_duration
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.arrays import TaskArray
 
-__all__ = ["Submission", "job_manifest", "job_name", "job_yaml"]
+__all__ = ["MOST_TYPED", "Submission", "job_manifest", "job_name", "job_yaml"]
 
+MOST_TYPED = 1_000_000
+"""The largest whole number that is read."""
 _NOT_DNS = re.compile(r"[^a-z0-9-]+")
 _LONGEST_STEM = 57
 """Of a name that the API server makes unique with six more characters."""
@@ -81,8 +84,9 @@ class Submission:
 
 
 def job_name(text: str) -> str:
-    """Return a text as the beginning of the name of a Job."""
-    return _NOT_DNS.sub("-", text.lower()).strip("-")[:_LONGEST_STEM].rstrip("-") or "job"
+    """Return a text as the beginning of the name of a Job: letters without their accents, and hyphens for what no name has."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode() or text
+    return _NOT_DNS.sub("-", plain.lower()).strip("-")[:_LONGEST_STEM].rstrip("-") or "job"
 
 
 def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:

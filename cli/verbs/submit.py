@@ -19,7 +19,8 @@ from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.request_options import add_request_options, header_options, submission
 from fluxqueue.cli.scripts import literal, read_script
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
-from fluxqueue.cli.slurm_lines import OF_SLURM, read_slurm_lines
+from fluxqueue.cli.slurm_lines import read_slurm_lines
+from fluxqueue.cli.slurm_options import OF_SLURM
 from fluxqueue.cli.submissions import job_manifest, job_yaml
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser

@@ -52,7 +52,7 @@ def test_lines_of_slurm_are_kept_with_their_numbers(tmp_path: Path) -> None:
     assert (found.options, found.remarks) == (("-c", "2"), ())
 
 
-@pytest.mark.parametrize("line", ["#PBS -l nodes=4", "#BSUB -n 4", "#flux: -N 4"])
+@pytest.mark.parametrize("line", ["#PBS -l nodes=4", "#BSUB -n 4", "#flux: -N 4", "#MSUB -l nodes=4", "#$ -pe mpi 4"])
 def test_lines_of_other_systems_are_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="line 2 of .* lines are not read: write its options as #FQ"):
         read_script(script(tmp_path, f"#!/bin/sh\n{line}\necho\n"))
@@ -96,3 +96,30 @@ def as_the_kubelet_expands(text: str) -> str:
 def test_the_kubelet_changes_nothing_in_a_script(text: str) -> None:
     assert as_the_kubelet_expands(literal(text)) == text
     assert "$(" not in literal(text).replace("$$", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("# SBATCH --nodes=2", "SBATCH"),
+        ("#SBATCH--nodes=2", "SBATCH"),
+        ("#SBATCH:--nodes=2", "SBATCH"),
+        ("#SBACTH -N 2", "SBATCH"),
+        ("#sbatch -N2", "SBATCH"),
+        ("  #SBATCH -N 2", "SBATCH"),
+        ("#SLURM -N 2", "SBATCH"),
+        ("#fq -N 2", "FQ"),
+        ("#FQ--nodes 2", "FQ"),
+    ],
+)
+def test_a_comment_that_was_meant_as_a_line_of_options_is_remarked_upon(line: str, meant: str, tmp_path: Path) -> None:
+    found = read_script(script(tmp_path, f"#!/bin/sh\n{line}\n#FQ -t 5m\nrun\n"))
+    (remark,) = found.remarks
+    assert remark.startswith("line 2 of ")
+    assert remark.endswith(f"is not read: options stand after #{meant} and a space, at the start of a line")
+    assert found.options == ("-t", "5m")
+
+
+@pytest.mark.parametrize("line", ["##SBATCH -N 2", "# batches - of two", "# SBATCH lines follow", "#- x", "# run --fast with -N 2", "#!/bin/x -e"])
+def test_a_comment_is_a_comment(line: str, tmp_path: Path) -> None:
+    assert read_script(script(tmp_path, f"#!/bin/sh\n{line}\nrun\n")).remarks == ()

@@ -103,6 +103,12 @@ def test_where_output_goes_is_remarked_upon() -> None:
         ("--export=ALL", "--export: 'ALL': pods have no variables of this machine: write NAME=VALUE"),
         ("--nodse=4", "cannot be read: submit does not understand '--nodse=4'"),
         ("-N", "cannot be read: -N/--nodes needs a value"),
+        ("--hint=nomultithread", "--hint is not offered: it has no effect here: remove the line"),
+        ("--threads-per-core=1", "--threads-per-core is not offered: the cores of a node are not told apart: write --cpus-per-task"),
+        ("--get-user-env", "--get-user-env is not offered: it has no effect here: remove the line"),
+        ("-M north", "--clusters is not offered: kubectl chooses the cluster"),
+        ("--priority=99999999999", "--priority: '99999999999' is no whole number from -1000000 to 1000000"),
+        ("--priority=1_0", "--priority: '1_0' is no whole number"),
     ],
 )
 def test_every_other_line_is_refused_by_name(line: str, message: str) -> None:
