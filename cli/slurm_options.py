@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FLAGS_REFUSED", "OF_SLURM", "READ", "REFUSED", "REMARKED"]
+__all__ = ["FLAGS_REFUSED", "OF_SACCT", "OF_SCANCEL", "OF_SLURM", "OF_SQUEUE", "READ", "REFUSED", "REMARKED"]
 
 READ: Final = {
     "job-name": "-J",
@@ -37,11 +37,37 @@ REMARKED: Final = {
     "open-mode": (None, "what pods print is read by kubectl fluxqueue logs"),
 }
 _REMOVE: Final = "it has no effect here: remove the line"
-_WITHOUT_EFFECT: Final = (
-    "acctg-freq batch bb bbf core-spec cpu-freq delay-boot gpu-bind gpu-freq hint mcs-label mem-bind network power profile propagate "
-    "thread-spec"
-).split()
-_WITHOUT_EFFECT_ALONE: Final = "contiguous get-user-env ignore-pbs no-kill parsable quiet reboot spread-job use-min-nodes verbose".split()
+_WITHOUT_EFFECT: Final = [
+    "acctg-freq",
+    "batch",
+    "bb",
+    "bbf",
+    "core-spec",
+    "cpu-freq",
+    "delay-boot",
+    "gpu-bind",
+    "gpu-freq",
+    "hint",
+    "mcs-label",
+    "mem-bind",
+    "network",
+    "power",
+    "profile",
+    "propagate",
+    "thread-spec",
+]
+_WITHOUT_EFFECT_ALONE: Final = [
+    "contiguous",
+    "get-user-env",
+    "ignore-pbs",
+    "no-kill",
+    "parsable",
+    "quiet",
+    "reboot",
+    "spread-job",
+    "use-min-nodes",
+    "verbose",
+]
 _CORES: Final = "the cores of a node are not told apart: write --cpus-per-task"
 _IN_YAML: Final = "write it into the Job that submit --dry-run -o yaml prints (nodeSelector, affinity), and apply that"
 REFUSED: Final = {
@@ -119,3 +145,40 @@ OF_SLURM: Final = {
     "-d": _INSTEAD["dependency"],
 }
 """What to write instead of an option of Slurm that is typed."""
+
+_BY_NAME: Final = "names take the place of job ids: give NAME alone"
+_SELECTED: Final = {
+    **dict.fromkeys(("-t", "--states"), "it is --state, such as --state pending,running"),
+    **dict.fromkeys(("-p", "--partition"), "it is -q/--queue"),
+    **dict.fromkeys(("-j", "--jobs", "--job"), _BY_NAME),
+}
+OF_SQUEUE: Final = {
+    **_SELECTED,
+    **dict.fromkeys(("-a", "--all"), "it is -A for all namespaces"),
+    "--start": "the column START has it",
+    "--long": "it is -o wide",
+    **dict.fromkeys(("-i", "--iterate"), "it is -w, which prints each change"),
+    "--nodelist": "kubectl fluxqueue nodes NODE shows the work on a node",
+    "--limit": "all is shown: choose with --state, --queue or -l",
+}
+"""The same of ``squeue``."""
+_ALL_OF_ALL: Final = "it is --all for all work of the namespace that you may cancel, or NAMEs"
+OF_SCANCEL: Final = {
+    **_SELECTED,
+    **dict.fromkeys(("-u", "--user", "--me"), _ALL_OF_ALL),
+    **dict.fromkeys(("-s", "--signal"), "pods get SIGTERM; kubectl exec sends others"),
+    **dict.fromkeys(("--name", "--jobname"), "give NAME alone"),
+}
+"""The same of ``scancel``."""
+OF_SACCT: Final = {
+    **dict.fromkeys(("-S", "--starttime"), "it is --since"),
+    **dict.fromkeys(("-E", "--endtime"), "it is --until"),
+    **dict.fromkeys(("-s", "--states"), "it is --state"),
+    **dict.fromkeys(("-r", "--partition"), "it is -q/--queue"),
+    **dict.fromkeys(("-u", "--uid"), "it is --user"),
+    **dict.fromkeys(("-a", "--allusers"), "it shows the work of all who submit in the namespace"),
+    **dict.fromkeys(("-j", "--jobs", "--name"), _BY_NAME),
+    **dict.fromkeys(("-X", "--allocations"), "each workload is one line: leave it out"),
+    "--format": "-o csv or -o json has all columns",
+}
+"""The same of ``sacct``."""

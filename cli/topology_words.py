@@ -27,7 +27,11 @@ def topology_words(resources: Sequence[Mapping[str, Any]], rules: Sequence[Mappi
             words.append(f"{level['count']} groups of {_size(below)}, each below one {level['type']}")
         resources = below
     words += ["no other work on its nodes"] if {"whole": True} in rules else []
-    words += [f"at most {rule['most']} pod{'' if rule['most'] == 1 else 's'} on a node" for rule in rules if rule.get("key") == "" and "most" in rule]
+    words += [
+        f"at most {rule['most']} pod{'' if rule['most'] == 1 else 's'} on a node"
+        for rule in rules
+        if rule.get("key") == "" and "most" in rule
+    ]
     return "; ".join(words)
 
 

@@ -15,6 +15,7 @@ from fluxqueue.cli import history_options as options
 from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.history_source import HistorySource, find_history
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.slurm_options import OF_SACCT
 from fluxqueue.cli.tables import age
 from fluxqueue.cli.usage_errors import UsageParser
 
@@ -25,6 +26,7 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of one of the commands."""
     command.description = options.DESCRIPTIONS[verb]
     command.example = options.EXAMPLES[verb]
+    command.of_others = OF_SACCT
     add = {"history": options.add_history_options, "report": options.add_report_options, "stats": options.add_stats_options}
     add[verb](command)
 

@@ -11,6 +11,7 @@ from fluxqueue.cli.confirmation import confirmed
 from fluxqueue.cli.job_listing import selected_jobs
 from fluxqueue.cli.job_selection import WorkloadSelection, add_selection_options
 from fluxqueue.cli.sessions import connection_of, namespace_of
+from fluxqueue.cli.slurm_options import OF_SCANCEL
 from fluxqueue.cli.usage_errors import UsageParser, whole_number
 
 __all__ = ["add_options", "run"]
@@ -21,6 +22,7 @@ _EXAMPLES = {"prioritize": " 10", "move": " -q night"}
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of one of the commands."""
     command.example = f"kubectl fluxqueue {verb} lammps{_EXAMPLES.get(verb, '')}"
+    command.of_others = OF_SCANCEL if verb == "cancel" else {}
     command.add_argument("name", nargs="*", metavar="NAME", help="FluxJobs, or your objects: lammps, job/lammps")
     if verb == "prioritize":
         number = whole_number("the priority", command.example)

@@ -12,6 +12,7 @@ from fluxqueue.cli.job_listing import JobsQuery, jobs
 from fluxqueue.cli.job_selection import Stated, WorkloadSelection, add_selection_options
 from fluxqueue.cli.past_times import read_since, require_past
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.slurm_options import OF_SQUEUE
 from fluxqueue.cli.submitted_by import SELF
 from fluxqueue.cli.usage_errors import UsageParser
 
@@ -24,6 +25,7 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = "The queue as a table: what runs, what waits in the order of the queue, what ended."
     command.example = f"kubectl fluxqueue {verb} --state pending --sort -wait"
+    command.of_others = OF_SQUEUE
     command.add_argument("name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)")
     command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     add_selection_options(command)

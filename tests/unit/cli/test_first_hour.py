@@ -60,6 +60,18 @@ TRANSCRIPT = [
     ("jobs -o jsno", 1, "-o/--output takes wide, json"),
     ("jobs --me", 0, "job/waiting"),
     ("jobs -u nobody", 0, "No resources found"),
+    ("jobs -t PD", 1, "jobs does not understand '-t': it is --state, such as --state pending,running"),
+    ("jobs --partition=night", 1, "it is -q/--queue"),
+    ("jobs -j 4711", 1, "names take the place of job ids: give NAME alone"),
+    ("jobs --start", 1, "the column START has it"),
+    ("cancel -u ada", 1, "it is --all for all work of the namespace that you may cancel, or NAMEs"),
+    ("cancel --signal=USR1 waiting", 1, "pods get SIGTERM"),
+    ("history -S 2026-11-01", 1, "it is --since"),
+    ("history -X", 1, "each workload is one line: leave it out"),
+    ("submit -A physics --image x", 1, "the account follows from the namespace: choose it by submit -n NAMESPACE, and leave it out"),
+    ("submit -w node-1 --image x", 1, "submit --dry-run -o yaml prints (nodeSelector, affinity)"),
+    ("submit --wrap 'echo hi' --image x", 1, "write the command after --"),
+    ("submit spaced.sh --image x --dry-run", 0, "line 2 of spaced.sh is not read: options stand after #SBATCH and a space"),
     ("jobs nobody", 1, '"nobody" not found'),
     ("jobs -n empty", 0, "fluxqueue does not manage namespace empty"),
     # A script of Slurm
@@ -193,6 +205,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
         "empty": "--reservation=",
     }.items():
         (tmp_path / f"{name}.sh").write_text(f"#!/bin/sh\n#SBATCH {line}\nrun\n")
+    (tmp_path / "spaced.sh").write_text("#!/bin/sh\n# SBATCH -N 2\nrun\n")
     (tmp_path / "pbs.sh").write_text("#!/bin/sh\n#PBS -l nodes=2\nrun\n")
     monkeypatch.chdir(tmp_path)
     return server

@@ -120,6 +120,8 @@ def test_a_comment_that_was_meant_as_a_line_of_options_is_remarked_upon(line: st
     assert found.options == ("-t", "5m")
 
 
-@pytest.mark.parametrize("line", ["##SBATCH -N 2", "# batches - of two", "# SBATCH lines follow", "#- x", "# run --fast with -N 2", "#!/bin/x -e"])
+@pytest.mark.parametrize(
+    "line", ["##SBATCH -N 2", "# batches - of two", "# SBATCH lines follow", "#- x", "# run --fast with -N 2", "#!/bin/x -e"]
+)
 def test_a_comment_is_a_comment(line: str, tmp_path: Path) -> None:
     assert read_script(script(tmp_path, f"#!/bin/sh\n{line}\nrun\n")).remarks == ()
