@@ -6,7 +6,7 @@ remedy here explains *what helps*. All functions are pure functions of the objec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,6 +25,7 @@ __all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
+_PAST: Mapping[str, str] = {Reason.USER_SUSPENDED: "its user suspended it, had it wait again, or scaled it to 0"}
 _INDEXED = ("Job", "MiniCluster")
 """Kinds of which the completion index of a pod can be its rank."""
 
@@ -269,7 +270,8 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
 def _requeues(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     """Return time and reason of each known requeue."""
     reasons = job.status.requeue_reasons or ()
-    requeues = [(instant(each.at), f"{each.reason}: {each.message}" if each.message else each.reason) for each in reasons]
+    whys = [_PAST.get(each.reason, each.message) for each in reasons]  # a remedy of then is none now
+    requeues = [(instant(each.at), f"{each.reason}: {why}" if why else each.reason) for each, why in zip(reasons, whys, strict=True)]
     return [("Requeues" if number == 0 else "", f"{clock(at, now)}  {why}" if at else why) for number, (at, why) in enumerate(requeues)]
 
 

@@ -23,7 +23,19 @@ from fluxqueue.cli.remedies import described
 from fluxqueue.cli.shown_edits import await_hold
 from fluxqueue.cli.tables import printable
 
-__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "moved_to", "prioritized", "released", "title"]
+__all__ = [
+    "FluxJobEdit",
+    "cancelled",
+    "edit_fluxjobs",
+    "edit_selected",
+    "ended_by",
+    "held",
+    "moved",
+    "moved_to",
+    "prioritized",
+    "released",
+    "title",
+]
 
 _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
 
@@ -215,7 +227,15 @@ def _not_a_running_pod(job: FluxJob) -> str:
     state = state_of(job)
     if state in ENDED:
         return f"has ended already ({state})"
-    if job.spec.object_ref.kind == "Pod" and state in (State.RUNNING, State.DRAINING):
-        name = job.spec.object_ref.name
-        return f"{_LIVE[State(state)]}, and a pod cannot be stopped without deleting it: kubectl delete pod {name} ends it"
+    if end := ended_by(job):
+        return f"{_LIVE[State(state)]}, and a pod cannot be stopped without deleting it: {end} ends it"
     return ""
+
+
+def ended_by(job: FluxJob) -> str:
+    """Return the command that ends work which runs and is no Job, since the queue deletes no pods that run; empty for all other work."""
+    ref = job.spec.object_ref
+    if ref.kind == "Job" or state_of(job) not in (State.RUNNING, State.DRAINING):
+        return ""
+    ours = ref.kind == "PodGroup" and ref.api_version == "v1"
+    return f"kubectl delete {f'pod -l {names.POD_GROUP_LABEL}={ref.name}' if ours else f'{ref.kind.lower()} {ref.name}'}"

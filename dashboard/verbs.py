@@ -15,6 +15,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.typedvalues import queue_problem
+from fluxqueue.cli.fluxjob_edits import ended_by
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, NotFound
@@ -80,9 +81,8 @@ def objection(name: str, job: FluxJob) -> str:
     if name == "cancel":
         if job.spec.cancel:
             return "it is being cancelled"
-        if job.spec.object_ref.kind == "Pod" and state in (State.RUNNING, State.DRAINING):
-            return "a pod that runs cannot be stopped without deleting it: use kubectl delete pod"
-        return ""
+        end = ended_by(job)
+        return f"a pod that runs cannot be stopped without deleting it: {end} ends it" if end else ""
     if state != State.PENDING:
         return f"it {_LIVE.get(State(state), 'does not wait') if state in list(State) else 'does not wait'}: only what waits can be changed"
     if name == "hold" and job.spec.hold:

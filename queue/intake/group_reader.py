@@ -156,7 +156,7 @@ class GroupReader:
             if key.kind == JOB_SET:
                 return gather_jobset(key, waiting, self._caches.jobs_of_jobset(key), owner.jobset)
             return gather_gang(waiting, owner.scaled)
-        waiting = [pod for pod in waiting if (own := self._ledger.by_uid(pod.metadata.uid)) is None or own.reason is Reason.INVALID_REQUEST]
+        waiting = [pod for pod in waiting if (own := self._ledger.by_uid(pod.metadata.uid)) is None or _joins(key, own)]
         return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
 
     def wants_pods(self, key: GroupKey, owner: GroupOwner) -> bool:
@@ -190,7 +190,7 @@ class GroupReader:
         if group is None and key.source:
             return _ALONE if row is not None or self._is_matched_alone(key, pod) else _MEMBER
         if group is None:
-            return _ALONE if row is not None else _MEMBER
+            return _ALONE if row is not None and not _joins(key, row) else _MEMBER
         uid, excess = pod.metadata.uid, Membership(alone=True, complete_group=_in_words(key, group))
         if group.state is State.PENDING:
             if key.source or key.kind != POD_GROUP:
@@ -245,6 +245,11 @@ class GroupReader:
                 size == label and node not in refused and not self._caches.closed(node, pod.spec) for size, node in slots.free
             )
         return slots.fitting[kind]
+
+
+def _joins(key: GroupKey, row: Workload) -> bool:
+    """True if a pod with a row of its own, which cannot start as it is, is one of the next group of its name."""
+    return key.kind == POD_GROUP and not key.source and row.reason is Reason.INVALID_REQUEST
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:

@@ -81,6 +81,13 @@ def test_fm09_an_extra_pod_with_the_name_of_a_group_is_not_started(stage: Stage)
     fluxjob = stage.until_reason("stranger", "InvalidRequest")
     assert "complete without it" in fluxjob.status.message
     assert nodes_of(stage)["stranger"] is None
+    for name in ("p0", "p1"):
+        stage.end_pod(name)
+    said = "has 1 of 2 pods"
+    stage.until("it is one of the next group", lambda: any(said in each.status.message for each in stage.fluxjobs()))
+    own = [each for each in stage.fluxjobs() if each.spec.object_ref.kind == "Pod"]
+    assert [each.status.state for each in own] in ([], [State.CANCELLED])
+    assert nodes_of(stage)["stranger"] is None
 
 
 def test_different_sizes_in_one_group_are_reported_and_can_be_corrected(stage: Stage) -> None:

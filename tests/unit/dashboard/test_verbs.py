@@ -51,7 +51,11 @@ def test_what_cannot_be_meant_is_refused_in_words(name: str, form: dict[str, str
         ("cancel", job("a", state="Failed"), "it has ended"),
         ("cancel", job("a", state="Running"), ""),
         ("cancel", job("a", spec={"cancel": True}), "it is being cancelled"),
-        ("cancel", job("a", kind="Pod", state="Running"), "a pod that runs cannot be stopped without deleting it: use kubectl delete pod"),
+        (
+            "cancel",
+            job("a", kind="Pod", state="Running"),
+            "a pod that runs cannot be stopped without deleting it: kubectl delete pod a ends it",
+        ),
     ],
 )
 def test_a_verb_has_the_objections_of_kubectl_fluxqueue(name: str, work: FluxJob, expected: str) -> None:

@@ -226,3 +226,18 @@ def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(caches: 
     reader.read("p4", row, changes)
     (ending,) = changes.endings
     assert ending.message == "Pod default/p4 does not start alone any more: it is one of a group now"
+
+
+@pytest.mark.parametrize(("reason", "alone"), [(Reason.INVALID_REQUEST, False), (Reason.NONE, True)])
+def test_a_pod_beyond_its_group_does_not_start_alone_when_that_has_ended(
+    reason: Reason, alone: bool, caches: Caches, ledger: RecordingLedger
+) -> None:
+    caches.pods.apply(a_pod(member("p4").cpu("1"), uid="p4"))
+    row = a_workload("p4", kind="Pod", uid="p4", release_mode=ReleaseMode.POD, reason=reason)
+    ledger.put(row, None)
+    changes = IntakeChanges()
+    a_reader(caches, ledger).read("p4", row, changes)
+    assert [each.uid for each in changes.described] == (["p4"] if alone else [])
+    assert [each.message for each in changes.endings] == (
+        [] if alone else ["Pod default/p4 does not start alone any more: it is one of a group now"]
+    )
