@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 
 from fluxqueue.cli.tables import printable
 from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig
+from fluxqueue.kube.server_warnings import warnings_in
 from fluxqueue.kube.tls_contexts import tls_context
 
 __all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
@@ -30,8 +31,6 @@ _TIMEOUT_S = 30.0
 _BUSY = 429
 _BUSY_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_S = 30.0
-_WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"(?: "[^"]*")?')
-"""RFC 7234, as the API server writes it."""
 
 
 class ClusterError(Exception):
@@ -194,12 +193,10 @@ class ApiClient:
 
     def _warn(self, warnings: Iterable[str]) -> None:
         """Print the warnings of the server, each once, as kubectl does: fluxqueue's admission writes some."""
-        for warning in warnings:
-            if (match := _WARNING.fullmatch(warning)) is None or match["text"] in self._warned:
-                continue
-            self._warned.add(match["text"])
-            text = re.sub(r"\\(.)", r"\1", match["text"])
-            print(f"Warning: {printable(text)}", file=sys.stderr)
+        for text in warnings_in(warnings):
+            if text not in self._warned:
+                self._warned.add(text)
+                print(f"Warning: {printable(text)}", file=sys.stderr)
 
     def watch(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
         """Watch a resource; yield each watch event as a line of JSON until the server ends the watch.

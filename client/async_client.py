@@ -13,6 +13,7 @@ namespace share one watch (`fluxqueue.client.object_watches`).
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -200,6 +201,8 @@ class AsyncClient(AsyncListings):
 
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""
+        if not isinstance(handle, Handle):
+            raise InvalidWork(f"handle: {handle!r:.60} is no Handle: keep the handle of a workload, or write client.get('job/NAME')")
         return AsyncWorkload(self.connection, handle)
 
     async def flux(self, minicluster: AsyncWorkload | str, *, url: str = "") -> AsyncFlux:
@@ -290,7 +293,7 @@ class AsyncClient(AsyncListings):
             created: list[Any] = []
             try:
                 for manifest in unit.manifests:
-                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace, strict=True))  # noqa: PERF401  they count
+                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace, strict=True, warned=_warn))  # noqa: PERF401  they count
             except NotFound as error:
                 raise NotInstalled(f"the cluster does not serve {unit.served_as.plural} ({error}): install fluxqueue with them") from None
             except ApiError as error:
@@ -338,6 +341,11 @@ class AsyncClient(AsyncListings):
                 f"kubectl label namespace {unit.namespace} {names.MANAGED_LABEL}=true, or choose another namespace"
             )
         self._managed.add(key)
+
+
+def _warn(text: str) -> None:
+    """Pass a warning of admission on, such as one about a label that nobody knows."""
+    warnings.warn(text, stacklevel=1)
 
 
 def _refused(error: ApiError, unit: Submission) -> FluxQueueError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -227,14 +227,15 @@ async def create_job(api: Api, manifest: Mapping[str, Any], page: str = "") -> s
     named = _named(manifest, page) if page else manifest
     try:
         await _tried(api, named)
-        meta = (await _create(api, named)).metadata
+        warnings: list[str] = []
+        meta = (await _create(api, named, warned=warnings.append)).metadata
     except _Exists:
         if named is manifest:
             raise
         meta = named["metadata"]
         return f"job/{meta['name']} in {meta['namespace']} is submitted, once from this page: open Submit again for another one."
     log.info("job.submitted", namespace=meta.namespace, name=meta.name)
-    return f"job/{meta.name} in {meta.namespace} is submitted."
+    return " ".join([f"job/{meta.name} in {meta.namespace} is submitted.", *(f"Warning: {each}." for each in warnings)])
 
 
 def _named(manifest: Mapping[str, Any], page: str) -> Mapping[str, Any]:
@@ -269,10 +270,10 @@ async def _tried(api: Api, manifest: Mapping[str, Any]) -> Job:
     raise Refused(not_managed(job.metadata.namespace))
 
 
-async def _create(api: Api, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Job:
+async def _create(api: Api, manifest: Mapping[str, Any], *, dry_run: bool = False, warned: Callable[[str], object] | None = None) -> Job:
     namespace = manifest["metadata"]["namespace"]
     try:
-        return await api.create(JOBS, dict(manifest), namespace, strict=True, dry_run=dry_run, field_manager=_MANAGER)
+        return await api.create(JOBS, dict(manifest), namespace, strict=True, dry_run=dry_run, field_manager=_MANAGER, warned=warned)
     except AlreadyExists as error:
         raise _Exists(error.message) from None
     except Forbidden as error:

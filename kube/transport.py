@@ -203,6 +203,7 @@ class Api:
         strict: bool = False,
         dry_run: bool = False,
         field_manager: str = FIELD_MANAGER,
+        warned: Callable[[str], object] | None = None,
     ) -> T:
         """Create an object; ``apiVersion`` and ``kind`` are added if the body lacks them.
 
@@ -216,6 +217,8 @@ class Api:
             Create nothing, and return what would be created, after admission.
         field_manager
             By whose name the fields are managed.
+        warned
+            Gets each warning of the server.
 
         Raises
         ------
@@ -233,8 +236,8 @@ class Api:
             **({"fieldValidation": "Strict"} if strict else {}),
             **({"dryRun": "All"} if dry_run else {}),
         }
-        data = await self._wire.call(Request("create", kind.plural, action, "POST", kind.path(namespace), query, payload))
-        return decode(data, kind.type, action)
+        request = Request("create", kind.plural, action, "POST", kind.path(namespace), query, payload, warned=warned)
+        return decode(await self._wire.call(request), kind.type, action)
 
     async def patch(
         self,

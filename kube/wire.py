@@ -41,6 +41,7 @@ from multidict import CIMultiDict
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.errors import ApiError, NotLeading, TooLong, Unauthorized, Unreachable, WatchTimeout, decode_error
+from fluxqueue.kube.server_warnings import warnings_in
 
 __all__ = ["CompletedCall", "Request", "Wire"]
 
@@ -80,6 +81,8 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     most_bytes: int = 0
     """Of the response; 0: any."""
+    warned: Callable[[str], object] | None = None
+    """Gets each warning beside the answer."""
 
     @property
     def reads(self) -> bool:
@@ -266,6 +269,8 @@ class Wire:
         try:
             async with await self._open(request, header, read_timeout_s=read_timeout_s) as response:
                 status, self.date = response.status, response.headers.get("Date")
+                for text in warnings_in(response.headers.getall("Warning", ())) if request.warned is not None else ():
+                    request.warned(text)
                 if status >= 300:
                     raise await _refusal(response, request.action)
                 return await _read(response, request)

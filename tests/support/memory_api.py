@@ -72,6 +72,8 @@ class MemoryApi:
         Plural, and a field of its spec that a schema does not know: patches of it are accepted and change nothing.
     status_subresources
         By plural: true if only the subresource changes the status, false if there is no such subresource. Other kinds take both.
+    warnings
+        Of admission, to whoever creates an object.
     """
 
     def __init__(self) -> None:
@@ -82,6 +84,7 @@ class MemoryApi:
         self._stores: dict[str, ObjectCache[Any]] = {}
         self._failures: list[tuple[str, str, Callable[[], ApiError]]] = []
         self.calls_refused = 0
+        self.warnings: list[str] = []
         self.dropped: tuple[str, str] | None = None
         self._paused = False
         self._undelivered: list[tuple[str, Json, bool]] = []
@@ -198,6 +201,8 @@ class MemoryApi:
                 self._remove(key)
             case "POST":
                 answer = self._create(plural, namespace, body, request)
+                for text in self.warnings if request.warned is not None else ():
+                    request.warned(text)
                 name = answer["metadata"]["name"]
             case "PATCH":
                 answer = self._patch((plural, namespace, name), subresource, body, request)

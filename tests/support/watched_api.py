@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -53,7 +54,7 @@ class WatchedApi(MemoryApi):
                 raise decode_error(400, orjson.dumps({"reason": "BadRequest", "message": message}), action=request.action)
             if (request.query or {}).get("dryRun"):
                 return orjson.dumps(body)
-            request = Request(request.verb, parts[-1], request.action, "POST", request.path, request.query, orjson.dumps(body))
+            request = replace(request, kind=parts[-1], body=orjson.dumps(body))
         return await super().call(request, timeout_s, tries=tries)
 
     async def stream(self, request: Request, *, idle_s: float, whole: bool = True) -> AsyncGenerator[list[bytes], None]:

@@ -75,6 +75,20 @@ async def test_a_field_that_does_not_exist_is_refused(server: WatchedApi, client
         await client.submit({**manifest, "spec": {**manifest["spec"], "bakoffLimit": 3}})
 
 
+async def test_a_warning_of_admission_is_a_warning_of_python(server: WatchedApi, client: AsyncClient) -> None:
+    server.warnings = ["Job team/solver: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"]
+    with pytest.warns(UserWarning, match=r"^Job team/solver: label fluxqueue/queu is unknown") as told:
+        await client.submit(job())
+    assert len(told) == 1
+
+
+async def test_what_is_no_handle_is_refused(client: AsyncClient) -> None:
+    with pytest.raises(
+        InvalidWork, match=r"handle: 'solver' is no Handle: keep the handle of a workload, or write client.get\('job/NAME'\)"
+    ):
+        client.workload("solver")  # type: ignore[arg-type]  # that is what is tested
+
+
 async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(server: WatchedApi, client: AsyncClient) -> None:
     server.put("fluxqueues", make_queue("night"))
     with pytest.raises(InvalidWork, match=r"Job solver: queue: there is no queue 'nigth': did you mean night\? there are default, night"):

@@ -124,3 +124,10 @@ async def test_a_button_that_is_pressed_twice_creates_one_job() -> None:
     assert len(server.written("create", "jobs")) == 3
     with pytest.raises(Refused, match="already exists"):
         await create_job(server.api, {**MANIFEST, "metadata": {**MANIFEST["metadata"], "name": name}}, "page-1")
+
+
+async def test_a_warning_of_admission_is_told() -> None:
+    server = a_server()
+    server.warnings = ["Job default/mine: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"]
+    said = await create_job(server.api, MANIFEST)
+    assert said == f"job/mine in default is submitted. Warning: {server.warnings[0]}."
