@@ -126,7 +126,7 @@ def tree(uses: Sequence[NodeUse], options: TreeOptions) -> str:
     _draw(root, "", "", options, lines)
     width = max(len(text) for text, _ in lines)
     cells = [[text.ljust(width), *rest] for text, rest in lines]
-    headers, rows = without_empty(["VERTEX", "USE", "CPU", "GPU", "NODES", "WORK"], cells)
+    headers, rows = without_empty(["PLACE", "USE", "CPU", "GPU", "NODES", "WORK"], cells)
     return columns(*fitted(headers, rows, options.width, _NARROWING))
 
 

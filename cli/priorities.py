@@ -16,6 +16,7 @@ from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.fluxqueues import FluxQueueSpec
 from fluxqueue.api.priorityfactors import DEFAULT_WEIGHTS, PriorityParts, Waiting, priority_parts
 from fluxqueue.cli.api_client import ApiClient, ClusterError
+from fluxqueue.cli.fitting import Narrowing, fitted, line_width
 from fluxqueue.cli.job_selection import is_called
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_accounts, list_jobs, list_queues
@@ -26,6 +27,7 @@ __all__ = ["PriorityQuery", "priorities", "table", "weights_table"]
 
 _PARTS = ["PRIORITY", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN"]
 _INPUTS = ["WAIT", "ACCOUNT", "FACTOR", "PODS"]
+_NARROWING = Narrowing((("OBJECT", 24), ("QUEUE", 8), ("NAMESPACE", 8), ("OBJECT", 12), ("OWN", 0), ("SIZE", 0)))
 _WEIGHTS = ["QUEUE", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN", "MAXAGE", "FULLSIZE", "PRIORITY"]
 
 
@@ -63,26 +65,36 @@ def priorities(client: ApiClient, query: PriorityQuery, out: TextIO, now: dateti
         out.write("Nothing waits.\n")
         return 0
     factors = factors_of(list_accounts(client)) if any(job.status.account for job in chosen) else {}
-    out.write(table(chosen, specs, factors, now, query))
+    out.write(table(chosen, specs, factors, now, query, line_width(out)))
     return 0
 
 
 def table(
-    jobs: Sequence[FluxJob], specs: Mapping[str, FluxQueueSpec], factors: Mapping[str, float], now: datetime, query: PriorityQuery
+    jobs: Sequence[FluxJob],
+    specs: Mapping[str, FluxQueueSpec],
+    factors: Mapping[str, float],
+    now: datetime,
+    query: PriorityQuery,
+    width: int | None = None,
 ) -> str:
-    """Return a line for each job, in the queue's order: the priority, its parts, and (`wide`) what these come from."""
+    """Return a line for each job, in the queue's order: the priority, its parts, and (`wide`) what these come from.
+
+    Names are cut until a line is at most so wide.
+    """
     found = [(_parts(job, specs, factors, now), job) for job in jobs]
     found.sort(key=lambda each: (-each[0].total, each[1].status.submitted_at or "", each[1].metadata.name))
     start = ["NAMESPACE"] if query.namespace is None else []
-    titles = [*start, "NAME", "OBJECT", "QUEUE", *_PARTS, *(_INPUTS if query.wide else [])]
+    titles = [*start, *(["NAME"] if query.wide else []), "OBJECT", "QUEUE", *_PARTS, *(_INPUTS if query.wide else [])]
     lines = []
     for parts, job in found:
         cells = [job.metadata.namespace] if query.namespace is None else []
-        cells += [job.metadata.name, object_name(job), job.spec.queue, str(parts.total), *map(str, parts)]
+        cells += [*([job.metadata.name] if query.wide else []), object_name(job), job.spec.queue, str(parts.total), *map(str, parts)]
         if query.wide:
             factor = factors.get(job.status.account, 0.0)
             cells += [age(_waited_s(job, now)), job.status.account, f"{factor:.6g}", str(job.spec.pods)]
         lines.append(cells)
+    if not query.wide:
+        titles, lines = fitted(titles, lines, width, _NARROWING)
     return columns(titles if query.titles else None, lines)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
+from fluxqueue.cli.fitting import Narrowing, fitted, line_width, without_empty
 from fluxqueue.cli.tables import age, columns, instant
 
 __all__ = ["StatsView", "Step", "default_step", "steps_of", "write_steps"]
@@ -21,6 +22,7 @@ _NICE_S = (60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _STEPS = 24
 _MOST_STEPS = 1_000
 _BAR = 10
+_NARROWING = Narrowing((("WAIT-P95", 0), ("SUBMITTED", 0), ("CPU-H", 0), ("WAIT-P50", 0)))
 
 
 @dataclass
@@ -123,8 +125,10 @@ def write_steps(steps: Sequence[Step], view: StatsView, output: str, out: TextIO
             setattr(total, name, getattr(total, name) + getattr(each, name))
         total.waits_s += each.waits_s
     rows.append(_row("all", total, view.step * len(steps), view))
-    headers = ["TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "CANCELLED", "WAIT-P50", "WAIT-P95", "CPU-H"]
-    out.write(columns([*headers, "USE"] if view.titles else None, rows))
+    headers = ["TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "CANCELLED", "WAIT-P50", "WAIT-P95", "CPU-H", "USE"]
+    if (width := line_width(out)) is not None:
+        headers, rows = fitted(*without_empty(headers, rows), width, _NARROWING)
+    out.write(columns(headers if view.titles else None, rows))
 
 
 def _row(title: str, step: Step, length: timedelta, view: StatsView) -> list[str]:

@@ -56,16 +56,25 @@ def shown(query: PriorityQuery) -> list[list[str]]:
 
 def test_waiting_work_is_in_order_with_the_parts_of_its_priority() -> None:
     assert shown(PriorityQuery()) == [
-        ["NAME", "OBJECT", "QUEUE", "PRIORITY", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN"],
-        ["job-one", "job/one", "default", "515", "10", "500", "0", "5", "0"],
-        ["job-three", "job/three", "plain", "9", "0", "0", "0", "2", "7"],
-        ["job-two", "job/two", "default", "-3", "10", "0", "-25", "5", "7"],
+        ["OBJECT", "QUEUE", "PRIORITY", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN"],
+        ["job/one", "default", "515", "10", "500", "0", "5", "0"],
+        ["job/three", "plain", "9", "0", "0", "0", "2", "7"],
+        ["job/two", "default", "-3", "10", "0", "-25", "5", "7"],
     ]
 
 
 def test_the_wide_form_has_what_the_parts_come_from() -> None:
     (line,) = shown(PriorityQuery(namespace=None, names=("one",), wide=True, titles=False))
     assert line == ["md", "job-one", "job/one", "default", "515", "10", "500", "0", "5", "0", "60m", "a", "0.5", "1"]
+
+
+def test_a_terminal_of_eighty_columns_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(a_job("x" * 60, queue="plain"), b"")], "1"))
+    out = io.StringIO()
+    priorities.priorities(cast("ApiClient", None), PriorityQuery(namespace=None), out, NOW)
+    assert all(len(line) <= 80 for line in out.getvalue().splitlines())
+    assert "PRIORITY" in out.getvalue()
 
 
 def test_the_weights_of_queues_are_shown_as_they_count() -> None:

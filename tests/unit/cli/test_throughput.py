@@ -53,6 +53,17 @@ def test_as_a_table_with_a_line_for_all() -> None:
     assert out.getvalue().split()[:3] == ["08:00", "0", "0"]
 
 
+@pytest.mark.parametrize("cores", [None, 4])
+def test_a_terminal_of_eighty_columns_is_not_exceeded(cores: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    write_steps(steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR), StatsView(HOUR, cores=cores, ascii_only=True), "", out)
+    titles, *lines = out.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in (titles, *lines))
+    assert ("USE" in titles.split()) is (cores is not None)
+    assert "WAIT-P50" in titles.split()
+
+
 def test_as_json_nothing_is_rounded() -> None:
     out = io.StringIO()
     write_steps(steps_of(JOBS, SINCE, SINCE + HOUR, HOUR), StatsView(HOUR, cores=4), "json", out)

@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
         (["nodes", "--no-headers", "--state", "drained"], ["drained", "1"]),
         (["nodes", "--no-headers", "n2"], ["n2", "drained"]),
         (["nodes", "--no-headers", "--each"], ["n1", "idle"]),
-        (["graph"], ["VERTEX", "USE"]),
+        (["graph"], ["PLACE", "USE"]),
     ],
 )
 def test_prints_groups_nodes_and_a_tree(words: list[str], first: list[str], capsys: pytest.CaptureFixture[str]) -> None:
