@@ -1,4 +1,4 @@
-"""Every part of the page on policies is proved by tests that exist."""
+"""Every part of the pages on policies and on security is proved by tests that exist."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.policy_promises import NO_PROMISES, PROMISES
+import pytest
+from support import policy_promises, security_promises
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "policies.md").read_text()
+PAGES = {
+    "policies.md": (policy_promises.PROMISES, policy_promises.NO_PROMISES),
+    "security.md": (security_promises.PROMISES, security_promises.NO_PROMISES),
+}
 _AROUND = re.compile(r"#|!\[|\|[-| ]+\|$|    ")
 """Headings, pictures, rules of tables, and what is typed or printed."""
 
 
-def parts() -> Iterator[str]:
+def parts(page: str) -> Iterator[str]:
     """Return the paragraphs, items of lists and rows of tables, each as one line."""
-    text = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```$", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     part: list[str] = []
     for line in [*text.splitlines(), ""]:
         begins = line.startswith(("|", "- "))
@@ -27,17 +31,20 @@ def parts() -> Iterator[str]:
             part.append(line.strip())
 
 
-def test_every_part_of_the_page_is_proved_once_or_promises_nothing() -> None:
-    known = (*PROMISES, *NO_PROMISES)
-    named = {part[:90]: [each for each in known if part.startswith(each)] for part in parts()}
+@pytest.mark.parametrize("page", PAGES)
+def test_every_part_of_the_page_is_proved_once_or_promises_nothing(page: str) -> None:
+    promises, no_promises = PAGES[page]
+    known = (*promises, *no_promises)
+    named = {part[:90]: [each for each in known if part.startswith(each)] for part in parts(page)}
     assert {part: names for part, names in named.items() if len(names) != 1} == {}
     assert {name for names in named.values() for name in names} == set(known), "what is not on the page any more"
 
 
-def test_the_tests_of_promises_exist() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tests_of_promises_exist(page: str) -> None:
     files: dict[str, str] = {}
     missing = []
-    for reference in {each for tests in PROMISES.values() for each in tests}:
+    for reference in {each for tests in PAGES[page][0].values() for each in tests}:
         path, _, name = reference.partition("::")
         if path not in files:
             files[path] = (ROOT / "tests" / path).read_text() if (ROOT / "tests" / path).exists() else ""
