@@ -493,6 +493,24 @@ def test_a_running_job_that_its_user_suspends_frees_its_nodes_until_it_is_resume
     stage.until_consistent()
 
 
+def test_a_running_job_that_its_user_suspends_and_resumes_at_once_runs_again(stage: Stage) -> None:
+    """Until the queue has taken the allocation back, the resumption is refused with the reason; from then on it counts."""
+    stage.apply(job("at-once", 2, "forever").build())
+    stage.until_state("at-once", State.RUNNING)
+    suspend(stage, "at-once")
+
+    def resumed() -> bool:
+        done = stage.kubectl("patch", "job", "at-once", "-p", '{"spec": {"suspend": false}}', check=False)
+        assert done.returncode == 0 or "fluxqueue" in done.stderr, done.stderr
+        return done.returncode == 0
+
+    stage.until("the resumption is accepted", resumed)
+    row = stage.until_state("at-once", State.RUNNING)
+    assert len(row.hosts) == 2
+    assert not stage.job("at-once").spec.suspend
+    stage.until_consistent()
+
+
 def test_a_job_suspended_before_its_pods_are_bound_frees_its_nodes(stage: Stage) -> None:
     stage.apply(gated(job("paused", 3)).build())
     until_held(stage, "paused", 3)
