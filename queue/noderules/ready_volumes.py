@@ -16,7 +16,10 @@ from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.storage import PersistentVolume, PersistentVolumeClaim
 from fluxqueue.queue.noderules.pod_rules import Requirement
 
-__all__ = ["claim_size", "free_volumes", "kept_volume"]
+__all__ = ["MOST_REQUIREMENTS", "claim_size", "free_volumes", "kept_volume", "requirements"]
+
+MOST_REQUIREMENTS: Final = 64
+"""Of the selector of a claim, which is compared with the labels of each free volume."""
 
 _FILESYSTEM: Final = "Filesystem"
 
@@ -30,15 +33,25 @@ class _Volumes(Protocol):
 def kept_volume(claim: PersistentVolumeClaim, volumes: _Volumes) -> PersistentVolume | None:
     """Return the volume that is reserved for an unbound claim; None if there is none that fits."""
     wanted = claim.spec.storage_class_name or ""
-    return next((each for each in volumes.kept_for(claim) if each.spec.storage_class_name == wanted and _fits(claim, each)), None)
+    return next((each for each in _large_enough(claim, volumes.kept_for(claim)) if each.spec.storage_class_name == wanted), None)
 
 
 def free_volumes(claim: PersistentVolumeClaim, volumes: _Volumes) -> list[PersistentVolume]:
     """Return the free volumes that a claim could be bound to, the smallest first."""
+    modes, selected = {*(claim.spec.access_modes or ())}, [*_requirements(claim.spec.selector)]
     found = [
-        each for each in volumes.available(claim.spec.storage_class_name or "") if each.spec.claim_ref is None and _may_have(claim, each)
+        each
+        for each in _large_enough(claim, volumes.available(claim.spec.storage_class_name or ""))
+        if each.spec.claim_ref is None
+        and modes <= {*(each.spec.access_modes or ())}
+        and all(requirement.met_by(each.metadata.labels or {}) for requirement in selected)
     ]
     return sorted(found, key=lambda volume: (_capacity(volume), volume.metadata.name))
+
+
+def requirements(claim: PersistentVolumeClaim) -> int:
+    """Return how much the selector of a claim requires of labels: requirements and their values."""
+    return sum(max(len(each.values), 1) for each in _requirements(claim.spec.selector))
 
 
 def claim_size(claim: PersistentVolumeClaim) -> Decimal:
@@ -46,22 +59,22 @@ def claim_size(claim: PersistentVolumeClaim) -> Decimal:
     return _amount((claim.spec.resources.requests or {}).get("storage", 0))
 
 
-def _fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    return (
-        not volume.metadata.deletion_timestamp
-        and _capacity(volume) >= claim_size(claim)
-        and (claim.spec.volume_mode or _FILESYSTEM) == (volume.spec.volume_mode or _FILESYSTEM)
-        and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
-    )
+def _large_enough(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
+    """Yield the volumes that are of the mode and the attributes that a claim requests, and large enough."""
+    size, mode, attributes = claim_size(claim), claim.spec.volume_mode or _FILESYSTEM, claim.spec.volume_attributes_class_name or ""
+    for volume in volumes:
+        if (
+            not volume.metadata.deletion_timestamp
+            and (volume.spec.volume_mode or _FILESYSTEM) == mode
+            and (volume.spec.volume_attributes_class_name or "") == attributes
+            and _capacity(volume) >= size
+        ):
+            yield volume
 
 
-def _may_have(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    if not _fits(claim, volume) or not {*(claim.spec.access_modes or ())} <= {*(volume.spec.access_modes or ())}:
-        return False
-    return claim.spec.selector is None or all(each.met_by(volume.metadata.labels or {}) for each in _requirements(claim.spec.selector))
-
-
-def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
+def _requirements(selector: LabelSelector | None) -> Iterator[Requirement]:
+    if selector is None:
+        return
     for key, value in (selector.match_labels or {}).items():
         yield Requirement(key, "In", (value,))
     for each in selector.match_expressions or ():

@@ -21,8 +21,8 @@ from fluxqueue.api import names
 from fluxqueue.api.graphnames import label_property, volume_resource
 from fluxqueue.api.pods import PersistentVolumeClaimSpec, PodSpec
 from fluxqueue.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from fluxqueue.queue.model.constraints import node_terms
-from fluxqueue.queue.noderules.ready_volumes import free_volumes, kept_volume
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, node_terms
+from fluxqueue.queue.noderules.ready_volumes import MOST_REQUIREMENTS, free_volumes, kept_volume, requirements
 
 __all__ = [
     "NO_STORAGE",
@@ -47,8 +47,12 @@ ZONE_LABELS: Final[Mapping[str, str]] = {
 }
 """Label of a volume -> the label that nodes have today."""
 ZONES_BETWEEN: Final = "__"
+MOST_CLAIMS: Final = 64
+"""Claims and ephemeral volumes of one pod: each unbound one is compared with all free volumes of its class."""
 _MAX_VOLUMES: Final = 200
 """Existing volumes that are read for one claim."""
+_MAX_OF_POD: Final = 800
+"""Existing volumes that are read for all claims of one pod: each becomes a part of its request."""
 
 
 class Storage(Protocol):
@@ -157,10 +161,16 @@ def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds
     Raises
     ------
     InexpressibleConstraint
-        The node affinity of a volume cannot be checked.
+        The node affinity of a volume cannot be checked, there are too many claims, or the selector of one is too long.
     """
-    needs = [_claimed(namespace, name, storage) for name in claims_of(spec)]
-    needs += [_ephemeral(each.ephemeral.volume_claim_template.spec, each.name, storage) for each in spec.volumes or () if each.ephemeral]
+    claims, ephemeral = claims_of(spec), [each for each in spec.volumes or () if each.ephemeral]
+    if (number := len(claims) + len(ephemeral)) > MOST_CLAIMS:
+        raise InexpressibleConstraint(
+            f"spec.volumes: a pod has {number} claims and ephemeral volumes, the most is {MOST_CLAIMS}: put what belongs together into one"
+        )
+    most = min(_MAX_VOLUMES, _MAX_OF_POD // max(len(claims), 1))
+    needs = [_claimed(namespace, name, storage, most) for name in claims]
+    needs += [_ephemeral(each.ephemeral.volume_claim_template.spec, each.name, storage) for each in ephemeral if each.ephemeral]
     if not needs:
         return NO_VOLUMES
     requests: dict[str, Decimal] = {}
@@ -197,7 +207,7 @@ def ephemeral_drivers(spec: PodSpec, storage: Storage) -> list[str]:
     return [each.provisioner for each in classes if each is not None and each.provisions]
 
 
-def _claimed(namespace: str, name: str, storage: Storage) -> VolumeNeeds:
+def _claimed(namespace: str, name: str, storage: Storage, most: int) -> VolumeNeeds:
     claim = storage.claim(namespace, name)
     where = f"PersistentVolumeClaim {namespace}/{name}"
     if claim is None:
@@ -206,7 +216,7 @@ def _claimed(namespace: str, name: str, storage: Storage) -> VolumeNeeds:
         return VolumeNeeds(waits=f"{where} is being deleted: create it again and the work can start")
     if claim.status.phase == "Lost":
         return VolumeNeeds(waits=f"{where} has lost its volume {claim.spec.volume_name}: create it again and the work can start")
-    rules, waits = _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage)
+    rules, waits = _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage, most)
     attached = _attached(driver_of(claim, storage), storage)
     of_claims = {name: next(iter(attached))} if attached else {}
     return VolumeNeeds(rules, attached, waits, (name,) if claim.for_one_pod else (), of_claims)
@@ -226,7 +236,7 @@ def _of_bound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> tup
     return (*_affinity_of(volume), *_zones_of(volume)), ""
 
 
-def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> tuple[Rules, str]:
+def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage, most: int) -> tuple[Rules, str]:
     name = claim.spec.storage_class_name
     storage_class = storage.storage_class(name) if name else None
     if name and storage_class is None:
@@ -237,8 +247,10 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> t
         return ({"hostlist": [claim.selected_node]}, *(_allowed(storage_class) if storage_class.provisions else ())), ""
     if storage_class.provisions:
         return _allowed(storage_class), ""
+    if (length := requirements(claim)) > MOST_REQUIREMENTS:
+        raise InexpressibleConstraint(f"{where}: its selector has {length} requirements, the most is {MOST_REQUIREMENTS}: use fewer")
     kept = kept_volume(claim, storage)
-    ready = [kept] if kept is not None else free_volumes(claim, storage)[:_MAX_VOLUMES]
+    ready = [kept] if kept is not None else free_volumes(claim, storage)[:most]
     if not ready:
         return (), f"{where} finds no free volume of the StorageClass {name} that is large enough: the work can start when there is one"
     rules = {repr(rule): rule for volume in ready for rule in [_all(_affinity_of(volume))]}

@@ -16,6 +16,7 @@ from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.model.constraints import InexpressibleConstraint
 from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
 
@@ -231,3 +232,32 @@ def test_a_free_volume_must_be_selected_by_expressions_too_and_be_of_the_mode() 
     cluster.has_volume("old", ON_B, "Available", labels={"age": "old"}).has_volume("raw", ON_B, "Available", volumeMode="Block")
     assert "finds no free volume" in needs(cluster, "data").waits
     assert needs(cluster.has_volume("new", ON_C, "Available"), "data").rules == ({"properties": ["kubernetes.io/hostname=c"]},)
+
+
+def test_a_pod_with_more_claims_than_any_pod_has_is_refused_since_each_is_compared_with_all_free_volumes() -> None:
+    cluster = Cluster().has_class(provisioner="kubernetes.io/no-provisioner")
+    names = [f"c{number}" for number in range(65)]
+    for name in names:
+        cluster.has_claim(name, spec={"resources": {"requests": {"storage": "1Gi"}}})
+    for number in range(300):
+        on = {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"n{number}"]}
+        cluster.has_volume(f"v{number:03}", {"required": {"nodeSelectorTerms": [{"matchExpressions": [on]}]}}, phase="Available")
+    with pytest.raises(InexpressibleConstraint, match=r"spec\.volumes: a pod has 65 claims and ephemeral volumes, the most is 64"):
+        needs(cluster, *names)
+    assert len(needs(cluster, "c0").rules[0]["or"]) == 200
+    found = needs(cluster, *names[:64])
+    assert len(found.rules) == 64
+    assert len(json.dumps(found.rules)) < 65_536, "all become a part of one request"
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchExpressions": [{"key": f"k{number}", "operator": "NotIn", "values": ["x"]} for number in range(65)]},
+        {"matchExpressions": [{"key": "k", "operator": "In", "values": [f"x{number}" for number in range(65)]}]},
+    ],
+)
+def test_a_claim_with_a_longer_selector_than_any_has_is_refused(selector: dict[str, Any]) -> None:
+    cluster = Cluster().has_class(provisioner="kubernetes.io/no-provisioner").has_claim("c", spec={"selector": selector})
+    with pytest.raises(InexpressibleConstraint, match="PersistentVolumeClaim ns/c: its selector has 65 requirements, the most is 64"):
+        needs(cluster, "c")
