@@ -30,7 +30,7 @@ from fluxqueue.queue.intake.submission import PodTemplate, Submission
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, label_rules, tolerance
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
-from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
+from fluxqueue.queue.noderules.pod_rules import PodRules, labels_told_apart, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
 
 __all__ = ["ResourceRequest", "resolve_request"]
@@ -85,7 +85,7 @@ def _jobspec(
     namespace = submission.meta.namespace
     templates = [each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster)) for each in submission.templates]
     constraint = _common_constraint(templates, queue)
-    rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in _labels_that_count(each)])
+    rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in _labels_that_count(each, namespace)])
     volumes = _common_volumes(templates, namespace, cluster)
     devices = _common_devices(templates, namespace, cluster)
     alone = sum(each.count for each in templates) == 1 or rules.keeps_apart(cluster.namespace_labels)
@@ -124,10 +124,10 @@ def _jobspec(
     return jobspec, next((each.waits for each in (*volumes, services_volumes) if each.waits), "")
 
 
-def _labels_that_count(template: PodTemplate) -> Sequence[Mapping[str, str]]:
+def _labels_that_count(template: PodTemplate, namespace: str) -> Sequence[Mapping[str, str]]:
     """Return the labels of its pods; those of one if the pods state no rules about others, for which labels do not matter."""
     stated = template.spec.affinity or template.spec.topology_spread_constraints
-    return template.labels if stated else template.labels[:1]
+    return labels_told_apart(rules_of(template.spec, namespace, template.labels[0]), template.labels) if stated else template.labels[:1]
 
 
 def _topology(submission: Submission, queue: QueueDefaults, cluster: ClusterContext) -> TopologyRequest:

@@ -29,6 +29,7 @@ __all__ = [
     "Selector",
     "Spread",
     "Term",
+    "labels_told_apart",
     "repelling_terms",
     "rules_of",
     "rules_of_all",
@@ -39,6 +40,8 @@ __all__ = [
 MAX_RULES = 16
 """Terms and spread constraints of one pod. Each is checked against other pods in every match."""
 
+_MOST_LABELS = 64
+"""Different labels of the pods of a group: each is compared with the rules of all placed pods."""
 _OF_ONE_POD = (names.JOB_INDEX_LABEL, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
 """Labels by which controllers number their pods."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -270,8 +273,38 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
     return alike
 
 
+def labels_told_apart(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+    """Return the different labels of pods with these rules, without what only numbers them.
+
+    Of a group with very many, only the labels count that all its pods have, and those that its own rules name. Anti-affinity of other pods
+    that selects some of them by another label is left to the scheduler of the cluster.
+
+    Raises
+    ------
+    InexpressibleConstraint
+        There are too many by which its own rules tell its pods apart.
+    """
+    if len(labels) == 1:
+        return labels
+    named = {requirement.key for _, selector in rules.selectors() for requirement in selector.requirements}
+    common = set(labels[0].items()).intersection(*(each.items() for each in labels))
+    for counts in (lambda key: key in named or key not in _OF_ONE_POD, named.__contains__):
+        different: dict[frozenset[tuple[str, str]], None] = {}
+        for each in labels:
+            different[frozenset(pair for pair in each.items() if pair in common or counts(pair[0]))] = None
+            if len(different) > _MOST_LABELS:
+                break
+        else:
+            return [dict(each) for each in different]
+    raise InexpressibleConstraint(
+        f"its pods have more than {_MOST_LABELS} different labels that its rules about other pods name (spec.affinity, "
+        "spec.topologySpreadConstraints): select by labels that all of them have"
+    )
+
+
 def with_labels(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> PodRules:
     """Return the rules for pods with these labels, at least one."""
+    labels = labels_told_apart(rules, labels)
     common = set(labels[0].items()).intersection(*(each.items() for each in labels))
     told_apart = {tuple(sorted((key, value) for key, value in each.items() if key not in _OF_ONE_POD)) for each in labels}
     different = sorted(told_apart) if len(told_apart) > 1 else []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import JobBuilder, make_job
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.pods import PodSpec
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.model.constraints import InexpressibleConstraint
 from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.noderules.admitted_nodes import AdmittedNodes
 from fluxqueue.queue.noderules.jobspec_rules import rule_pods, rules_in, with_admitted_nodes
-from fluxqueue.queue.noderules.pod_rules import MAX_RULES, Requirement
+from fluxqueue.queue.noderules.pod_rules import MAX_RULES, PodRules, Requirement, labels_told_apart, rules_of, with_labels
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -113,3 +116,36 @@ def test_what_a_group_cannot_be_matched_by_is_refused_with_field_and_remedy(buil
 
 def test_a_single_pod_may_be_told_apart_by_any_label() -> None:
     assert described(asking("podAffinity", term({"matchLabels": {INDEX: "0"}}), pods=1)).reason is Reason.NONE
+
+
+def numbered(count: int, **more: str) -> list[dict[str, str]]:
+    """Labels of pods that are told apart by one label and by what numbers them."""
+    return [{"app": "a", "task": f"t{number}", "apps.kubernetes.io/pod-index": str(number), **more} for number in range(count)]
+
+
+def keeping_off(*labels: str) -> PodRules:
+    terms = [{"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}} for key in labels]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return rules_of(msgspec.convert({"affinity": affinity}, PodSpec), "ada", {"app": "a"})
+
+
+def test_what_only_numbers_pods_does_not_tell_them_apart_unless_a_rule_names_it() -> None:
+    labels = [{"app": "a", "apps.kubernetes.io/pod-index": str(number)} for number in range(10_000)]
+    assert labels_told_apart(keeping_off("app"), labels) == [{"app": "a"}]
+    assert labels_told_apart(keeping_off("app"), labels[:1]) == labels[:1]
+    assert len(labels_told_apart(keeping_off("apps.kubernetes.io/pod-index"), labels[:10])) == 10
+
+
+def test_of_very_many_different_labels_those_count_that_all_pods_have_or_their_rules_name() -> None:
+    """Executors of Spark have a number as a label. With each of 10,000 the request would be megabytes long."""
+    assert len(labels_told_apart(keeping_off("app"), numbered(64))) == 64
+    assert labels_told_apart(keeping_off("app"), numbered(10_000, team="x")) == [{"app": "a", "team": "x"}]
+    half = [{**each, "side": "left" if number % 2 else "right"} for number, each in enumerate(numbered(10_000))]
+    assert sorted(each["side"] for each in labels_told_apart(keeping_off("side"), half)) == ["left", "right"]
+    found = with_labels(keeping_off("app"), numbered(10_000))
+    assert (found.labels, found.labels_of_each) == ({"app": "a"}, ())
+
+
+def test_a_group_whose_rules_tell_very_many_of_its_pods_apart_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InexpressibleConstraint, match=r"more than 64 different labels .*: select by labels that all of them have"):
+        labels_told_apart(keeping_off("task"), numbered(10_000))
