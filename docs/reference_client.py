@@ -85,9 +85,23 @@ def _is_documented(method: Any) -> bool:
 
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
-    parameters = [each for name, each in signature.parameters.items() if name not in ("self", "cls")]
-    text = str(signature.replace(parameters=parameters))
-    return re.sub(r"'([^']+)'", r"\1", text)
+    parameters = [
+        each.replace(annotation=_plain(each.annotation)) for name, each in signature.parameters.items() if name not in ("self", "cls")
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation)))
+
+
+class _Plain(str):
+    """An annotation that is shown without quotes; those of default values stay."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _plain(annotation: Any) -> Any:
+    return _Plain(annotation) if isinstance(annotation, str) else annotation
 
 
 def _first(each: Any) -> str:
