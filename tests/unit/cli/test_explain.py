@@ -160,6 +160,16 @@ def test_each_failed_start_has_time_and_reason_also_while_another_reason_holds()
     assert "11:57:00  StartTimeout" in explain(Observed(fluxjob(state="Running", requeues=2, requeueReasons=failed), SIX_CPUS), NOW)
 
 
+def test_a_requeue_by_its_user_has_no_remedy_of_then() -> None:
+    then = {
+        "at": "2026-03-02T11:52:00Z",
+        "reason": "UserSuspended",
+        "message": "Job a/b was suspended by its user: set spec.suspend to false",
+    }
+    text = explain(Observed(fluxjob(state="Running", requeues=1, requeueReasons=[then]), SIX_CPUS), NOW)
+    assert "11:52:00  UserSuspended: its user suspended it, had it wait again, or scaled it to 0\n" in text
+
+
 @pytest.mark.parametrize(
     ("status", "why"),
     [

@@ -112,3 +112,13 @@ def test_an_export_has_every_column_of_every_page() -> None:
     assert [row["name"] for row in rows] == ["next", "lammps"]
     assert set(rows[0]) == {column.name for column in COLUMNS}
     assert "more than 2" in hints
+
+
+def test_spans_are_those_between_the_shown_times() -> None:
+    times = {
+        "submitted_at": "2026-11-23T07:00:00.900Z",
+        "started_at": "2026-11-23T07:00:12.100Z",
+        "finished_at": "2026-11-23T07:00:33.050Z",
+    }
+    lines, _ = shown(HistoryRequest(titles=False), ([ENDED | times | {"wait_s": 11.2, "run_s": 20.95}], False))
+    assert {"12s", "21s"} <= set(lines[0].split())
