@@ -179,7 +179,7 @@ bench-requests: setup-test controlplane
 bench-check: setup-test controlplane
 	PYTHONPATH=benchmarks $(BIN)/python -m cluster.check $(BENCH)
 
-# The results of bench-cluster into docs/benchmarks.md, its pictures and the README.
+# The results of bench-cluster into docs/benchmarks.md, its pictures, docs/reference/measurements-cluster.md and the README.
 bench-publish: setup-test
 	PYTHONPATH=benchmarks $(BIN)/python -m cluster.publish $(BENCH)
 

@@ -1,7 +1,8 @@
 """Publish the results of a comparison: ``python -m cluster.publish`` in the folder ``benchmarks``.
 
-The raw data go to ``docs/cluster-benchmark.json``. Everything else is derived from that file: the section of ``docs/benchmarks.md``, its
-pictures, and the speed table of the README. A unit test compares them.
+The raw data go to ``docs/cluster-benchmark.json``. Everything else is derived from that file: the first table, the goals and the pictures
+of ``docs/benchmarks.md``, the tables of ``docs/reference/measurements-cluster.md``, and the speed table of the README. A unit test
+compares them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.pictures import pictures
-from cluster.report import PICTURES, markdown, speed_table
+from cluster.report import PICTURES, answers, goals, measurements, speed_table
 from cluster.summary import Summary
 
 __all__ = ["derived", "filled", "main", "one_line_each"]
@@ -24,6 +25,7 @@ _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "cluster.json"
 _RAW = Path("docs", "cluster-benchmark.json")
 _PAGE, _README = Path("docs", "benchmarks.md"), Path("README.md")
+_TABLES = Path("docs", "reference", "measurements-cluster.md")
 _PICTURES = Path("docs", "pictures")
 _NOTHING = "No comparison is published yet."
 
@@ -54,16 +56,19 @@ def one_line_each(document: Mapping[str, Any]) -> str:
 
 def derived(root: Path) -> dict[Path, str]:
     """Return the files that follow from the published data, by path. Without such data the pages say so."""
-    section = table = _NOTHING
+    first = reached = tables = speed = _NOTHING
     charts: dict[str, str] = {}
     if (root / _RAW).exists():
         document = json.loads((root / _RAW).read_text())
         charts = pictures(Summary(document))
         shown = [f"![{title}](pictures/{name})" for name, title in PICTURES.items() if name in charts]
-        section, table = "\n".join([markdown(document).rstrip(), "", *shown]), speed_table(document)
+        first = "\n".join([answers(document), "", *shown])
+        reached, tables, speed = goals(document), measurements(document), speed_table(document)
+    page = filled((root / _PAGE).read_text(), "answers", first)
     return {
-        root / _PAGE: filled((root / _PAGE).read_text(), "cluster", section),
-        root / _README: filled((root / _README).read_text(), "speed", table),
+        root / _PAGE: filled(page, "goals", reached),
+        root / _TABLES: filled((root / _TABLES).read_text(), "measurements", tables),
+        root / _README: filled((root / _README).read_text(), "speed", speed),
     } | {root / _PICTURES / name: text for name, text in charts.items()}
 
 

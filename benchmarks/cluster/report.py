@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.goals import verdicts
 from cluster.summary import FLUXQUEUE, PLAIN, Figure, Summary
 
-__all__ = ["PICTURES", "markdown", "speed_table"]
+__all__ = ["PICTURES", "answers", "goals", "markdown", "measurements", "speed_table"]
 
 PICTURES: Mapping[str, str] = {
     "cluster-rates.svg": "Jobs started in a second, by burst",
@@ -51,25 +52,71 @@ _LABELS = {
     "cpu_percent": "CPU, % of a core",
 }
 _LAST = ("writes", "events", "cpu_ms", "cpu_percent")
-_SPEED = (
-    ("burst-600", "jobs_per_s", "burst of 600 Jobs: Jobs/s, create to bound"),
-    ("burst-600", "wait_p50_s", "- wait p50, s"),
-    ("burst-600", "cpu_ms", "- CPU per Job, ms"),
-    ("burst-600", "cpu_ms kube-apiserver", "- of that, API server"),
-    ("burst-600", "writes", "- objects written per Job"),
-    ("steady-10", "wait_p50_s", "10 Jobs/s for 3 minutes: wait p50, s"),
-    ("steady-10", "wait_p99_s", "- wait p99, s"),
-    ("gangs-100x8", "jobs_per_s", "100 Indexed Jobs of 8 pods: Jobs/s"),
-    ("backlog-10000", "wait_p50_s", "10,000 pending: node free to next pod bound, s"),
-    ("baseline-3000", "makespan_s", "Kueue's baseline scenario, 3,000 Jobs: all ended after, s"),
-    ("clogging", "finished", "clogging, 100 Jobs: finished"),
+_CYCLES = (
+    ("cycle at 100,000 pending, EASY: full, s", "0.85-0.88"),
+    ("- after one end, ms", "84-89"),
+    ("the same, conservative: full, s", "2.7-2.8"),
+    ("- after one end, ms", "560"),
+)
+"""Figures of `benchmarks/scheduling_cycle.py`, which no run of a comparison measures: they are changed by hand."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the short tables: a figure of a scenario."""
+
+    scenario: str
+    figure: str
+    label: str
+    in_readme: bool = True
+
+
+_ROWS = (
+    _Row("burst-600", "jobs_per_s", "burst of 600 Jobs: Jobs/s, create to bound"),
+    _Row("burst-600", "wait_p50_s", "- wait p50, s"),
+    _Row("burst-600", "cpu_ms", "- CPU per Job, ms"),
+    _Row("burst-600", "cpu_ms kube-apiserver", "- of that, API server"),
+    _Row("burst-600", "cpu_ms added", "- of that, what is added to Kubernetes", in_readme=False),
+    _Row("burst-600", "writes", "- objects written per Job"),
+    _Row("burst-2000", "jobs_per_s", "burst of 2,000 Jobs: Jobs/s", in_readme=False),
+    _Row("steady-10", "wait_p50_s", "10 Jobs/s for 3 minutes: wait p50, s"),
+    _Row("steady-10", "wait_p99_s", "- wait p99, s"),
+    _Row("steady-10", "cpu_ms", "- CPU per Job, ms", in_readme=False),
+    _Row("gangs-100x8", "jobs_per_s", "100 Indexed Jobs of 8 pods: Jobs/s"),
+    _Row("gangs-100x8", "wait_p50_s", "- wait p50, s", in_readme=False),
+    _Row("gangs-100x8", "cpu_ms", "- CPU per Job, ms", in_readme=False),
+    _Row("backlog-10000", "wait_p50_s", "10,000 pending: node free to next pod bound, s"),
+    _Row("baseline-3000", "makespan_s", "Kueue's baseline scenario, 3,000 Jobs: all ended after, s"),
+    _Row("clogging", "finished", "clogging, 100 Jobs: finished"),
+    _Row("idle", "cpu_percent", "no work: CPU of all programs, % of a core", in_readme=False),
+    _Row("idle", "cpu_percent added", "- of that, what is added to Kubernetes", in_readme=False),
 )
 
 
 def markdown(document: Mapping[str, Any]) -> str:
     """Return the whole report."""
+    return "\n\n".join([_conditions(document), goals(document), measurements(document)]) + "\n"
+
+
+def answers(document: Mapping[str, Any]) -> str:
+    """Return the conditions, and what a reader wants to know in one table."""
     summary = Summary(document)
-    lines = [*_conditions(summary), "", *_goals(summary)]
+    names = _contenders(summary)
+    lines = [_conditions(document), "", "| | " + " | ".join(names) + " | beside plain |", "|---|" + "---|" * (len(names) + 1)]
+    lines += [f"| {row.label} | {cells} | {_beside_plain(summary, row)} |" for row, cells in _short_rows(summary, names)]
+    ours = [f"| {label} | " + " | ".join(text if name == FLUXQUEUE else "-" for name in names) + " | - |" for label, text in _CYCLES]
+    return "\n".join([*lines, *ours])
+
+
+def goals(document: Mapping[str, Any]) -> str:
+    """Return the table of what must be reached, and what was."""
+    return "\n".join(_goals(Summary(document)))
+
+
+def measurements(document: Mapping[str, Any]) -> str:
+    """Return a table of each scenario, and what failed."""
+    summary = Summary(document)
+    lines: list[str] = []
     for scenario in summary.scenarios:
         title = _TITLES.get(scenario, scenario)
         lines += ["", f"**{title}** (`{scenario}`, {_rounds(summary, scenario)})", "", *_table(summary, scenario)]
@@ -85,23 +132,35 @@ def markdown(document: Mapping[str, Any]) -> str:
     for failure in document["failures"]:
         problem = " ".join(str(failure["problem"]).split())[:300]
         lines += ["", f"Failed: `{failure['scenario']}`, {failure['key']}, round {failure['round'] + 1}: {problem}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).strip()
 
 
 def speed_table(document: Mapping[str, Any]) -> str:
     """Return the short table of the README."""
     summary = Summary(document)
-    names = list(dict.fromkeys(name for scenario, _, _ in _SPEED for name in summary.contenders(scenario)))
+    names = _contenders(summary)
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    for scenario, figure, label in _SPEED:
-        values = [summary.median(scenario, name, figure) for name in names]
+    return "\n".join([*lines, *(f"| {row.label} | {cells} |" for row, cells in _short_rows(summary, names) if row.in_readme)])
+
+
+def _contenders(summary: Summary) -> list[str]:
+    return list(dict.fromkeys(name for row in _ROWS for name in summary.contenders(row.scenario)))
+
+
+def _short_rows(summary: Summary, names: Sequence[str]) -> Iterator[tuple[_Row, str]]:
+    """Yield the rows that a contender has a figure for, with their cells."""
+    for row in _ROWS:
+        values = [summary.median(row.scenario, name, row.figure) for name in names]
         if any(value is not None for value in values):
-            lines.append(f"| {label} | " + " | ".join("-" if value is None else _number(value) for value in values) + " |")
-    return "\n".join(lines)
+            yield row, " | ".join("-" if value is None else _number(value) for value in values)
 
 
-def _conditions(summary: Summary) -> list[str]:
-    document = summary.document
+def _beside_plain(summary: Summary, row: _Row) -> str:
+    plain, ours = (summary.median(row.scenario, name, row.figure) for name in (PLAIN, FLUXQUEUE))
+    return f"{ours / plain:.2f} x" if plain and ours is not None and row.figure != "finished" else "-"
+
+
+def _conditions(document: Mapping[str, Any]) -> str:
     machine, versions = document["machine"], document["versions"]
     lines = [
         f"Measured on {document['at'][:10]}: {machine['cpus']} x {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}, "
@@ -112,10 +171,10 @@ def _conditions(summary: Summary) -> list[str]:
         lines.append(f"This is a short form: every number of Jobs is multiplied by {document['scale']:g}.")
     most = max((outcome["others_cpu_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
     stolen = max((outcome["stolen_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
-    return [
-        *lines,
-        f"During a run other programs used at most {most:.0%} of a core, and the host of this virtual machine took at most {stolen:.0%}.",
-    ]
+    lines.append(
+        f"During a run other programs used at most {most:.0%} of a core, and the host of this virtual machine took at most {stolen:.0%}."
+    )
+    return "\n".join(lines)
 
 
 def _goals(summary: Summary) -> Iterator[str]:

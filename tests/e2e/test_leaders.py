@@ -131,7 +131,7 @@ def test_a_leader_that_is_terminated_hands_over_at_once_and_no_admission_fails(s
         program.start()
         stage.until("more was admitted meanwhile", lambda: len(admissions.created) > seen + 5)
     assert admissions.refused == []
-    print(f"handed over within {handed_over_s:.2f} s")  # noqa: T201  # the figure of docs/benchmarks.md
+    print(f"handed over within {handed_over_s:.2f} s")  # noqa: T201  # the figure of docs/reference/measurements-programs.md
     assert "lease.released" in last_words, "the Lease was waited for instead of handed over"
     rows = stage.until_settled(90)
     assert wrong(rows) == []

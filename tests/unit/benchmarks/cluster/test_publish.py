@@ -13,7 +13,10 @@ ROOT = Path(__file__).parents[4]
 
 def site(folder: Path) -> Path:
     (folder / "docs" / "pictures").mkdir(parents=True)
-    (folder / "docs" / "benchmarks.md").write_text("# B\n\n<!-- generated: cluster -->\nold\n<!-- end -->\n\nrest\n")
+    (folder / "docs" / "reference").mkdir()
+    regions = [f"<!-- generated: {name} -->\nold\n<!-- end -->\n" for name in ("answers", "goals", "measurements")]
+    (folder / "docs" / "benchmarks.md").write_text(f"# B\n\n{regions[0]}\nmiddle\n\n{regions[1]}\nrest\n")
+    (folder / "docs" / "reference" / "measurements-cluster.md").write_text(f"# M\n\n{regions[2]}")
     (folder / "README.md").write_text("# R\n\n<!-- generated: speed -->\n<!-- end -->\n")
     return folder
 
@@ -25,8 +28,13 @@ def test_pages_and_pictures_follow_from_the_published_data(tmp_path: Path) -> No
     files = derived(root)
     assert files[root / "README.md"] == f"# R\n\n<!-- generated: speed -->\n{speed_table(document)}\n<!-- end -->\n"
     page = files[root / "docs" / "benchmarks.md"]
-    assert page.startswith("# B\n\n<!-- generated: cluster -->\nMeasured on")
-    assert page.endswith(")\n<!-- end -->\n\nrest\n")
+    assert page.startswith("# B\n\n<!-- generated: answers -->\nMeasured on")
+    assert ")\n<!-- end -->\n\nmiddle\n" in page
+    assert page.endswith(
+        "<!-- generated: goals -->\n| goal | must | aim | measured | reached |\n|---|---|---|---|---|\n<!-- end -->\n\nrest\n"
+    )
+    tables = files[root / "docs" / "reference" / "measurements-cluster.md"]
+    assert tables.startswith("# M\n\n<!-- generated: measurements -->\n**A burst of 600 Jobs** (`burst-600`, one round")
     assert {path.name for path in files if path.suffix == ".svg"} == {"cluster-rates.svg", "cluster-waits.svg", "cluster-cpu.svg"}
 
 
@@ -39,7 +47,7 @@ def test_published_data_have_one_line_for_each_outcome() -> None:
 
 def test_pages_say_that_nothing_is_published(tmp_path: Path) -> None:
     files = derived(site(tmp_path))
-    assert [text.count("No comparison is published yet.") for text in files.values()] == [1, 1]
+    assert [text.count("No comparison is published yet.") for text in files.values()] == [2, 1, 1]
 
 
 def test_a_page_without_its_region_is_refused() -> None:

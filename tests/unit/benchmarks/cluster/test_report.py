@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from cluster.goals import GOALS, verdicts
-from cluster.report import markdown, speed_table
+from cluster.report import answers, markdown, speed_table
 from cluster.summary import Figure, Summary, figures_of
 from support.cluster_results import comparison, outcome
 
@@ -92,6 +92,15 @@ def test_the_profile_of_the_server_is_a_table_of_shares() -> None:
 def test_the_costs_of_requests_are_a_table() -> None:
     text = markdown(comparison(burst("plain", 80), request_ms={"create a Job, not managed": 1.61}))
     assert "| request | ms |\n|---|---|\n| create a Job, not managed | 1.61 |" in text
+
+
+def test_the_first_table_has_what_a_reader_wants_to_know_beside_plain_kubernetes() -> None:
+    idle = outcome("idle", "fluxqueue", {"queue": 0.1}, jobs=0)
+    text = answers(comparison(burst("plain", 100), burst("fluxqueue", 60), idle))
+    assert "Measured on 2026-11-22" in text
+    assert "| burst of 600 Jobs: Jobs/s, create to bound | 100 | 60 | 0.60 x |" in text
+    assert "| - of that, what is added to Kubernetes | - | 0.20 | - |" in text
+    assert "| cycle at 100,000 pending, EASY: full, s | - | 0.85-0.88 | - |" in text
 
 
 def test_the_speed_table_has_a_row_for_each_scenario_that_ran() -> None:
