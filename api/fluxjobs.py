@@ -62,7 +62,7 @@ LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 
 
 class Reason(enum.StrEnum):
-    """Why a workload waits: a closed set, explained with remedies in docs/objects.md."""
+    """Why a workload waits: a closed set, explained with remedies in docs/reference/objects.md."""
 
     NONE = ""
     HELD = "Held"

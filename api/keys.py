@@ -118,7 +118,7 @@ def _meant_by_prefix(key: str) -> str | None:
 
 def _meant(key: str) -> str:
     meant = _closest(key.removeprefix(_PREFIX))
-    return f"did you mean {meant}?" if meant is not None else "remove it, or correct it (docs/objects.md has those that are read)"
+    return f"did you mean {meant}?" if meant is not None else "remove it, or correct it (docs/reference/objects.md has those that are read)"
 
 
 def _closest(word: str) -> str | None:

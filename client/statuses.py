@@ -21,7 +21,7 @@ class WorkStatus:
     state
         ``Pending``, ``Allocated``, ``Running``, ``Draining``, or an end: ``Completed``, ``Failed``, ``Cancelled``.
     reason, message
-        Why it waits, from a closed set (docs/objects.md), and the sentence with figures; empty if it does not wait.
+        Why it waits, from a closed set (docs/reference/objects.md), and the sentence with figures; empty if it does not wait.
     queue, priority, held
         As they are now.
     position

@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 CRDS = Path(__file__).resolve().parents[1] / "charts" / "fluxqueue" / "templates" / "crds"
 _HEAD = """# Kinds: every field
 
-Written by `docs/generate.py` from the schemas of the CRDs. What people write and how it acts is in [objects](../objects.md),
+Written by `docs/generate.py` from the schemas of the CRDs. What people write and how it acts is in [objects](objects.md),
 [accounts](../accounts.md), [reservations](../reservations.md) and [MiniClusters](../minicluster.md). `[]` marks the items of a list, `*`
 any key. `kubectl explain KIND.spec` shows the same of the installed version.
 """

@@ -1,6 +1,6 @@
 """The reference of keys: every label, annotation, gate and condition, who reads or writes it in the code, and what it means.
 
-The keys are those of `fluxqueue.api.names`; their meaning is the row in docs/objects.md, or else the docstring of the constant.
+The keys are those of `fluxqueue.api.names`; their meaning is the row in docs/reference/objects.md, or else the docstring of the constant.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("api", "cli", "client", "kube", "local", "minicluster", "queue", "scheduler_plugin", "webhook")
 _HEAD = """# Labels and annotations
 
-Written by `docs/generate.py` from `api/names.py` and the rows of [objects](../objects.md), which also has the values that
+Written by `docs/generate.py` from `api/names.py` and the rows of [objects](objects.md), which also has the values that
 people write. The last column names the folders of the code that read or write a key.
 """
 _SUFFIXES = {"_LABEL": "label", "_ANNOTATION": "annotation", "_CONDITION": "condition", "_KEY": "label or annotation"}
@@ -40,7 +40,7 @@ class Key:
 def labels_page() -> str:
     """Return the page: our own keys, then those of others that are read."""
     keys = list(keys_in((ROOT / "api" / "names.py").read_text()))
-    meanings = meanings_in((ROOT / "docs" / "objects.md").read_text())
+    meanings = meanings_in((ROOT / "docs" / "reference" / "objects.md").read_text())
     rooms = rooms_that_use({key.constant for key in keys})
     lines = [_HEAD]
     for title, ours in (("Of fluxqueue", True), ("Of others", False)):
@@ -69,10 +69,10 @@ def keys_in(source: str) -> Iterator[Key]:
 
 
 def meanings_in(page: str) -> Mapping[str, str]:
-    """Return what the tables of a page say of each key; links are made for a page one folder below."""
+    """Return what the tables of a page say of each key, with links for another page of its folder."""
     found: dict[str, str] = {}
     for row in _ROW.finditer(page):
-        said = re.sub(r"\]\((?!#|[a-z]+:)", "](../", row["meaning"]).replace("](#", "](../objects.md#")
+        said = row["meaning"].replace("](#", "](objects.md#")
         for key in re.findall(r"`([^`]+)`", row["keys"]):
             if "/" in key or "." in key:
                 found[key] = f"{found[key]} {said}" if key in found else f"{said}."

@@ -11,7 +11,7 @@ __all__ = ["reasons_page"]
 _HEAD = """# Reasons and remedies
 
 Written by `docs/generate.py` from `api/reasons.py`. `kubectl fluxqueue explain NAME` prints these sentences, with what the
-queue knows of the one workload: names, figures, times. [Objects](../objects.md#reasons) says when each is used.
+queue knows of the one workload: names, figures, times. [Objects](objects.md#reasons) says when each is used.
 """
 
 

@@ -152,7 +152,7 @@ class _Maker(CaseMaker):
     def _spread(self, key: str) -> Json:
         """Nodes of other worlds have host names too, so only zones can be counted regardless of the node selector.
 
-        ``minDomains`` is known to be measured on the pinned node alone otherwise (docs/objects.md).
+        ``minDomains`` is known to be measured on the pinned node alone otherwise (docs/placement.md).
         """
         spread = super()._spread(key)
         if key == HOST:

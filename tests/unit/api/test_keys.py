@@ -11,7 +11,7 @@ from fluxqueue.api.keys import unread_keys
         ("fluxqueue/Queue", "did you mean fluxqueue/queue?"),
         ("fluxqueue/podgroup", "did you mean fluxqueue/pod-group?"),
         ("fluxqueue/partition", "did you mean fluxqueue/queue?"),
-        ("fluxqueue/colour", "remove it, or correct it (docs/objects.md has those that are read)"),
+        ("fluxqueue/colour", "remove it, or correct it (docs/reference/objects.md has those that are read)"),
     ],
 )
 def test_an_unknown_label_is_named_with_what_may_be_meant(key: str, meant: str) -> None:

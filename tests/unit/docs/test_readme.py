@@ -86,7 +86,7 @@ def test_the_picture_fits_a_terminal_of_120_columns() -> None:
     assert picture.isascii()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/objects.md", "docs/security.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reference/objects.md", "docs/security.md"])
 def test_links_and_paths_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
@@ -101,7 +101,7 @@ def test_links_and_paths_exist(page: str) -> None:
 
 
 def test_the_page_on_objects_names_exactly_the_keys_that_are_used() -> None:
-    text = (ROOT / "docs" / "objects.md").read_text()
+    text = (ROOT / "docs" / "reference" / "objects.md").read_text()
     rooms = ("api", "client", "webhook", "queue")
     paths = [path for room in rooms for path in (ROOT / room).rglob("*.py") if path.name != "names.py"]
     code = "".join(path.read_text() for path in paths)
@@ -113,14 +113,14 @@ def test_the_page_on_objects_names_exactly_the_keys_that_are_used() -> None:
 
 
 def test_the_page_on_objects_names_every_state_and_reason() -> None:
-    states, reasons = (ROOT / "docs" / "objects.md").read_text().split("## States")[1].split("## Reasons")
+    states, reasons = (ROOT / "docs" / "reference" / "objects.md").read_text().split("## States")[1].split("## Reasons")
     assert {str(state) for state in State} <= set(re.findall(r"`(\w+)`", states))
     described = set(re.findall(r"^\| `(\w+)` \|", reasons.split("## ")[0], re.MULTILINE))
     assert described == {str(reason) for reason in Reason if reason}
 
 
 def test_the_page_on_objects_names_every_field_of_a_queue_with_its_default() -> None:
-    table = (ROOT / "docs" / "objects.md").read_text().split("## FluxQueues")[1].split("## ")[0]
+    table = (ROOT / "docs" / "reference" / "objects.md").read_text().split("## FluxQueues")[1].split("## ")[0]
     described = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE))
     fields = {field.encode_name: field.default for field in msgspec.structs.fields(FluxQueueSpec)}
     assert set(described) == set(fields)

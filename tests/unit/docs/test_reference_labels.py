@@ -18,9 +18,9 @@ def test_keys_are_read_with_their_docstrings_each_once() -> None:
     assert list(keys_in(source)) == [Key("A_LABEL", "fluxqueue/a", "label", "Said `here`.")]
 
 
-def test_meanings_are_those_of_the_tables_with_links_from_one_folder_below() -> None:
-    page = "| label `a/b` | Job | see [x](x.md#y) and [z](#z) |\n| annotation `a/b` | Pod | more |\n| `other` | - | no |\n"
-    assert meanings_in(page) == {"a/b": "see [x](../x.md#y) and [z](../objects.md#z). more"}
+def test_meanings_are_those_of_the_tables_with_links_from_another_page() -> None:
+    page = "| label `a/b` | Job | see [x](../x.md#y) and [z](#z) |\n| annotation `a/b` | Pod | more |\n| `other` | - | no |\n"
+    assert meanings_in(page) == {"a/b": "see [x](../x.md#y) and [z](objects.md#z). more"}
 
 
 def test_the_folders_that_use_a_key_are_named() -> None:
