@@ -2,7 +2,7 @@
 
 The tests use a local cluster of their own with short time-outs: a start may take 5 s, and a node may be silent for 2 s. It behaves as
 Kubernetes before 1.36: the template of a Job that has run cannot change while the Job has a startTime. It has six nodes of 8 cpu. Numbers
-in test names are those of the failure modes in `docs/reliability.md`.
+in test names are those of the failure modes in `docs/reference/failure-modes.md`.
 """
 
 from __future__ import annotations

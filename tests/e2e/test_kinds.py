@@ -1,5 +1,5 @@
 """Every kind of work that is more than a Job or a pod: groups, replacement pods, growing Jobs. Failure modes are those of
-docs/reliability.md.
+docs/reference/failure-modes.md.
 """
 
 from __future__ import annotations

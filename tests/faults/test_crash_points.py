@@ -68,4 +68,4 @@ def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(cluster: InProce
         assert oracle.bound > 0
     assert len(suite.crashes) >= len(points) * 3 // 4, f"not reached in time: {dict(suite.missed)}"
     slowest = max(suite.crashes, key=lambda crash: crash.recovery_s)
-    print(f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); missed: {dict(suite.missed)}")  # noqa: T201  # the figures of docs/reliability.md
+    print(f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); missed: {dict(suite.missed)}")  # noqa: T201  # the figures of docs/reference/crash-tests.md

@@ -106,5 +106,5 @@ def test_a_freeze_at_any_moment_of_a_take_over_stops_the_queue_for_seconds_only(
         create(stage, make_job(f"new-{seed}-{number}").cpu("1").pod_annotation(RUN_SECONDS, "0"))
         how = f"round {number}, {'terminated' if graceful else 'killed'}, frozen {moment_s:.2f} s after"
         waits_s.append(until(stage, f"TAKEOVER_SEED={seed}, {how}", f"new-{seed}-{number}", WITHIN_S))
-        print(f"{how}: released after {waits_s[-1]:.1f} s", flush=True)  # noqa: T201  # the figures of docs/reliability.md
+        print(f"{how}: released after {waits_s[-1]:.1f} s", flush=True)  # noqa: T201  # the figures of docs/reference/crash-tests.md
     print(f"{rounds} of {rounds} take-overs, the longest {max(waits_s):.1f} s", flush=True)  # noqa: T201

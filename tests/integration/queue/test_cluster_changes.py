@@ -1,5 +1,5 @@
 """After any change of nodes the next cycle corrects the graph, and running work continues. Failure modes are those of
-`docs/reliability.md`.
+`docs/reference/failure-modes.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the crash suite measures: the numbers in docs/reliability.md are only as good as this."""
+"""What the crash suite measures: the numbers in docs/reference/crash-tests.md are only as good as this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pod groups: what is gathered, what is asked for, and who may stand in which place. Failure modes are those of docs/reliability.md."""
+"""Pod groups: what is gathered, what is asked for, and who may stand in which place.
+
+Failure modes are those of docs/reference/failure-modes.md.
+"""
 
 from __future__ import annotations
 
