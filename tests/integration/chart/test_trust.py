@@ -1,6 +1,6 @@
 """Every way to forge what only the queue may write is refused, in every namespace.
 
-The rows of `docs/security.md`, with the rights of the cluster's own role ``edit`` and, where that lacks a right, with an administrator's.
+The rows of `docs/reference/trusted-writes.md`, with the rights of the cluster's own role ``edit`` and, where that lacks a right, with an administrator's.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_our_keys_in_an_unmanaged_namespace_may_be_removed_but_not_changed(alice
     ],
 )
 def test_the_role_edit_does_not_reach(alice: Person, verb: str, resource: str, subresource: str) -> None:
-    """The part of `docs/security.md` that RBAC decides: another Kubernetes may grant more."""
+    """The part of `docs/reference/trusted-writes.md` that RBAC decides: another Kubernetes may grant more."""
     assert not alice.may(verb, resource, f"--subresource={subresource}")
 
 
