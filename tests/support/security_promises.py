@@ -1,4 +1,6 @@
-"""What `docs/security.md` promises, and the tests that prove it. A test compares both, so a new paragraph is entered here with its tests.
+"""What `docs/security.md` and its pages of reference promise, and the tests that prove it.
+
+A test compares both, so a new paragraph is entered here with its tests.
 
 A part of the page is a paragraph, an item of a list or a row of a table; it is named by how it begins.
 """
@@ -32,9 +34,17 @@ NO_PROMISES = (
     "| who | has |",
     "Trusted are: the API server",
     "| identity | may |",
-    "**Who else is trusted, by user name**",
     "| identity | is trusted for |",
     "| administrators |",
+    "| you want to know |",
+    "| of | the queue changes |",
+    "What each program of fluxqueue may do",
+    "What happens when a person writes",
+    "What it creates and changes of Jobs and Pods is judged",
+    "Each row was tried as that identity",
+    "| what a program may do,",
+    "| what happens when a person writes",
+    "| how claims of others' allocations are judged",
     "| port | serves |",
     "| setting | default |",
     "An upgrade changes no FluxQueue",
@@ -130,17 +140,25 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_FLUXJOBS}::test_queues_are_made_by_operators_only",
         f"{_FLUXJOBS}::test_people_neither_make_nor_delete_fluxjobs",
     ),
-    "**Policy on the queue's identity.**": (
+    "| a Job | `suspend`, `parallelism`": (
         f"{_IDENTITY}::test_of_a_job_it_changes_whether_it_runs_and_marks_of_its_own",
         f"{_IDENTITY}::test_it_ends_a_job_that_it_has_placed_and_gives_it_no_more_time",
         f"{_IDENTITY}::test_of_the_status_of_a_job_it_changes_the_start_time",
+    ),
+    "| a template and a pod |": (f"{_IDENTITY}::test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own",),
+    "| a Job, a template and a pod |": (
+        f"{_IDENTITY}::test_of_a_job_it_changes_whether_it_runs_and_marks_of_its_own",
         f"{_IDENTITY}::test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own",
+    ),
+    "| JobSets, TrainJobs, MPIJobs": (f"{_OWNERS}::test_the_queue_suspends_and_resumes_owners_and_changes_nothing_else",),
+    "- **It deletes** pods": (
         f"{_IDENTITY}::test_it_deletes_pods_that_it_holds_and_no_jobs_of_people",
         f"{_IDENTITY}::test_it_cannot_mark_a_pod_as_its_own_to_delete_it_afterwards",
-        f"{_IDENTITY}::test_it_evicts_pods_in_managed_namespaces",
-        f"{_OWNERS}::test_the_queue_suspends_and_resumes_owners_and_changes_nothing_else",
     ),
-    "**Secrets.**": (
+    "- **It evicts** pods": (f"{_IDENTITY}::test_it_evicts_pods_in_managed_namespaces",),
+    "- **It creates** objects": (f"{_IDENTITY}::test_it_creates_objects_of_flux_clusters_in_managed_namespaces",),
+    "- **In a namespace that is not managed**": (f"{_IDENTITY}::test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds",),
+    "The queue can read those of the certificates": (
         f"{_RBAC}::test_the_queue_reads_no_secret_but_its_certificate_s",
         f"{_RBAC}::test_with_cert_manager_the_queue_has_no_right_on_certificates",
         "unit/queue/miniclusters/test_owned_objects.py::test_a_secret_that_exists_is_this_owners_and_is_never_read",
@@ -318,12 +336,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "| a PriorityClass of the system": (f"{_CACHES}::test_no_class_of_the_system_or_of_programs_counts_in_the_queue",),
     "| a duration that it will not keep": (f"{_SHARED_CLUSTER}::test_a_stated_duration_is_kept",),
-    "**Adoption.**": (
+    "After a restore, or when another": (
         f"{_ADOPTING}::test_a_job_that_the_queue_released_is_adopted",
         f"{_ADOPTING}::test_a_job_that_copies_the_keys_of_another_is_not_adopted",
         f"{_ADOPTING}::test_pods_that_the_queue_admitted_are_adopted_if_they_are_bound",
     ),
-    "**Names of others' work.**": (
+    "What the queue writes into the FluxJobs, Events": (
         f"{_SHARED_CLUSTER}::test_nobody_reads_the_names_of_others_work",
         f"{_DASHBOARD}::test_a_job_of_another_tenant_looks_like_one_that_is_not_there",
     ),

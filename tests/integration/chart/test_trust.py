@@ -1,6 +1,7 @@
 """Every way to forge what only the queue may write is refused, in every namespace.
 
-The rows of `docs/reference/trusted-writes.md`, with the rights of the cluster's own role ``edit`` and, where that lacks a right, with an administrator's.
+The rows of `docs/reference/trusted-writes.md`, with the rights of the cluster's own role ``edit`` and, where that lacks a right, with an
+administrator's.
 """
 
 from __future__ import annotations

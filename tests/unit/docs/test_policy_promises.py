@@ -11,8 +11,12 @@ from support import policy_promises, security_promises
 
 ROOT = Path(__file__).parents[3]
 PAGES = {
-    "policies.md": (policy_promises.PROMISES, policy_promises.NO_PROMISES),
-    "security.md": (security_promises.PROMISES, security_promises.NO_PROMISES),
+    "policies": (policy_promises.PROMISES, policy_promises.NO_PROMISES),
+    "security": (security_promises.PROMISES, security_promises.NO_PROMISES),
+}
+FILES = {
+    "policies": ("policies.md",),
+    "security": ("security.md", "reference/identities.md", "reference/trusted-writes.md"),
 }
 _AROUND = re.compile(r"#|!\[|\|[-| ]+\|$|    ")
 """Headings, pictures, rules of tables, and what is typed or printed."""
@@ -20,7 +24,8 @@ _AROUND = re.compile(r"#|!\[|\|[-| ]+\|$|    ")
 
 def parts(page: str) -> Iterator[str]:
     """Return the paragraphs, items of lists and rows of tables, each as one line."""
-    text = re.sub(r"^```.*?^```$", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    whole = "\n\n".join((ROOT / "docs" / file).read_text() for file in FILES[page])
+    text = re.sub(r"^```.*?^```$", "", whole, flags=re.MULTILINE | re.DOTALL)
     part: list[str] = []
     for line in [*text.splitlines(), ""]:
         begins = line.startswith(("|", "- "))
