@@ -19,7 +19,7 @@ _HEAD = """# Metrics
 
 Written by `docs/generate.py` from the code. The queue, the webhook and the scheduler serve them over HTTPS on `/metrics`, for
 ServiceAccounts in the value `rbac.metricsReadableBy`. A histogram has `_bucket`, `_sum` and `_count`. Alerts on them are in
-[operations](../operations.md).
+[incidents](../incidents.md).
 """
 
 

@@ -91,7 +91,7 @@ def typed(stage: Stage, block: str) -> str:
 
 def test_new_work_starts_without_a_webhook_by_the_commands_of_the_runbook(enforced: Stage) -> None:
     stage = enforced
-    past_the_webhook, past_the_policy, undone, listed = blocks_run_by("operations.md", HERE)
+    past_the_webhook, past_the_policy, undone, listed = blocks_run_by("incidents.md", HERE)
     job, pod = make_job("urgent").cpu("1").pod_annotation(RUN_SECONDS, "forever").build(), make_pod("urgent").cpu("1").build()
     webhook = stage.cluster.programs["webhook"]
     webhook.stop(graceful=False)

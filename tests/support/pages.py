@@ -12,7 +12,7 @@ from pathlib import Path
 __all__ = ["PAGES", "ROOT", "PageBlock", "blocks", "blocks_run_by"]
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("install.md", "local-nodes.md", "operations.md", "start.md", "troubleshooting.md")
+PAGES = ("incidents.md", "install.md", "local-nodes.md", "operations.md", "start.md", "troubleshooting.md")
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<who>run|for sites): (?P<what>[^\n]+?) -->\n(?:[^`\n][^\n]*\n|\n)*)?"
     r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$",

@@ -89,5 +89,5 @@ def test_pictures_are_small_and_each_one_is_shown() -> None:
 def test_every_alert_of_the_chart_has_a_section() -> None:
     rules = "".join(path.read_text() for path in (ROOT / "charts").rglob("*.yaml") if "PrometheusRule" in path.read_text())
     alerts = set(re.findall(r'"name" "(Fluxqueue[A-Za-z]+)"', rules))
-    sections = set(re.findall(r"^### (\S+)$", (DOCS / "operations.md").read_text(), re.MULTILINE))
+    sections = set(re.findall(r"^### (\S+)$", (DOCS / "incidents.md").read_text(), re.MULTILINE))
     assert alerts <= sections

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and docs/operations.md that need no running program, run as written on a control plane of their own."""
+"""The commands of install, operations and incidents that need no running program, run as written on a control plane of their own."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def plain_cluster(service_folder: Path) -> Iterator[ControlPlane]:
     cluster.destroy()
 
 
-def test_the_commands_of_both_pages_work_in_their_order(plain_cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_work_in_their_order(plain_cluster: ControlPlane, tmp_path: Path) -> None:
     environment = plain_cluster.kubectl_environment()
     tools = {str(Path(plain_cluster.binaries[tool]).parent) for tool in (Tool.KUBECTL, Tool.HELM)}
     environment |= {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), *sorted(tools), environment["PATH"]]),
         **{f"HELM_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
     }
-    blocks = [*blocks_run_by("install.md", HERE), *blocks_run_by("operations.md", HERE)]
+    blocks = [block for page in ("install.md", "operations.md", "incidents.md") for block in blocks_run_by(page, HERE)]
     assert len(blocks) >= 9
     for block in blocks:
         script = block.replace("/tmp/", f"{tmp_path}/")

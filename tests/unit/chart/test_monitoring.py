@@ -223,8 +223,8 @@ def _anchors(page: str) -> set[str]:
 
 
 def test_every_alert_has_a_section_in_the_runbook(monitored: Rendered) -> None:
-    anchors = _anchors((CHART.parent.parent / "docs" / "operations.md").read_text())
-    runbooks: list[Any] = [alert["annotations"]["runbook"].removeprefix("docs/operations.md#") for alert in _alerts(monitored)]
+    anchors = _anchors((CHART.parent.parent / "docs" / "incidents.md").read_text())
+    runbooks: list[Any] = [alert["annotations"]["runbook"].removeprefix("docs/incidents.md#") for alert in _alerts(monitored)]
     assert set(runbooks) <= anchors
 
 
