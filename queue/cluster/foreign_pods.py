@@ -36,7 +36,7 @@ from fluxqueue.queue.cluster.daemonsets import DaemonSetRequests, DaemonSets, da
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools, ports_taken
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobspecs import sizes_in, slot_resources, taken_once_in
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ForeignPods"]
@@ -95,12 +95,15 @@ class ForeignPods:
         self._claims_changed: set[str] = set()
         self._capped: set[str] = set()
         """Nodes to which more DaemonSet pods are to come than fit now: any change there may make room for them."""
+        self._contested: set[str] = set()
+        """Nodes with a pod that counts as foreign for want of a slot: it gets one when another pod goes, or a slot is stored."""
         self._alike: dict[tuple[FluxionJobId, str], tuple[object, Mapping[str, int]]] = {}
         """Request of the last pod of each slot size: most pods of one workload are alike."""
         self._listener: Callable[[], None] | None = None
         pods.add_index(_BY_NODE, _node_of)
         pods.add_index(_BY_SLOTS, _slots_named_by)
         pods.add_handler(self._note)
+        ledger.subscribe_slots(self._note_slots)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when a node's sum may have changed."""
@@ -177,10 +180,27 @@ class ForeignPods:
                 continue
             if self._daemons is not None and (node in self._capped or self._daemons.owns(pod)):
                 self.recount_daemonsets((node,))
-            elif pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted):
+            elif (
+                node in self._contested
+                or pod.spec.resource_claims
+                or (counted := self._slot_of(pod)) is None
+                or self._beyond(pod, *counted)
+            ):
                 self._changed.add(node)
         if self._changed and self._listener is not None:
             self._listener()
+
+    def _takes_more(self, pod: Pod) -> bool:
+        """True if a pod takes something of its node that no slot counts."""
+        return bool(pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted))
+
+    def _note_slots(self, workload: WorkloadId) -> None:
+        allocation = self._ledger.allocation(workload) if self._contested else None
+        nodes = self._contested.intersection(allocation.open_nodes) if allocation is not None else set()
+        if nodes:
+            self._changed |= nodes
+            if self._listener is not None:
+                self._listener()
 
     # ---- whose a pod is ----------------------------------------------------------------------------------------------------------
 
@@ -237,6 +257,8 @@ class ForeignPods:
 
     def _amounts(self, node: str) -> dict[str, int]:
         standing, rest, beyond = self._sorted(node)
+        contested = any(self._held_by(pod) is not None for pod in rest)
+        (self._contested.add if contested else self._contested.discard)(node)
         amounts: Counter[str] = Counter()
         if rest:
             amounts.update({**slot_resources(sum_requests(_request(pod.spec) for pod in rest)), POD_SLOTS: len(rest)})

@@ -18,8 +18,9 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster import foreign_pods
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 
 ONE_CPU = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60)
 
@@ -51,6 +52,41 @@ def test_a_second_pod_beside_the_one_slot_of_its_job_is_foreign() -> None:
     bench.put(bench.rows[0])
     bench.put(bench.rows[0], "a-1")
     assert bench.foreign.take_changed() == {"n0"}
+
+
+def test_a_second_pod_counts_through_the_slot_once_the_first_is_gone() -> None:
+    """No pod of its own changed then, so what the graph holds for it would stay."""
+    bench = Bench("a", "b")
+    bench.put(bench.rows[0])
+    bench.put(bench.rows[0], "a-1")
+    assert counted(bench) == 1
+
+    bench.pods.remove(bench.pods.list()[0])
+    assert bench.foreign.take_changed() == {"n0"}
+    assert counted(bench) == 0
+
+    bench.put(bench.rows[1])
+    assert bench.foreign.take_changed() == set(), "no pod is beside the slots any more"
+
+
+async def test_a_second_pod_is_counted_again_when_its_slot_is_stored() -> None:
+    bench = Bench("a")
+    bench.put(bench.rows[0])
+    bench.put(bench.rows[0], "a-1")
+    assert counted(bench) == 1
+    asked: list[None] = []
+    bench.foreign.subscribe(lambda: asked.append(None))
+
+    await bench.ledger.write_slots(SlotWrites(taken=[TakenSlot(FluxionJobId(1), 0, "a-1", "a-1")]))
+    assert bench.foreign.take_changed() == {"n0"}
+    assert len(asked) == 1
+
+
+def counted(bench: Bench) -> int:
+    """Return how many pods count as foreign, after the changes were taken."""
+    bench.foreign.take_changed()
+    (share,) = bench.foreign.shares(["n0"])
+    return share.amounts.get("pods", 0)
 
 
 def test_a_pod_that_names_the_allocation_of_another_job_is_foreign() -> None:
