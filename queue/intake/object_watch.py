@@ -5,7 +5,9 @@ What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, State
@@ -34,6 +36,9 @@ __all__ = ["ObjectWatch"]
 _REST_OF_POD_S = 100e-6
 """Ten times what it takes to look at one: a gang of 10,000 pods rests for a second after each change of its object."""
 _FEW = 100
+_PART = 1_000
+"""Objects of a resync that are looked at in one go: a few milliseconds."""
+_OVER: Final = object()
 
 
 class ObjectWatch:
@@ -75,23 +80,36 @@ class ObjectWatch:
         self._device_watch = DeviceWatch(caches, enqueue_later)
 
     def resync(self) -> None:
-        """Enqueue every object and every row once."""
+        """Enqueue every object and every row once. Of very many, the first at once and the others while other work goes on."""
         self._started = True
         self._claim_watch.prune()
         self._device_watch.prune()
         self._gang_turns.prune()
-        for job in self._caches.jobs.list():
-            self._enqueue_later(job.metadata.uid)
-        for pod in self._caches.pods.list():
-            job_uid = owning_job_uid(pod)
-            if job_uid and not pod.held:
-                continue  # the tracker's; most pods of a large cluster are such, and only this much is asked of them
-            if pod.held and (key := group_of(pod)) is not None:
-                self._enqueue_later(key)
-            if not self._is_read_with_group(pod) and not (job_uid and self._gets_slot(pod, job_uid)):
-                self._enqueue_later(pod.metadata.uid)
-        for workload in self._ledger.all():
-            self._enqueue_later(workload.uid)
+        self._go_on(self._enqueue_all())
+
+    def _go_on(self, parts: Iterator[None]) -> None:
+        if next(parts, _OVER) is not _OVER:
+            asyncio.get_running_loop().call_soon(self._go_on, parts)
+
+    def _enqueue_all(self) -> Iterator[None]:
+        """Enqueue every object and every row, in parts."""
+        everything: tuple[Job | Pod | Workload, ...] = (*self._caches.jobs.list(), *self._caches.pods.list(), *self._ledger.all())
+        for number, each in enumerate(everything, start=1):
+            if isinstance(each, Pod):
+                self._enqueue_pod(each)
+            else:
+                self._enqueue_later(each.metadata.uid if isinstance(each, Job) else each.uid)
+            if number % _PART == 0:
+                yield
+
+    def _enqueue_pod(self, pod: Pod) -> None:
+        job_uid = owning_job_uid(pod)
+        if job_uid and not pod.held:
+            return  # the tracker's; most pods of a large cluster are such, and only this much is asked of them
+        if pod.held and (key := group_of(pod)) is not None:
+            self._enqueue_later(key)
+        if not self._is_read_with_group(pod) and not (job_uid and self._gets_slot(pod, job_uid)):
+            self._enqueue_later(pod.metadata.uid)
 
     def enqueue_namespace(self, namespace: str) -> None:
         """Enqueue the pending work of a namespace."""
