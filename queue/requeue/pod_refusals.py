@@ -2,7 +2,7 @@
 
 The Job controller reports that in an Event of reason `FailedCreate`, with the message of the API server (a quota, a missing ServiceAccount,
 an admission plugin). The startup monitor is woken at once. A workload that waits because its pods were refused is matched again when a
-ResourceQuota of its namespace leaves more room, or when a ServiceAccount is created there. Its own pause ends that wait too.
+ResourceQuota of its namespace leaves more room, or when the ServiceAccount that it lacked is created. Its own pause ends that wait too.
 
 What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.quota_room`). What is left has needs that are not known,
 so one change of a quota lets one workload try, the one that was refused least often, and the oldest of these. The next one follows when it
@@ -18,7 +18,7 @@ its author may delete as well. One that another program signed is ignored.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -72,7 +72,8 @@ class PodRefusals:
         self._reported: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
         self._waiting: dict[str, set[WorkloadId]] = {}
         self._keys: Batches[str] = Batches("refused pods")
-        self._all_of: set[str] = set()
+        self._accounts: dict[str, set[str]] = {}
+        """New ServiceAccounts by namespace."""
         self._roomier_at: dict[str, datetime] = {}
         self._wake: Callable[[], None] = lambda: None
         self._watching = False
@@ -132,7 +133,7 @@ class PodRefusals:
     def _account_changed(self, change: Change[NamedObject]) -> None:
         namespace = change.obj.metadata.namespace
         if namespace in self._waiting and change.kind is ChangeKind.ADDED:
-            self._all_of.add(namespace)
+            self._accounts.setdefault(namespace, set()).add(change.obj.metadata.name)
             self._keys.add(namespace)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
@@ -140,7 +141,7 @@ class PodRefusals:
         if not self._waiting and (workload is None or not workload.requeue_state.refused_pods):
             return
         if workload is None:
-            self._waiting = {namespace: kept for namespace, ids in self._waiting.items() if (kept := ids - {workload_id})}
+            self._forget(workload_id)
         elif workload.requeue_state.refused_pods and workload.state is State.PENDING and workload.requeue_state.not_before is not None:
             waiting = self._waiting.setdefault(workload.namespace, set())
             if workload_id not in waiting and self._missed_room(workload):
@@ -153,6 +154,14 @@ class PodRefusals:
             elif workload.state is State.RUNNING and workload.requeue_state.refused_pods:
                 self._keys.add(workload.namespace)
 
+    def _forget(self, workload_id: WorkloadId) -> None:
+        """Forget work that is gone: its row does not say any more in which namespace it was."""
+        namespace = next((namespace for namespace, ids in self._waiting.items() if workload_id in ids), None)
+        if namespace is not None:
+            self._waiting[namespace].discard(workload_id)
+            if not self._waiting[namespace]:
+                del self._waiting[namespace]
+
     def _missed_room(self, workload: Workload) -> bool:
         """True if a quota left more room after a workload was refused for the first time, and before it waited."""
         roomier, (_, refused) = self._roomier_at.get(workload.namespace), self._reported.get(workload.uid, ("", None))
@@ -161,26 +170,27 @@ class PodRefusals:
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
     async def _retry(self, namespaces: list[str]) -> None:
-        now, all_of = self._ledger.clock(), self._all_of.intersection(namespaces)
-        self._all_of -= all_of
-        due = [workload for namespace in namespaces for workload in self._due(namespace, now, namespace in all_of)]
+        now = self._ledger.clock()
+        accounts = {namespace: found for namespace in namespaces if (found := self._accounts.pop(namespace, None))}
+        due = [workload for namespace in namespaces for workload in self._due(namespace, now, accounts.get(namespace, ()))]
         try:
             await self._ledger.set_requeue_states(
                 {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
             )
         except BaseException:
-            self._all_of |= all_of  # the namespaces are tried again
+            for namespace, found in accounts.items():
+                self._accounts.setdefault(namespace, set()).update(found)  # it is tried again
             raise
         if due:
             log.info("refused_pods.retried", namespaces=namespaces, workloads=len(due))
             self._trigger.schedule()
 
-    def _due(self, namespace: str, now: datetime, all_of_it: bool) -> list[Workload]:
-        """Return the workloads of a namespace that are matched again now: all after a new ServiceAccount, else the first."""
+    def _due(self, namespace: str, now: datetime, accounts: Collection[str]) -> list[Workload]:
+        """Return the workloads of a namespace that are matched again now: all that new ServiceAccounts concern, else the first."""
         every = (self._ledger.get(workload_id) for workload_id in self._waiting.get(namespace, ()))
         waiting = [each for each in every if each is not None and each.state is State.PENDING and each.backs_off(now)]
-        if all_of_it:
-            return waiting
+        if accounts and (lacked := [each for each in waiting if self._may_lack(each, accounts)]):
+            return lacked
         first = min(waiting, key=lambda each: (each.requeue_state.refused_pods, each.submitted_at, each.id), default=None)
         if first is None:
             return []
@@ -188,6 +198,11 @@ class PodRefusals:
             self._keys.add_after(namespace, pause_s)
             return []
         return [first]
+
+    def _may_lack(self, workload: Workload, accounts: Collection[str]) -> bool:
+        """True if a workload was refused for one of these ServiceAccounts, or it is not known for what: many are made as easily as one."""
+        message, _ = self._reported.get(workload.uid, (workload.message, None))
+        return not message or any(f'"{name}"' in message for name in accounts)
 
     def _pause_s(self, workload: Workload, now: datetime) -> float:
         """Return how long a workload still pauses after its last refusal: not at all after the first, then twice as long each time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from support.controller_bench import TriggerLog, running, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
+from support.work_counts import assert_linear
 
 from fluxqueue.api.clusterobjects import ResourceQuota
 from fluxqueue.api.fluxjobs import State
@@ -105,6 +107,32 @@ async def test_a_new_service_account_lets_all_try() -> None:
     waiting = [bench.wait(name) for name in "ab"]
     bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
     assert sorted(await bench.retried()) == [each.id for each in waiting]
+
+
+async def test_a_new_service_account_lets_only_those_try_that_lacked_it_or_may_have() -> None:
+    """Who may make one may make a thousand, and thousands of refused starts would keep others off the nodes meanwhile."""
+    bench = Bench()
+    lacked = bench.wait("lacked", refusals=3, message='error looking up service account default/robot: serviceaccount "robot" not found')
+    bench.wait("other", refusals=3, message='serviceaccount "another" not found')
+    unknown = bench.wait("unknown", refusals=3)
+    bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
+    assert sorted(await bench.retried()) == [lacked.id, unknown.id]
+
+
+def test_work_that_is_gone_is_forgotten_in_proportion_to_its_number() -> None:
+    def end(count: int) -> Callable[[], object]:
+        bench = Bench()
+        waiting = [bench.wait(f"w{number}") for number in range(count)]
+
+        def run() -> None:
+            for workload in waiting:
+                bench.ledger._workloads.pop(workload.id)
+                bench.refusals._workload_changed(workload.id)
+            assert not bench.refusals._waiting
+
+        return run
+
+    assert_linear(end)
 
 
 async def test_a_new_service_account_lets_all_try_if_postgres_was_away_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
