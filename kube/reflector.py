@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Generic
@@ -168,9 +169,9 @@ class Reflector(Generic[T]):
         objects, version, undecodable = await self._pages()
         for _ in self._cache.replacing(objects):
             await asyncio.sleep(0)  # many objects must not block the rest of the process
-        self.undecodable = undecodable
-        for (namespace, name), problem in undecodable.items():
-            self._log.error("reflector.undecodable", namespace=namespace, name=name, error=problem)
+        known, self.undecodable = self.undecodable, {}
+        for key, problem in undecodable.items():
+            self._note_undecodable(key, problem, known)
         self.resource_version = version
         self.relists += 1
         self._received()
@@ -248,8 +249,13 @@ class Reflector(Generic[T]):
         if event.type == "DELETED":
             self.undecodable.pop((meta.namespace, meta.name), None)
         else:
-            self.undecodable[meta.namespace, meta.name] = problem
-            self._log.error("reflector.undecodable", namespace=meta.namespace, name=meta.name, error=problem)
+            self._note_undecodable((meta.namespace, meta.name), problem, self.undecodable)
+
+    def _note_undecodable(self, key: Key, problem: str, known: Mapping[Key, str]) -> None:
+        """Keep the problem of an object. It is logged once: its controller may change it again and again."""
+        if key not in known:
+            self._log.error("reflector.undecodable", namespace=key[0], name=key[1], error=problem)
+        self.undecodable[key] = problem
 
     def _received(self) -> None:
         self._received_at = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube import reflector as module
@@ -155,6 +156,20 @@ async def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
         await until_watched(wire, 2)
         assert cache.list() == []
         assert reflector.undecodable.keys() == {("ns", "odd"), ("ns", "a")}
+
+
+async def test_an_object_that_never_fits_is_logged_once_however_often_it_changes() -> None:
+    def odd(version: int) -> Json:
+        return {**pod("odd", version), "spec": {"containers": 1}}
+
+    wire = ScriptedWire(
+        [[odd(1)], [odd(9)]], [[event("MODIFIED", odd(version)) for version in range(2, 8)], Expired(410, "Expired", "old")]
+    )
+    with capture_logs() as logs:
+        async with reflecting(wire) as (reflector, _):
+            await until_watched(wire, 3)
+            assert reflector.undecodable.keys() == {("ns", "odd")}
+    assert [line["event"] for line in logs].count("reflector.undecodable") == 1
 
 
 class PagedWire(ScriptedWire):
