@@ -276,8 +276,8 @@ def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
 
 def _reserved_words(nodes: Sequence[str], at: int) -> str:
     start = datetime.fromtimestamp(at, UTC)
-    subject = f"{len(nodes)} nodes are" if len(nodes) != 1 else f"node {nodes[0]} is"
-    return f"{subject} {_RESERVED} {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
+    subject, free = (f"{len(nodes)} nodes are", "they are") if len(nodes) != 1 else (f"node {nodes[0]} is", "that is")
+    return f"{subject} {_RESERVED} {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if {free} free"
 
 
 def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:

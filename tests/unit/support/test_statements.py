@@ -110,7 +110,7 @@ def plain_job(cpu: str) -> Any:
 
 
 FROM = f"{LATER:%Y-%m-%dT%H:%M:%SZ}"
-HELD_FOR_IT = f"node n1 is reserved for it from {FROM} on: it starts then, or sooner if they are free"
+HELD_FOR_IT = f"node n1 is reserved for it from {FROM} on: it starts then, or sooner if that is free"
 TWO_RUN = "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
 TOO_LARGE = "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less (spec.limits.perWorkload of its FluxQueue)"
 LIMITED = {"default": a_queue(limits={"running": 2})}
