@@ -5,7 +5,7 @@ Without the sentence of this module, ``logs`` and ``shell`` would show the API s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 
-__all__ = ["simulated_nodes", "why_nothing_runs"]
+__all__ = ["is_simulated", "nothing_runs_on", "simulated_nodes", "why_nothing_runs"]
 
 _RUNTIME = "kwok://"
 _ANNOTATION = "kwok.x-k8s.io/node"
@@ -41,18 +41,30 @@ def simulated_nodes(client: ApiClient, nodes: Iterable[str]) -> list[str]:
     found = []
     for name in wanted:
         try:
-            node = msgspec.json.decode(client.get(f"/api/v1/nodes/{name}"), type=_Node)
-        except (ClusterError, msgspec.DecodeError):
+            answer = client.get(f"/api/v1/nodes/{name}")
+        except ClusterError:
             continue
-        if node.status.node_info.container_runtime_version.startswith(_RUNTIME) or node.metadata.annotation(_ANNOTATION):
+        if is_simulated(answer):
             found.append(name)
     return found
+
+
+def is_simulated(answer: bytes) -> bool:
+    """True if a node, as the API server answers it, is simulated."""
+    try:
+        node = msgspec.json.decode(answer, type=_Node)
+    except msgspec.DecodeError:
+        return False
+    return node.status.node_info.container_runtime_version.startswith(_RUNTIME) or bool(node.metadata.annotation(_ANNOTATION))
 
 
 def why_nothing_runs(client: ApiClient, nodes: Iterable[str]) -> str:
     """Return that pods on some nodes have no containers; empty if they have, or if it is not known."""
     found = simulated_nodes(client, nodes)
-    if not found:
-        return ""
+    return nothing_runs_on(found) if found else ""
+
+
+def nothing_runs_on(found: Sequence[str]) -> str:
+    """Return that pods on simulated nodes have no containers."""
     which = f"node {found[0]} is" if len(found) == 1 else f"nodes such as {found[0]} are"
     return f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, measured or entered; {_REMEDY}"

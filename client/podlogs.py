@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.client.errors import LogsUnavailable
-from fluxqueue.kube.errors import ApiError, NotFound
+from fluxqueue.kube.errors import ApiError, NotFound, ServerError
 from fluxqueue.kube.kinds import PODS
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class PodLogs:
             except NotFound:
                 continue  # deleted meanwhile
             except ApiError as error:
-                raise _unavailable(pod, error) from None
+                raise await self._unavailable(pod, error) from None
             for words in text.removesuffix(b"\n").split(b"\n") if text else ():
                 yield LogLine(pod.metadata.name, pod.completion_index, words.decode(errors="replace"))
 
@@ -153,8 +153,20 @@ class PodLogs:
         except NotFound:
             return False
         except ApiError as error:
-            raise _unavailable(pod, error) from None
+            raise await self._unavailable(pod, error) from None
         return True
+
+    async def _unavailable(self, pod: Pod, error: ApiError) -> LogsUnavailable:
+        """Return why the output of a pod cannot be read; the API server cannot reach a node that is simulated."""
+        from fluxqueue.cli.simulated_nodes import is_simulated, nothing_runs_on
+
+        title, node = f"Pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec.node_name
+        if isinstance(error, ServerError) and node:
+            with suppress(ApiError):
+                if is_simulated(await self._api.request("GET", f"/api/v1/nodes/{node}")):
+                    return LogsUnavailable(f"{title} has no output: {nothing_runs_on([node])}")
+        helps = "ask for the right to read pods/log" if error.status == 403 else "see kubectl describe pod"
+        return LogsUnavailable(f"the output of {title} cannot be read: {error}: {helps}")
 
 
 def _found_nothing(task: asyncio.Task[bool]) -> bool:
@@ -163,8 +175,3 @@ def _found_nothing(task: asyncio.Task[bool]) -> bool:
 
 def _place(pod: Pod) -> tuple[int, str]:
     return (pod.completion_index or 0, pod.metadata.name)
-
-
-def _unavailable(pod: Pod, error: ApiError) -> LogsUnavailable:
-    helps = "ask for the right to read pods/log" if error.status == 403 else "see kubectl describe pod"
-    return LogsUnavailable(f"the output of Pod {pod.metadata.namespace}/{pod.metadata.name} cannot be read: {error}: {helps}")

@@ -54,6 +54,21 @@ async def test_a_pod_that_cannot_be_read_is_named_with_the_remedy(follow: bool) 
         await read(server, LogOptions(follow=follow))
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_pod_on_a_simulated_node_says_so(follow: bool) -> None:
+    server = server_with({"a-0": "Running"})
+    meta = {"name": "a-0", "namespace": "team"}
+    server.put("pods", {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"}})
+    server.logs["a-0"] = 500
+    for runtime, said in (
+        ("kwok://0.8", "Pod team/a-0 has no output: node node-1 is simulated"),
+        ("containerd://2", "see kubectl describe pod"),
+    ):
+        server.put("nodes", {"metadata": {"name": "node-1"}, "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}})
+        with pytest.raises(LogsUnavailable, match=said):
+            await read(server, LogOptions(follow=follow))
+
+
 async def test_a_pod_that_was_deleted_meanwhile_has_no_output() -> None:
     assert await read(server_with({"a-0": "Running"})) == []
 
