@@ -27,6 +27,22 @@ def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
     assert [target for target in links(page) if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "name", ["CHANGELOG.md", "docs/index.md", "docs/slurm.md", "docs/flux.md", "docs/benchmarks.md", "docs/troubleshooting.md"]
+)
+def test_what_people_look_things_up_in_has_no_wall_of_text(name: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=[-*|] )|\n(?=\d+\. )", text)]
+    assert [part for part in parts if len(part) > 700 and not part.startswith("|")] == []
+
+
+def test_the_landing_page_has_one_sentence_one_picture_and_three_doors() -> None:
+    before, _ = (DOCS / "index.md").read_text().split("\n## All pages")
+    assert len(re.findall(r"^!\[", before, re.MULTILINE)) == 1
+    assert len(re.findall(r"^\*\*[^|]*?\*\*$", before, re.MULTILINE | re.DOTALL)) == 1
+    assert re.findall(r"^\| \*\*(.+?)\*\*", before, re.MULTILINE) == ["run work", "run a cluster", "know how it works, or change it"]
+
+
 def test_every_page_is_in_the_index() -> None:
     listed = {target for target in links(DOCS / "index.md") if target.endswith(".md")}
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
