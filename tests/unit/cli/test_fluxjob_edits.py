@@ -45,6 +45,20 @@ def test_a_pod_that_runs_is_its_owner_s_to_delete() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "end"),
+    [
+        (ObjectRef("v1", "PodGroup", "x"), "kubectl delete pod -l fluxqueue/pod-group=x"),
+        (ObjectRef("jobset.x-k8s.io/v1alpha2", "JobSet", "x"), "kubectl delete jobset x"),
+    ],
+)
+def test_a_group_that_runs_is_ended_by_deletion_as_the_queue_would_say(reference: ObjectRef, end: str) -> None:
+    runs = FluxJob(ObjectMeta(name="x-1"), FluxJobSpec(reference), FluxJobStatus(state=State.RUNNING))
+    assert cancelled().objection(runs) == f"runs, and a pod cannot be stopped without deleting it: {end} ends it"
+    waits = FluxJob(ObjectMeta(name="x-1"), FluxJobSpec(reference), FluxJobStatus(state=State.PENDING))
+    assert cancelled().objection(waits) == ""
+
+
+@pytest.mark.parametrize(
     ("change", "hold", "said"),
     [
         (released(), False, "job/x is not held\n"),
