@@ -269,8 +269,9 @@ class Wire:
         try:
             async with await self._open(request, header, read_timeout_s=read_timeout_s) as response:
                 status, self.date = response.status, response.headers.get("Date")
-                for text in warnings_in(response.headers.getall("Warning", ())) if request.warned is not None else ():
-                    request.warned(text)
+                if (warned := request.warned) is not None:
+                    for text in warnings_in(response.headers.getall("Warning", ())):
+                        warned(text)
                 if status >= 300:
                     raise await _refusal(response, request.action)
                 return await _read(response, request)

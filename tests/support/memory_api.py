@@ -201,8 +201,9 @@ class MemoryApi:
                 self._remove(key)
             case "POST":
                 answer = self._create(plural, namespace, body, request)
-                for text in self.warnings if request.warned is not None else ():
-                    request.warned(text)
+                if (warned := request.warned) is not None:
+                    for text in self.warnings:
+                        warned(text)
                 name = answer["metadata"]["name"]
             case "PATCH":
                 answer = self._patch((plural, namespace, name), subresource, body, request)

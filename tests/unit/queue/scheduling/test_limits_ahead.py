@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.queue_builders import a_workload
 
-from fluxqueue.api.fluxqueues import Limits, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, QueueLimits
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.limits_ahead import starts_within_limits
@@ -23,7 +23,7 @@ def row(number: int, **parts: object) -> Workload:
         (QueueLimits(), [NOW, NOW, NOW, NOW + 100]),
         (QueueLimits(running=3), [NOW, NOW, None, NOW + 100]),
         (QueueLimits(running=2), [NOW, None, None, NOW + 100]),
-        (QueueLimits(per_namespace=Limits(running=1)), [NOW, None, None, NOW + 100]),
+        (QueueLimits(per_namespace=NamespaceLimits(running=1)), [NOW, None, None, NOW + 100]),
     ],
 )
 def test_a_start_is_not_known_that_would_be_over_a_limit(limits: QueueLimits, starts: list[int | None]) -> None:
