@@ -220,12 +220,12 @@ def with_table(page: str, name: str, lines: Sequence[str]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the generated pages by their path."""
-    architecture, install = ROOT / "docs" / "architecture.md", ROOT / "docs" / "install.md"
+    drawn, install = (ROOT / "docs" / "architecture.md", ROOT / "docs" / "reference" / "rooms.md"), ROOT / "docs" / "install.md"
     pictures = {"states": states_picture(), "queue-rooms": rooms_picture("queue"), "fluxion-rooms": rooms_picture("fluxion")}
     return {
         ROOT / "docs" / "reference" / "logs.md": logs_page(log_events(list(modules(*PROGRAMS)))),
         **{ROOT / "docs" / "reference" / f"{name}.md": page() for name, page in REFERENCES.items()},
-        architecture: with_pictures(architecture.read_text(), pictures),
+        **{page: with_pictures(page.read_text(), pictures) for page in drawn},
         install: with_table(install.read_text(), "kubernetes-versions", versions_table()),
     }
 
