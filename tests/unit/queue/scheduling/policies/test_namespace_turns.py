@@ -190,7 +190,7 @@ async def test_first_come_first_served_is_never_overtaken(monkeypatch: pytest.Mo
 
 
 def test_a_turn_is_counted_by_the_length_of_requests() -> None:
-    turns = NamespaceTurns(1.0)
+    turns = NamespaceTurns(0.01)
     long = replace(work(1), jobspec="x" * 900)
     short = replace(work(2, OTHER), jobspec="x" * 100)
 
@@ -200,6 +200,13 @@ def test_a_turn_is_counted_by_the_length_of_requests() -> None:
     assert turns.over == {HEAVY}
     assert turns.had_turn(long)
     assert not turns.had_turn(short)
+
+
+def test_a_pause_of_the_matcher_ends_no_turn() -> None:
+    turns = NamespaceTurns(TURN_S)
+    turns.begin_round(capacity_changed=False)
+    turns.spend([work(1), work(2)], [MatchResult(MatchVerdict.BUSY), MatchResult(MatchVerdict.BUSY)], 5.0)
+    assert not turns.over
 
 
 @pytest.mark.parametrize("discipline", POLICIES, ids=lambda each: each.policy.value)
