@@ -75,7 +75,7 @@ class ObjectWatch:
         caches.limit_ranges.add_handler(self._limit_range_changed)
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
-        caches.gang_objects.add_handler(lambda *found: self._gang_turns.due(GangObject(*found)))
+        caches.gang_objects.add_handler(self._gang_object_changed)
         self._claim_watch = ClaimWatch(caches, ledger, enqueue_later)
         self._device_watch = DeviceWatch(caches, enqueue_later)
 
@@ -172,6 +172,10 @@ class ObjectWatch:
             return False
         allocation = self._ledger.allocation(job.id)
         return allocation is not None and allocation.released_at is not None
+
+    def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
+        """Enqueue the gangs whose size an object of another project says. One of many pods rests after that: each of them is looked at."""
+        self._gang_turns.due(GangObject(source, namespace, name))
 
     def _enqueue_gangs(self, found: GangObject) -> int:
         """Enqueue the gangs whose size an object of another project says, and return how many pods and Jobs were looked at."""
