@@ -53,6 +53,7 @@ class CrashPoint(enum.StrEnum):
     WITHDRAWN = "pod-withdrawn-before-slot-freed"
     REFUSAL_NOTED = "refusal-noted-before-slot-freed"
     PREEMPTION_TOLD = "one-pod-told-of-preemption-before-the-next"
+    PREEMPTION_WITHDRAWN = "preemption-withdrawn-before-pods-are-told"
     TIME_LIMIT_STORED = "time-limit-stored-before-end-asked"
     TIME_LIMIT_ASKED = "one-end-asked-before-the-next"
     CANCELLED = "cancelled-in-cluster-before-end-stored"

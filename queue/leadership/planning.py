@@ -49,9 +49,11 @@ _REST_OF_NODE_S = 1e-3
 
 
 class Evict(Protocol):
-    """Evicts work, and stores with it what other work gives back (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`)."""
+    """Evicts work, and stores with it what other work gives back, and what goes on (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`)."""
 
-    async def __call__(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = ..., /) -> list[WorkloadId]:
+    async def __call__(
+        self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = ..., withdrawn: Mapping[WorkloadId, str] = ..., /
+    ) -> list[WorkloadId]:
         """Return the workloads of which the eviction was refused."""
 
 

@@ -9,7 +9,7 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.texts import brief
 from fluxqueue.queue.model.records import FluxionJobId, RequeueState, WorkloadId
 
-__all__ = ["Ending", "Eviction", "ReasonChange", "Replacement", "Requeue", "SlotWrites", "TakenSlot"]
+__all__ = ["Ending", "Eviction", "ReasonChange", "Replacement", "Requeue", "SlotWrites", "TakenSlot", "Withdrawal"]
 
 
 class _Told:
@@ -39,6 +39,24 @@ class Eviction(_Told):
     reason: Reason
     message: str
     requeue_state: RequeueState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal(_Told):
+    """A preempted workload that goes on, before anything of it ended: what it is then (`fluxqueue.queue.model.withdrawals`), and why.
+
+    Attributes
+    ----------
+    jobid, end
+        Its allocation, and when that is planned to end again.
+    """
+
+    workload: WorkloadId
+    state: State
+    requeue_state: RequeueState
+    jobid: FluxionJobId
+    end: datetime | None
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

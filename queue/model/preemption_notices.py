@@ -8,7 +8,7 @@ only their own nodes.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -38,16 +38,18 @@ _STOPPING_S: Final = 300
 
 
 def preempt(
-    victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "", returns: Return = Return.WAITS
+    victim: Workload, workload: Workload, now: datetime, stop_at: datetime, guaranteed_to: str = "", returns: Return = Return.WAITS
 ) -> Eviction:
-    """Return the eviction of a victim for a workload, after a grace; for an account that takes back what is guaranteed to it, if named."""
+    """Return the eviction of a victim for a workload, which may go on until a time.
+
+    It is for the account that takes back what is guaranteed to it, if one is named.
+    """
     by = workload.ref_within(victim.namespace)
     why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority})"
     if guaranteed_to:
         why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed"
-    stop_at = now + timedelta(seconds=grace_s)
-    state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)
-    until = f", with a grace until {_text(stop_at)}" if grace_s else ""
+    state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at, preempted_for=workload.id)
+    until = f", with a grace until {_text(stop_at)}" if stop_at > now else ""
     return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{why}{until}: {returns.value}", requeue_state=state)
 
 

@@ -131,6 +131,8 @@ class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         Until when the last pods may go on that were chosen.
     message
         Of the last time: how many pods end, what is lost, and for whom.
+    preempted_for
+        Id of the workload that starts then, of the last time; 0: not known.
     """
 
     jobid: int
@@ -138,6 +140,7 @@ class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     due: tuple[int, ...] = ()
     stop_at: datetime
     message: str
+    preempted_for: int = 0
 
 
 class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -170,6 +173,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         Of a pod that was preempted: when it was submitted. Its replacement keeps that.
     time_limit, stop_at
         When the queue began to end it because it ran beyond its duration; until when it may go on after it was preempted.
+    preempted_for
+        Id of the workload for which it was preempted; 0: not known.
     given_back
         Of a Job that goes on with fewer pods.
     """
@@ -187,6 +192,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     submitted_at: datetime | None = None
     time_limit: datetime | None = None
     stop_at: datetime | None = None
+    preempted_for: int = 0
     given_back: GivenBack | None = None
 
 

@@ -2,7 +2,8 @@
 
 The store moves a workload only along these transitions: its statements name the states that they may start from, taken from here. The
 table ``transition`` refuses any other pair, and the model tests walk the same map. A workload begins as ``Pending``. A requeue is
-``Allocated -> Pending`` if its pods never ran, and ``-> Draining -> Pending`` otherwise. ``Completed``, ``Failed`` and ``Cancelled`` are
+``Allocated -> Pending`` if its pods never ran, and ``-> Draining -> Pending`` otherwise. A preemption that is withdrawn goes back from
+``Draining``. ``Completed``, ``Failed`` and ``Cancelled`` are
 final (architecture, section 4), except that a cancelled Job that its user resumes is pending again. A pending workload may end in any of
 the three: its object finished or vanished without the queue.
 """
@@ -23,7 +24,7 @@ TRANSITIONS: Mapping[State | None, frozenset[State]] = MappingProxyType(
         State.PENDING: frozenset({State.ALLOCATED}) | ENDED,
         State.ALLOCATED: frozenset({State.RUNNING, State.DRAINING, State.PENDING}) | ENDED,
         State.RUNNING: frozenset({State.DRAINING}) | ENDED,
-        State.DRAINING: frozenset({State.PENDING}) | ENDED,
+        State.DRAINING: frozenset({State.PENDING, State.ALLOCATED, State.RUNNING}) | ENDED,
         State.COMPLETED: frozenset(),
         State.FAILED: frozenset(),
         State.CANCELLED: frozenset({State.PENDING}),

@@ -231,8 +231,8 @@ def uncount_pod(pod: Pod) -> Patch:
 
 
 def tell_preemption(pod: Pod, at: str) -> Patch:
-    """Tell a running pod when it is preempted."""
-    return {"metadata": {"uid": pod.metadata.uid, "annotations": {names.PREEMPT_AT_ANNOTATION: at}}}
+    """Tell a running pod when it is preempted; with an empty time, that it is not."""
+    return {"metadata": {"uid": pod.metadata.uid, "annotations": {names.PREEMPT_AT_ANNOTATION: at or None}}}
 
 
 def end_job_after(job: Job, seconds: int) -> Patch:

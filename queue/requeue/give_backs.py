@@ -32,6 +32,7 @@ __all__ = ["GiveBacks"]
 log = structlog.get_logger()
 
 _WORKERS = 2
+_RETRY_S = 0.1
 _RECHECK_S = 2.0
 
 
@@ -80,6 +81,8 @@ class GiveBacks:
         leaving = leaving_ranks(workload, allocation)
         if workload.evicting:
             return None
+        if self._ledger.withdrawing(workload_id):
+            return _RETRY_S
         if leaving or any(map(self._ends_alone, self._caches.pods_of_job(workload.uid))):
             self._tell(workload)
         if not leaving:

@@ -62,6 +62,7 @@ __all__ = ["Requeuer"]
 log = structlog.get_logger()
 
 _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
+_NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _WORKERS = 8
 _RETRY_S = 0.1
 _RECHECK_S = 2.0
@@ -112,7 +113,12 @@ class Requeuer:
         caches.nodes.add_handler(self._node_changed)
         ledger.subscribe(self._workload_changed)
 
-    async def evict(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN) -> list[WorkloadId]:
+    async def evict(
+        self,
+        evictions: Sequence[Eviction],
+        given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN,
+        withdrawn: Mapping[WorkloadId, str] = _NOTHING_WITHDRAWN,
+    ) -> list[WorkloadId]:
         """Evict live workloads.
 
         Returns once that is stored. Their pods end in their own time, and until then their nodes stay booked. To evict a workload again
@@ -124,17 +130,22 @@ class Requeuer:
             Of workloads that are Allocated or Running, each with the reason and the message that people see until it is matched again.
         given_back
             What other workloads give back while they go on; stored together with the evictions.
+        withdrawn
+            Work that was told to stop and goes on if its grace is not over, each with why; stored with the others, before them.
 
         Returns
         -------
         list[WorkloadId]
             The refused ones: bare Pods and groups that may run, unless they are preempted. No owner would create them again.
         """
-        withdrawn = await asyncio.gather(*(self.pods.evict_single(each) for each in evictions))
-        left = [each for each, done in zip(evictions, withdrawn, strict=True) if not done]
+        at_once = await asyncio.gather(*(self.pods.evict_single(each) for each in evictions))
+        left = [each for each, done in zip(evictions, at_once, strict=True) if not done]
         refused = [each.workload for each in left if each.reason is not Reason.PREEMPTED and self._is_bare(each.workload)]
         accepted = [self._for_replacement(each) for each in left if each.workload not in refused]
-        await self._ledger.evict(accepted, given_back)
+        await self._ledger.evict(accepted, given_back, withdrawn)
+        if withdrawn:
+            reach(CrashPoint.PREEMPTION_WITHDRAWN)
+            log.info("workload.preemption_withdrawn", workloads=list(withdrawn))
         if given_back:
             reach(CrashPoint.GIVEN_BACK)
         if accepted:
@@ -253,6 +264,8 @@ class Requeuer:
             return None
         allocation = self._ledger.allocation(workload_id)
         if allocation is not None and self._ledger.releasing(allocation.jobid):
+            return _RETRY_S
+        if self._ledger.withdrawing(workload_id):
             return _RETRY_S
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._evict_group(workload, allocation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Final
 
@@ -25,6 +25,7 @@ from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, Workl
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
+from fluxqueue.queue.scheduling.withdrawals import NOTHING_ABANDONED, Abandoned
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ElasticVictims", "lost_in_words"]
@@ -46,9 +47,18 @@ class ElasticVictims:
         What the cluster shows of them.
     victims_of
         The rules of all queues.
+    abandoned
+        What was told to stop in vain: it counts as if it had not been told.
     """
 
-    def __init__(self, ledger: Ledger, shown: ShownVictims, victims_of: PossibleVictims) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        shown: ShownVictims,
+        victims_of: PossibleVictims,
+        abandoned: Mapping[WorkloadId, Abandoned] = NOTHING_ABANDONED,
+    ) -> None:
+        self._abandoned = abandoned
         self._ledger = ledger
         self._shown = shown
         self._victims_of = victims_of
@@ -63,13 +73,23 @@ class ElasticVictims:
         To read a pod takes a while, and there may be many that are of no Job.
         """
         found: dict[str, list[_Held]] = {}
-        live = self._ledger.live()
+        live = self.live()
         pods = [held for held in live if held[0].kind == "Pod" and not held[1].remnant and not held[0].evicting]
         with_jobs = {workload.namespace for workload, _ in live if workload.kind == "Job"} if pods else set[str]()
         for held in pods:
             if held[0].namespace in with_jobs and (job := self._victims_of.job_of(*held)):
                 found.setdefault(job, []).append(held)
         return found
+
+    def live(self) -> Sequence[_Held]:
+        """Return what holds something."""
+        if not self._abandoned:
+            return self._ledger.live()
+        return [(self._as_it_counts(row), its) for row, its in self._ledger.live()]
+
+    def _as_it_counts(self, workload: Workload) -> Workload:
+        told = self._abandoned.get(workload.id)
+        return told.workload if told is not None else workload
 
     def with_further(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
         """Return a workload that is evicted as a whole, with what is lost with its further pods."""
@@ -82,8 +102,8 @@ class ElasticVictims:
 
     def elastic(self, wholes: Iterable[PreemptionCandidate]) -> list[PreemptionCandidate]:
         """Return the candidates that may go on with fewer pods."""
-        found = ((each, self._ledger.get(each.workload)) for each in wholes)
-        return [each for each, workload in found if workload is not None and is_moldable(workload) and workload.state is State.RUNNING]
+        found = ((each, workload) for each in wholes for workload, _ in self._of(each.workload))
+        return [each for each, workload in found if is_moldable(workload) and workload.state is State.RUNNING]
 
     def _every_part(self, jobs: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
         return [part for job in jobs for part in self._running(job.workload)]
@@ -173,7 +193,9 @@ class ElasticVictims:
         made: list[Eviction] = []
         for victim in victims:
             for held in self._of(victim.workload) if victim.of is None else ():
-                own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to)
+                before = self._abandoned.get(victim.workload)
+                stop_at = before.stop_at if before is not None else None
+                own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to, stop_at)
                 made.append(own)
                 made += [_alike(own, row) for row, _ in self._further(victim.workload)]
         return made
@@ -187,17 +209,25 @@ class ElasticVictims:
             for workload, allocation in self._of(job):
                 before = given_ranks(workload)
                 ranks = before | {rank for each in parts for rank in each.ranks}
-                stop_at = self._now + timedelta(seconds=self._victims_of.grace_s(workload))
+                told_before = self._abandoned.get(workload.id)
+                stop_at = self._victims_of.stop_at(workload)
+                if told_before is not None and told_before.ranks >= ranks:
+                    stop_at = told_before.stop_at
                 message = self._in_words(attempt, workload, parts, stop_at)
                 given = GivenBack(
-                    jobid=allocation.jobid, ranks=tuple(sorted(ranks)), due=tuple(sorted(before)), stop_at=stop_at, message=message
+                    jobid=allocation.jobid,
+                    ranks=tuple(sorted(ranks)),
+                    due=tuple(sorted(before)),
+                    stop_at=stop_at,
+                    message=message,
+                    preempted_for=attempt.workload.id,
                 )
                 back[job] = given
                 told = Eviction(
                     workload=job,
                     reason=Reason.PREEMPTED,
                     message=given.message,
-                    requeue_state=structs.replace(workload.requeue_state, stop_at=stop_at),
+                    requeue_state=structs.replace(workload.requeue_state, stop_at=stop_at, preempted_for=attempt.workload.id),
                 )
                 made += [_alike(told, row) for each in parts if not each.ranks for row, _ in self._of(each.workload)]
         return back, made
@@ -235,6 +265,8 @@ class ElasticVictims:
 
     def _of(self, workload_id: WorkloadId) -> list[_Held]:
         workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+        if workload is not None:
+            workload = self._as_it_counts(workload)
         return [(workload, allocation)] if workload is not None and allocation is not None else []
 
     def _further(self, workload_id: WorkloadId) -> Sequence[_Held]:
@@ -245,8 +277,9 @@ class ElasticVictims:
 
 def _alike(eviction: Eviction, row: Workload) -> Eviction:
     """Return the eviction of a further pod of a Job: with its grace and its message."""
-    stop_at = eviction.requeue_state.stop_at if eviction.requeue_state is not None else None
-    return replace(eviction, workload=row.id, requeue_state=structs.replace(row.requeue_state, stop_at=stop_at))
+    state = eviction.requeue_state or row.requeue_state
+    told = structs.replace(row.requeue_state, stop_at=state.stop_at, preempted_for=state.preempted_for)
+    return replace(eviction, workload=row.id, requeue_state=told)
 
 
 def _within(wanted: Mapping[WorkloadId, int], left: Mapping[WorkloadId, int]) -> bool:

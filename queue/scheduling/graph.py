@@ -314,6 +314,11 @@ class GraphKeeper:
             await self._apply(self.fluxion.apply(changes, call=self.call()), f"divide job {allocation.jobid}")
         return bool(changes)
 
+    async def take_back(self, workload: Workload, allocation: Allocation, end: int) -> Sequence[int]:
+        """Hold the slots with the others that a workload does not give back any more, until an end; return displaced reservations."""
+        await self._apply(self.fluxion.apply(self.jobs.unite(workload, allocation), call=self.call()), f"unite job {allocation.jobid}")
+        return await self._extend(allocation.jobid, end)
+
     async def keep_leaving(self, workload: Workload, jobid: FluxionJobId) -> Sequence[int]:
         """Plan slots that are given back for longer, as they are not free at their planned end; return displaced reservations."""
         return await self._extend(leaving_job(jobid), self.jobs.later_end(workload, jobid))

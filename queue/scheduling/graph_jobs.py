@@ -93,11 +93,36 @@ class GraphJobs:
         self._leaving_ends[jobid] = end = self._leaving_end(workload)
         return end
 
-    def part_without(self, workload: Workload, allocation: Allocation, ranks: Collection[int]) -> CancelPart:
-        """Return what the graph regains if some more slots of a workload are gone."""
-        held = [slot for slot in allocation.open_slots if slot.rank not in self._leaving.get(allocation.jobid, ())]
-        gone = [slot for slot in held if slot.rank in ranks]
-        return part_of(allocation.jobid, gone, [slot for slot in held if slot.rank not in ranks])
+    def returning(self) -> list[tuple[Workload, Allocation]]:
+        """Return work of which a job of their own holds slots that it does not give back any more."""
+        found = ((self._ledger.by_jobid(jobid), self._ledger.allocation_of_job(jobid)) for jobid in self._leaving)
+        held = [(workload, allocation) for workload, allocation in found if workload is not None and allocation is not None]
+        return [pair for pair in held if not pair[1].remnant and self._returning_ranks(*pair)]
+
+    def unite(self, workload: Workload, allocation: Allocation) -> list[Change]:
+        """Return the changes by which one job holds again what a workload does not give back any more; its end is moved after that."""
+        jobid = allocation.jobid
+        known, back = self._leaving[jobid], self._returning_ranks(workload, allocation)
+        ended = {slot.rank for slot in self._ledger.freed.slots.get(jobid, ())}  # the graph still has them
+        as_in_graph, left = _with_open(allocation, ended), known - back
+        whole = restored(as_in_graph, whole_nodes=takes_whole_nodes(workload.jobspec), without=left)
+        end = self._leaving_ends[jobid]
+        gone = [leaving_job(jobid), *([jobid] if self.holds(allocation) else [])]
+        self._leaving[jobid] = left
+        again = [replace(whole, end=max(min(end, whole.end or end), whole.at + 1))]
+        if left:
+            again.append(self._leaving_part(workload, as_in_graph, left))
+        else:
+            del self._leaving[jobid], self._leaving_ends[jobid]
+        return [CancelJobs(tuple(gone)), RestoreJobs(tuple(again))]
+
+    def _returning_ranks(self, workload: Workload, allocation: Allocation) -> Set[int]:
+        still_open = {slot.rank for slot in allocation.open_slots}
+        return (self._leaving[allocation.jobid] & still_open) - leaving_ranks(workload, allocation)
+
+    def parts_without(self, allocation: Allocation, ranks: Collection[int]) -> list[CancelPart]:
+        """Return what the graph regains if some slots of an allocation are gone, by the job of the graph that holds them."""
+        return self._parts([slot for slot in allocation.open_slots if slot.rank in ranks], allocation.open_slots)
 
     def held_by(self, freed: Freed) -> tuple[list[FluxionJobId], list[CancelPart]]:
         """Return the jobs, and the parts of others, that the graph holds although they are free by now."""
@@ -114,13 +139,19 @@ class GraphJobs:
 
     def _freed_parts(self, jobid: FluxionJobId, slots: Sequence[Slot]) -> list[CancelPart]:
         """Return what freed slots of an allocation return, by the job of the graph that holds them."""
-        leaving, allocation = self._leaving.get(jobid, set()), self._ledger.allocation_of_job(jobid)
-        still_open = allocation.open_slots if allocation is not None else ()
-        parts = []
-        for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
-            gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
-            if gone:
-                parts.append(part_of(holder, gone, [slot for slot in still_open if (slot.rank in leaving) is of_leaving]))
+        allocation = self._ledger.allocation_of_job(jobid)
+        return self._parts(slots, allocation.open_slots if allocation is not None else ())
+
+    def _parts(self, slots: Sequence[Slot], held: Sequence[Slot]) -> list[CancelPart]:
+        """Return what slots of an allocation return, while it keeps the others of those that it held."""
+        parts, ranks = list[CancelPart](), {slot.rank for slot in slots}
+        for jobid in {slot.jobid for slot in slots}:
+            leaving = self._leaving.get(jobid, set())
+            for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
+                gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
+                if gone:
+                    kept = [slot for slot in held if slot.rank not in ranks and (slot.rank in leaving) is of_leaving]
+                    parts.append(part_of(holder, gone, kept))
         return parts
 
     def _leaving_part(self, workload: Workload, allocation: Allocation, ranks: Set[int]) -> RestoredJob:

@@ -183,6 +183,7 @@ class CyclePhases:
         reservations, dropped = self._reservations, cycle.dropped
         dropped |= await reservations.restore_after_rebuild(cycle.match_policies)
         dropped |= await reservations.cancel_on_changed_nodes()
+        dropped |= await self._planned_ends.plan_again(reservations)
         draining = await self._planned_ends.expect_drained()
         dropped |= await self._planned_ends.extend_overruns(reservations)
         await self._planned_ends.lengthen(reservations, predicted=self._predictions.any)

@@ -12,6 +12,7 @@ from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
+from fluxqueue.queue.model.withdrawals import end_of_going_on
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
@@ -23,6 +24,7 @@ __all__ = ["PlannedEnds"]
 
 log = structlog.get_logger()
 
+_GOES_ON = "goes on"
 _SLOW = "takes longer to stop than expected"
 _LATE = timedelta(seconds=60)
 """A reservation that starts late keeps its planned end, which is earlier than stated by so much at most."""
@@ -34,6 +36,8 @@ class PlannedEnds:
     def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
         self._ledger = ledger
         self._graph = graph
+        self._draining: set[FluxionJobId] = set()
+        """Allocations that are planned to end soon in the graph, because their work was evicted."""
 
     async def expect_drained(self) -> bool:
         """Plan that evicted work, and slots that are given back, end soon; return whether any end moved.
@@ -46,6 +50,7 @@ class PlannedEnds:
             moved = await self._graph.give_back(workload, allocation) or moved
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.evicting():
+            self._draining.add(allocation.jobid)
             soon = wall + timedelta(seconds=grace_left_s(workload, now) + DRAIN_S)
             if allocation.end is not None and allocation.end <= soon:
                 continue
@@ -53,6 +58,26 @@ class PlannedEnds:
             ends.append((allocation.jobid, soon))
         await self._ledger.move_ends(ends)
         return moved or bool(ends)
+
+    async def plan_again(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
+        """Plan work until its stored end that goes on after it was told to stop; return the cause of each displaced reservation."""
+        displaced, ends = dict[WorkloadId, str](), list[tuple[FluxionJobId, datetime]]()
+        for workload, allocation in self._graph.jobs.returning():
+            end = end_of_going_on(workload, allocation, self._ledger.wall())
+            late = await self._graph.take_back(workload, allocation, _seconds(end))
+            displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {_GOES_ON}")
+            ends += [(allocation.jobid, end)] if end is not None else []
+        await self._ledger.move_ends(ends)
+        for jobid in sorted(self._draining):
+            row, its = self._ledger.by_jobid(jobid), self._ledger.allocation_of_job(jobid)
+            if row is not None and row.evicting:
+                continue
+            self._draining.discard(jobid)
+            if row is None or its is None or its.remnant or row.jobid != jobid:
+                continue
+            late = await self._graph.move_end(its, _seconds(its.end))
+            displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{row.ref} {_GOES_ON}")
+        return displaced
 
     async def lengthen(self, reservations: ReservationKeeper, *, predicted: bool) -> None:
         """Plan work until its stated end, or until the first reservation on its nodes.
@@ -102,6 +127,11 @@ class PlannedEnds:
             reach(CrashPoint.EXTENDED)
         await self._ledger.move_ends(ends)
         return displaced
+
+
+def _seconds(end: datetime | None) -> int:
+    """Return an end as the graph has it; 0 if none is planned."""
+    return int(end.timestamp()) if end is not None else 0
 
 
 def _stated_end(workload: Workload, allocation: Allocation) -> datetime | None:

@@ -124,13 +124,15 @@ class PossibleVictims:
         """Note that budgets of disruption do not allow all that may be preempted: nobody tells when they do."""
         self._look_again(_BUDGETS_AGAIN_S)
 
-    def eviction(self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "") -> Eviction:
-        """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
-        return preempt(victim, workload, self._now, self.grace_s(victim), guaranteed_to, self._view(victim, allocation).returns)
+    def eviction(
+        self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "", told: datetime | None = None
+    ) -> Eviction:
+        """Return the eviction of a victim, at the time that it was told before, or with the grace of its queue; see `preempt`."""
+        return preempt(victim, workload, self._now, told or self.stop_at(victim), guaranteed_to, self._view(victim, allocation).returns)
 
-    def grace_s(self, victim: Workload) -> int:
-        """Return for how many seconds a victim may go on after it was chosen."""
-        return self._disciplines[victim.queue].preemption_rules.grace_seconds
+    def stop_at(self, victim: Workload) -> datetime:
+        """Return until when a victim may go on that is chosen now."""
+        return self._now + timedelta(seconds=self._disciplines[victim.queue].preemption_rules.grace_seconds)
 
     def _look_again(self, after_s: float) -> None:
         self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)

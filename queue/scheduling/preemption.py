@@ -17,6 +17,10 @@ Work that is within what is guaranteed to its account may also preempt work of a
 within the guarantee of another account is spared (`fluxqueue.queue.scheduling.guarantees`). Then only the queues of the victims have to
 take part.
 
+If nobody needs the nodes of victims any more that are still in their grace, they go on
+(`fluxqueue.queue.scheduling.withdrawals`). Before that, victims are searched anew, as if these had not been told to stop: those that
+other work needs stop at the time that they were told.
+
 While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
 the victims are gone, the work they made room for is matched like any other. A victim that still has pods five minutes after it was stopped
 delays nobody any more, so a pod that never ends does not end preemption for all.
@@ -24,18 +28,16 @@ delays nobody any more, so a pod that never ends does not end preemption for all
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import structlog
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
-from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
@@ -43,7 +45,7 @@ from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_w
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes
 from fluxqueue.queue.scheduling.match_rules import MatchRules
-from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
+from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of, work_before
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.disruption_budgets import allowed_together
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
@@ -58,6 +60,7 @@ from fluxqueue.queue.scheduling.policies.victims import (
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import NOTHING_GONE, Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.scheduling.why_not import MIN_RUN, WhyNot
+from fluxqueue.queue.scheduling.withdrawals import Abandoned, Withdrawals, reasons_of, waits_for_nodes
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Evict", "Preemptor"]
@@ -82,7 +85,7 @@ _STOPPING = "stopping already"
 _GUARANTEED = "within what is guaranteed to its account"
 _BUDGET = "whose budgets of disruption allow no eviction now"
 
-Evict = Callable[[Sequence[Eviction], Mapping[WorkloadId, GivenBack]], Awaitable[object]]
+Evict = Callable[[Sequence[Eviction], Mapping[WorkloadId, GivenBack], Mapping[WorkloadId, str]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class _Rules:
     victims_of: PossibleVictims
     elastic: ElasticVictims
     guarantees: Guarantees
+    abandoned: Mapping[WorkloadId, Abandoned]
+    """What was told to stop for work that does not need that any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class Preemptor:
         self._ledger = ledger
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
+        self._withdrawals = Withdrawals(ledger, graph, self._trials)
         self._why_not = why_not
         self._failed: Sequence[tuple[object, ...]] = ()
         self.shown: ShownVictims = OnlyJobs()
@@ -174,27 +180,45 @@ class Preemptor:
     ) -> bool:
         self.retry_after_s = None
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
+
+        def may_preempt(first: Workload, victim: Workload) -> bool:
+            waits = waits_for_nodes(first) and not first.blocked and first.shape not in context.unsatisfiable
+            grounds = self._grounds(first, taking_part, guarantees) if waits and victim.queue in taking_part else []
+            return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
+
+        def attempts(first: Workload) -> list[Attempt]:
+            ahead = work_before(backlogs.values(), first, context.unsatisfiable, _MOST_AHEAD)
+            limits, accounts = disciplines[first.queue].limits, context.quotas.accounts.limiting(first.account)
+            grounds = self._grounds(first, taking_part, guarantees) if len(ahead) <= _MOST_AHEAD else []
+            return [Attempt(first, ahead, frozenset(), limits, accounts, guaranteed_to) for guaranteed_to in grounds]
+
+        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
+        abandoned = await self._withdrawals.abandoned(may_preempt, attempts, standing)
         if not taking_part:
             self._why_not.keep(())
-            return False
-        if (left_s := self._under_way_s()) > 0:
+            return await self._withdraw(abandoned)
+        if (left_s := self._under_way_s(abandoned)) > 0:
             self.retry_after_s = left_s
-            return False
+            return await self._withdraw(abandoned)
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.shown)
-        elastic = ElasticVictims(self._ledger, self.shown, victims_of)
-        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
-        who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees)
+        elastic = ElasticVictims(self._ledger, self.shown, victims_of, abandoned)
+        who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees, abandoned)
+        return await self._preempt_for_first(backlogs, who, standing, context)
+
+    async def _preempt_for_first(self, backlogs: Mapping[str, Backlog], who: _Rules, standing: Standing, context: CycleContext) -> bool:
+        """Evict work for the first that starts then; return True if something was evicted, or goes on."""
+        elastic, disciplines = who.elastic, who.disciplines
         failed: list[tuple[object, ...]] = []
         in_vain: dict[WorkloadId, tuple[Attempt, Mapping[WorkloadId, str]]] = {}
-        for workload in self._first(backlogs, who, reservations, context):
-            ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
+        for workload in self._first(backlogs, who, standing.reservations, context):
+            ahead = work_before(backlogs.values(), workload, context.unsatisfiable, _MOST_AHEAD)
             if len(ahead) > _MOST_AHEAD:
                 continue
-            for guaranteed_to in self._grounds(workload, who):
+            for guaranteed_to in self._grounds(workload, who.taking_part, who.guarantees):
                 could_be = self._candidates(workload, who, guaranteed_to)
                 attempt = Attempt(
                     workload,
-                    tuple(sorted(ahead, key=key_of)),
+                    ahead,
                     elastic.ending(could_be.wholes),
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
@@ -205,12 +229,15 @@ class Preemptor:
                     victims := await self._choose(attempt, could_be, standing, elastic)
                 ):
                     self._why_not.keep(in_vain)
-                    return await self._preempt_for(attempt, victims, elastic, standing)
+                    return await self._preempt_for(attempt, victims, who, standing)
                 failed.append(attempt.key)
                 if len(ahead) <= _MOST_AHEAD_TOLD:
                     in_vain[workload.id] = attempt, could_be.spared
         self._failed = failed
         self._why_not.keep(in_vain)
+        if who.abandoned:
+            return await self._withdraw(who.abandoned)
+        victims_of = who.victims_of
         waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
         self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         return False
@@ -230,11 +257,11 @@ class Preemptor:
                 later.append(max(wait_s, _NEXT_S))
         return min(later, default=None)
 
-    def _under_way_s(self) -> float:
-        """For how many seconds more the victims of an earlier preemption are waited for."""
+    def _under_way_s(self, abandoned: Collection[WorkloadId] = ()) -> float:
+        """For how many seconds more the victims of an earlier preemption are waited for, but for those that are abandoned."""
         now = self._ledger.clock()
-        whole = (stopping_left_s(each, now) for each, _ in self._ledger.evicting())
-        parts = (given_back_left_s(*each, now) for each in self._ledger.giving_back())
+        whole = (stopping_left_s(each, now) for each, _ in self._ledger.evicting() if each.id not in abandoned)
+        parts = (given_back_left_s(*each, now) for each in self._ledger.giving_back() if each[0].id not in abandoned)
         return max((*whole, *parts), default=0.0)
 
     def _first(
@@ -250,7 +277,7 @@ class Preemptor:
             kinds: set[tuple[object, ...]] = set()
             for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
                 workload = self._ledger.get(waiting.id)
-                if workload is None or workload.shape in context.unsatisfiable or not _waits_for_nodes(workload):
+                if workload is None or workload.shape in context.unsatisfiable or not waits_for_nodes(workload):
                     continue
                 if queue not in who.taking_part and not workload.comes_first:
                     break
@@ -261,21 +288,26 @@ class Preemptor:
                 if len(kinds) == _MOST_TRIED or not who.disciplines[queue].reserves:
                     break
         soon = context.now + _SOON_S
-        waiting_long = (each for each in heads if each.id not in reservations or reservations[each.id].start > soon)
+        to_be_free = frozenset[str]().union(*(each.nodes for each in who.abandoned.values()))
+        waiting_long = (
+            each
+            for each in heads
+            if each.id not in reservations or reservations[each.id].start > soon or not to_be_free.isdisjoint(reservations[each.id].nodes)
+        )
         return sorted(waiting_long, key=key_of)[:_MOST_TRIED]
 
     @staticmethod
-    def _grounds(workload: Workload, who: _Rules) -> list[str]:
+    def _grounds(workload: Workload, taking_part: Collection[str], guarantees: Guarantees) -> list[str]:
         """Why work may be preempted for a workload: because of its priority (empty), or because this account has a guarantee."""
-        grounds = [""] if workload.queue in who.taking_part else []
-        covering = who.guarantees.covering(workload) if workload.comes_first else ""
+        grounds = [""] if workload.queue in taking_part else []
+        covering = guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
     def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> _Candidates:
         """Who could be preempted for a workload, in order; and who holds nodes and could not be, each with the cause."""
         running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
         spared: dict[WorkloadId, str] = {}
-        for victim, allocation in self._ledger.live():
+        for victim, allocation in who.elastic.live():
             if allocation.remnant:
                 continue
             if why := self._obstacle(victim, allocation, workload, who, guaranteed_to):
@@ -330,13 +362,11 @@ class Preemptor:
         search = choose_victims(could_be.wholes, priority, parts=[part for (part,) in parts])
         return await choose(search, attempt, standing, elastic.gone)
 
-    async def _preempt_for(
-        self, attempt: Attempt, victims: Sequence[PreemptionCandidate], elastic: ElasticVictims, standing: Standing
-    ) -> bool:
-        """Evict the victims, or have them give pods back, unless the workload would start without that."""
+    async def _preempt_for(self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing) -> bool:
+        """Evict the victims, or have them give pods back, unless the workload would start without that; return True if anything changed."""
         if await self._trials.nodes(attempt, NOTHING_GONE, standing):
-            return False
-        first = attempt.workload
+            return await self._withdraw(who.abandoned)
+        first, elastic = attempt.workload, who.elastic
         given, evictions = elastic.given_back(attempt, victims)
         log.info(
             "workload.preempting",
@@ -347,27 +377,17 @@ class Preemptor:
             victims=[each.workload for each in victims if each.of is None],
             smaller=list(given),
         )
-        await self._evict([*evictions, *elastic.evictions(attempt, victims)], given)
+        await self._evict([*evictions, *elastic.evictions(attempt, victims)], given, reasons_of(who.abandoned))
+        self._withdrawals.note_helped(attempt)
         self._why_not.made_room(first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s())
         return True
 
-
-def _waits_for_nodes(workload: Workload) -> bool:
-    """True for pending work that may start once nodes are free; not at a limit, and not before a FluxReservation that it names."""
-    if workload.state is not State.PENDING or workload.reason is Reason.UNSATISFIABLE or workload.reason in LIMIT_REASONS:
-        return False
-    return workload.reason is not Reason.RESERVATION or not reservation_in(workload.jobspec)
-
-
-def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workload]:
-    """The work of a queue before a key that could be matched, at most one more than is considered."""
-    count = 0
-    for workload in backlog:
-        if count > _MOST_AHEAD or key_of(workload) >= key:
-            return
-        if workload.shape not in context.unsatisfiable:
-            count += 1
-            yield workload
+    async def _withdraw(self, abandoned: Mapping[WorkloadId, Abandoned]) -> bool:
+        """Let work go on that was told to stop in vain; return True if there is any."""
+        if abandoned:
+            log.info("workload.preemption_in_vain", workloads=list(abandoned))
+            await self._evict((), {}, reasons_of(abandoned))
+        return bool(abandoned)
 
 
 def _priority_in_words(victim: Workload, workload: Workload) -> str:

@@ -143,7 +143,7 @@ class PreemptionTrials:
         freed, freed_parts = self._graph.jobs.held_by(self._ledger.freed)
         whole = [jobid for each in victims.allocations for jobid in self._graph.jobs.of(each.jobid)]
         gone = [*freed, *whole, *(reservations[workload_id].jobid for workload_id in aside)]
-        given = [self._graph.jobs.part_without(*part) for part in victims.parts]
+        given = [part for _, its, ranks in victims.parts for part in self._graph.jobs.parts_without(its, ranks)]
         parts = [*(part for part in freed_parts if part.jobid not in gone), *given]
         answers = (await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())).results
         if not _within_limits(asked, answers, quotas):

@@ -23,7 +23,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot, Withdrawal
 from fluxqueue.queue.model.given_back import giving_back, with_given_back
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -40,6 +40,7 @@ from fluxqueue.queue.model.records import (
 from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.spending import Spending, members_of
 from fluxqueue.queue.model.states import LIVE, released_at_creation
+from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, notice_of
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
@@ -57,6 +58,7 @@ log = structlog.get_logger()
 CLAIM_S = 20.0
 """For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
 _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
+_NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
@@ -86,6 +88,7 @@ class Ledger(LedgerTables):
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
+        self._withdrawing: set[WorkloadId] = set()
         self._last_skipped = 0
 
     # ---- the copy as a whole -------------------------------------------------------------------------------------------------------
@@ -96,6 +99,7 @@ class Ledger(LedgerTables):
             await self._store.void_claims(self.epoch)
             contents = await self._tables()
             self._claimed.clear()
+            self._withdrawing.clear()
             self._released_stored(list(self._released))  # due again: the next release of each finds its own work
             self.load_contents(contents, await self._store.owner_requeue_states(self.clock() - REMEMBERED))
             self.in_doubt.clear()
@@ -214,20 +218,71 @@ class Ledger(LedgerTables):
                     self.apply(delta)
                 self._released_stored(released)
 
-    async def evict(self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN) -> None:
-        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and what others give back."""
+    async def evict(
+        self,
+        evictions: Sequence[Eviction],
+        given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN,
+        withdrawn: Mapping[WorkloadId, str] = _NOTHING_WITHDRAWN,
+    ) -> None:
+        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and what others give back.
+
+        In the same transaction, preemptions of before are withdrawn, each with what history says of it. What was told to stop goes on,
+        unless its grace is over, or it is evicted or gives back again. Until it is known whether that is stored, it is `withdrawing`.
+        """
 
         async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
+            rows = self._withdraw(withdrawn)
             kept = [
-                replace(each, requeue_state=with_given_back(each.requeue_state, self.get(each.workload))) if each.requeue_state else each
+                replace(each, requeue_state=with_given_back(each.requeue_state, rows.get(each.workload) or self.get(each.workload)))
+                if each.requeue_state
+                else each
                 for each in evictions
             ]
-            given = {each: state for each, back in given_back.items() if (state := giving_back(self.get(each), back)) is not None}
-            return await self._store.evict(epoch, kept, given)
+            states = {each: row.requeue_state for each, row in rows.items() if not self._workloads[each].evicting}
+            given = ((each, giving_back(rows.get(each) or self.get(each), back)) for each, back in given_back.items())
+            states |= {each: state for each, state in given if state is not None}
+            return await self._store.evict(epoch, kept, states, self._withdrawals(rows, withdrawn))
 
         evictions = [each for each in evictions if self._state(each.workload) in LIVE]
-        if evictions or given_back:
+        if not evictions and not given_back and not withdrawn:
+            return
+        try:
             await self._change_each(evict, evictions)
+        except Unstorable:
+            self._withdrawing.difference_update(withdrawn)
+            raise
+        self._withdrawing.difference_update(withdrawn)  # after any other failure not before what is stored is read
+
+    def withdrawing(self, workload: WorkloadId) -> bool:
+        """True while it is not known whether work that was told to stop goes on: it must not be stopped meanwhile."""
+        return workload in self._withdrawing
+
+    def _withdraw(self, ids: Iterable[WorkloadId]) -> dict[WorkloadId, Workload]:
+        """Return work that was told to stop as it is when it goes on; what is stopped by now is left out."""
+        now = self.clock()
+        held = ((self._workloads[each], self._allocations[each]) for each in ids if each in self._workloads and each in self._allocations)
+        rows = {each.id: going_on(each, allocation) for each, allocation in held if notice_of(each, allocation, now) is not None}
+        self._withdrawing.update(rows)
+        return rows
+
+    def _withdrawals(self, rows: Mapping[WorkloadId, Workload], why: Mapping[WorkloadId, str]) -> list[Withdrawal]:
+        """Return what is to be written of whole workloads that go on."""
+        made: list[Withdrawal] = []
+        for workload_id, row in rows.items():
+            allocation = self._allocations[workload_id]
+            if self._workloads[workload_id].evicting:
+                end = end_of_going_on(row, allocation, self.wall())
+                made.append(
+                    Withdrawal(
+                        workload=workload_id,
+                        state=row.state,
+                        requeue_state=row.requeue_state,
+                        jobid=allocation.jobid,
+                        end=end,
+                        message=why[workload_id],
+                    )
+                )
+        return made
 
     async def requeue(self, requeues: Sequence[Requeue]) -> None:
         """Let workloads wait again with their submit time, and free what they hold except for the slots that are kept."""

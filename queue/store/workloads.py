@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec import UNSET
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, SlotWrites
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, SlotWrites, Withdrawal
 from fluxqueue.queue.model.records import (
     UNREAD,
     Epoch,
@@ -162,11 +162,21 @@ class Workloads(Writes):
         """
         return (await self.write_slots(epoch, SlotWrites(endings=list(endings))))[-1] if endings else Delta()
 
-    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction], states: Mapping[WorkloadId, RequeueState] = _NO_STATES) -> Delta:
-        """Move Allocated and Running workloads to Draining, and write why they are to be queued again; and requeue states of others."""
+    async def evict(
+        self,
+        epoch: Epoch,
+        evictions: Sequence[Eviction],
+        states: Mapping[WorkloadId, RequeueState] = _NO_STATES,
+        withdrawals: Sequence[Withdrawal] = (),
+    ) -> Delta:
+        """Move Allocated and Running workloads to Draining, and write why they are to be queued again; and requeue states of others.
+
+        Before that, workloads go on whose preemption is withdrawn. They may be evicted again in the same transaction.
+        """
         latest = {each.workload: each for each in evictions}
-        rows, *of_others = await self._write(
+        *withdrawn, rows, of_others = await self._write(
             epoch,
+            *([_withdraw_statement(epoch, withdrawals)] if withdrawals else []),
             Statement(
                 "evict",
                 {
@@ -178,8 +188,9 @@ class Workloads(Writes):
                     "from": list(sources(State.DRAINING)),
                 },
             ),
-            *([_states_statement(states)] if states else []),
+            _states_statement(states),
         )
+        going_on = [_withdrawn_delta(withdrawals, each) for each in withdrawn]
         evicted = (
             WorkloadUpdate(
                 id=each.workload,
@@ -190,8 +201,14 @@ class Workloads(Writes):
             )
             for each in (latest[workload] for workload in _ids(rows))
         )
-        others = (update for each in of_others for update in _states_delta(states, each).workload_updates)
-        return Delta(workload_updates=(*evicted, *others))
+        return Delta(
+            workload_updates=(
+                *(update for each in going_on for update in each.workload_updates),
+                *evicted,
+                *_states_delta(states, of_others).workload_updates,
+            ),
+            allocation_updates=tuple(update for each in going_on for update in each.allocation_updates),
+        )
 
     async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
         """Move Allocated and Draining workloads to Pending: submit time kept, requeues counted, allocations freed.
@@ -294,6 +311,33 @@ def _ids(rows: Sequence[Row]) -> list[WorkloadId]:
 def _states_statement(changes: Mapping[WorkloadId, RequeueState]) -> Statement:
     texts = [requeue_state_text(requeue_state) for requeue_state in changes.values()]
     return Statement("set_requeue_states", {"ids": list(changes), "requeue_state": texts})
+
+
+def _withdraw_statement(epoch: Epoch, withdrawals: Sequence[Withdrawal]) -> Statement:
+    return Statement(
+        "withdraw",
+        {
+            "epoch": epoch,
+            "ids": [each.workload for each in withdrawals],
+            "states": [each.state for each in withdrawals],
+            "requeue_state": [requeue_state_text(each.requeue_state) for each in withdrawals],
+            "messages": [each.message for each in withdrawals],
+            "jobids": [each.jobid for each in withdrawals],
+            "ends": [each.end for each in withdrawals],
+        },
+    )
+
+
+def _withdrawn_delta(withdrawals: Sequence[Withdrawal], rows: Sequence[Row]) -> Delta:
+    done = set(_ids(rows))
+    going_on = [each for each in withdrawals if each.workload in done]
+    return Delta(
+        workload_updates=tuple(
+            WorkloadUpdate(id=each.workload, state=each.state, reason=Reason.NONE, message="", requeue_state=each.requeue_state)
+            for each in going_on
+        ),
+        allocation_updates=tuple(AllocationUpdate(jobid=each.jobid, end=each.end) for each in going_on),
+    )
 
 
 def _states_delta(changes: Mapping[WorkloadId, RequeueState], rows: Sequence[Row]) -> Delta:

@@ -70,8 +70,8 @@ class Writes(Transactions):
 
 
 def moving(epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> _Write:
-    """Return the write that moves workloads to Running or Draining."""
-    statement = Statement("move", {"ids": list(ids), "after": after, "from": list(sources(after)), "epoch": epoch})
+    """Return the write that moves workloads to Running or Draining. What drains only goes on if its preemption is withdrawn."""
+    statement = Statement("move", {"ids": list(ids), "after": after, "from": list(sources(after) - {State.DRAINING}), "epoch": epoch})
 
     def delta(rows: Sequence[Row]) -> Delta:
         return Delta(

@@ -72,6 +72,29 @@ def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue
     stage.until_state("victim", State.RUNNING, 60)
 
 
+def test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace(stage: Stage, queue: PreemptingQueue) -> None:
+    queue.grants(graceSeconds=600)
+    stage.apply(queue.job("victim", 8).build())
+    stage.until_state("victim", State.RUNNING)
+    uids = {each["metadata"]["uid"] for each in pods_of(stage, "victim")}
+    stage.apply(queue.job("urgent", 8, priority=10, seconds="1").build())
+    until_told(stage, "victim")
+    stage.kubectl("delete", "job", "urgent")
+    stage.until("no pod is told any more", lambda: told(stage, "victim") == {""})
+    found = stage.until_state("victim", State.RUNNING).fluxjob
+    assert found is not None
+    assert (found.status.reason, found.status.message, found.status.requeues) == ("", "", 0)
+    assert {each["metadata"]["uid"] for each in pods_of(stage, "victim")} == uids, "it goes on as it was"
+    stage.until("an Event says so", lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout)
+    assert "Preempted" not in stage.plugin("explain", "job/victim").stdout
+    stage.until_consistent()
+    stage.apply(queue.job("later", 8, priority=10, seconds="0").build())
+    until_told(stage, "victim")
+    queue.grants(graceSeconds=0)
+    stage.kubectl("delete", "job", "later")
+    stage.until("no pod is told any more", lambda: told(stage, "victim") == {""})
+
+
 def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue: PreemptingQueue) -> None:
     queue.grants(minRunSeconds=3600)
     stage.apply(queue.job("victim", 8).build())

@@ -69,6 +69,11 @@ def until_running(stage: Stage, pods: int) -> dict[str, Pod]:
     return stage.until(f"{pods} pods run", lambda: found if len(found := running(stage)) == len(pods_of(stage)) == pods else {})
 
 
+def told(stage: Stage) -> set[str]:
+    """The pods that are to end after their grace (uid)."""
+    return {uid for uid, pod in running(stage).items() if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION)}
+
+
 def all_run(stage: Stage, queue: Queue) -> dict[str, Pod]:
     """Start the moldable Job on all eight nodes."""
     stage.apply(queue.moldable().build())
@@ -133,6 +138,24 @@ def test_a_queue_that_is_killed_between_two_effects_ends_the_same_pods(
     stage.until_state("urgent", State.RUNNING)
     assert not armed.exists(), "the queue was killed at the point"
     goes_on_with_five(stage, before)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_all_pods_go_on_if_the_other_is_deleted_in_the_grace(stage: Stage, queue: Queue, service_folder: Path, *, crash: bool) -> None:
+    queue.grants(graceSeconds=600)
+    before = all_run(stage, queue)
+    stage.apply(queue.job("urgent", 3, priority=10).build())
+    stage.until("the pods are told", lambda: len(told(stage)) == 3)
+    armed = Path(crash_environment(service_folder)[VARIABLE])
+    if crash:
+        armed.write_text(f"{CrashPoint.PREEMPTION_WITHDRAWN} 1")
+    stage.kubectl("delete", "job", "urgent")
+    stage.until("no pod is told any more", lambda: not told(stage), 60)
+    assert not armed.exists(), "the queue was killed at the point"
+    assert running(stage).keys() == before.keys()
+    stage.until("an Event says so", lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout)
+    assert "Gave back" not in stage.plugin("explain", "job/moldable").stdout
+    stage.until_consistent()
 
 
 def test_a_job_at_its_least_is_evicted_as_a_whole(stage: Stage, queue: Queue) -> None:

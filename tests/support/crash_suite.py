@@ -43,7 +43,15 @@ from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
 __all__ = ["ALL_POINTS", "AT_START", "CRASH_OPTIONS", "ELSEWHERE", "FROZEN", "AnyPoint", "Crash", "CrashSuite", "Kill", "crash_environment"]
 
-ELSEWHERE = frozenset({CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED, CrashPoint.GIVEN_BACK, CrashPoint.POD_ENDED})
+ELSEWHERE = frozenset(
+    {
+        CrashPoint.OWNER_SUSPENDED,
+        CrashPoint.OWNER_RESUMED,
+        CrashPoint.GIVEN_BACK,
+        CrashPoint.POD_ENDED,
+        CrashPoint.PREEMPTION_WITHDRAWN,
+    }
+)
 """Points that other files provoke: ``tests/e2e/test_preempt_owners.py``, whose cluster serves kinds of other projects, and
 ``tests/e2e/test_shrinking.py``, which gives a moldable Job all nodes."""
 ALL_POINTS: tuple[AnyPoint, ...] = (*(point for point in CrashPoint if point not in ELSEWHERE), *SchedulerCrashPoint)

@@ -156,12 +156,14 @@ class LedgerWalk:
 
     async def _evict(self) -> None:
         if row := self._one(State.ALLOCATED, State.RUNNING, State.DRAINING):
-            requeue_state = RequeueState(losses=1) if self._random.random() < 0.5 else None
+            told = RequeueState(stop_at=START + timedelta(days=9_999), preempted_for=row.id)
+            requeue_state = self._random.choice((None, RequeueState(losses=1), told, told))
             eviction = Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state)
             other = self._one(State.ALLOCATED, State.RUNNING)
             jobid = other.jobid or 0 if other is not None else 0
-            given = GivenBack(jobid=jobid, ranks=(0,), stop_at=START, message="1 pod ends")
-            await self.ledger.evict([eviction], {other.id: given} if other is not None and other != row else {})
+            given = GivenBack(jobid=jobid, ranks=(0,), stop_at=START + timedelta(days=9_999), message="1 pod ends", preempted_for=row.id)
+            withdrawn = {each.id: "it goes on" for each in self.ledger.all() if self._random.random() < 0.3}
+            await self.ledger.evict([eviction], {other.id: given} if other is not None and other != row else {}, withdrawn)
 
     async def _requeue(self) -> None:
         if row := self._one(State.ALLOCATED, State.DRAINING):

@@ -10,7 +10,7 @@ from datetime import datetime
 from support.memory_tables import MemoryTables
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, Withdrawal
 from fluxqueue.queue.model.records import (
     NO_OVERRIDES,
     NO_REQUEUE_STATE,
@@ -159,8 +159,16 @@ class MemoryWorkloads(MemoryTables):
                 made.append((replace(ending, began_at=started_at), finished_at))
         return Delta(ended=tuple(first), endings=tuple(made), unreserved=tuple(first), freed=tuple(sorted(freed)))
 
-    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction], states: Mapping[WorkloadId, RequeueState] = _NO_STATES) -> Delta:
+    async def evict(
+        self,
+        epoch: Epoch,
+        evictions: Sequence[Eviction],
+        states: Mapping[WorkloadId, RequeueState] = _NO_STATES,
+        withdrawals: Sequence[Withdrawal] = (),
+    ) -> Delta:
         self._hold(epoch)
+        withdrawn, ends = self._withdraw(epoch, withdrawals)
+        self._updated(withdrawn)
         latest = {each.workload: each for each in evictions}
         evicted = []
         for workload, eviction in self._named(latest, tuple(LIVE)):
@@ -179,7 +187,23 @@ class MemoryWorkloads(MemoryTables):
             if workload.state is not State.DRAINING:
                 self._log(epoch, workload.id, workload.state, State.DRAINING, eviction.reason, eviction.message)
         given = self._named(states, (State.PENDING, *LIVE))
-        return self._updated([*evicted, *(WorkloadUpdate(id=workload.id, requeue_state=state) for workload, state in given)])
+        self._updated(written := [*evicted, *(WorkloadUpdate(id=workload.id, requeue_state=state) for workload, state in given)])
+        return Delta(workload_updates=(*withdrawn, *written), allocation_updates=tuple(ends))
+
+    def _withdraw(self, epoch: Epoch, withdrawals: Sequence[Withdrawal]) -> tuple[list[WorkloadUpdate], list[AllocationUpdate]]:
+        updates, ends = [], []
+        wanted = {each.workload: each for each in withdrawals}
+        for workload, each in self._named(wanted, (State.DRAINING,)):
+            if workload.reason is not Reason.PREEMPTED:
+                continue
+            self._log(epoch, workload.id, State.DRAINING, each.state, "", each.message)
+            updates.append(
+                WorkloadUpdate(id=workload.id, state=each.state, reason=Reason.NONE, message="", requeue_state=each.requeue_state)
+            )
+            row = self._allocations[each.jobid]
+            ends.append(update := AllocationUpdate(jobid=each.jobid, end=each.end))
+            row.allocation = update.of(row.allocation)
+        return updates, ends
 
     async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
         self._hold(epoch)
@@ -228,12 +252,16 @@ class MemoryWorkloads(MemoryTables):
         return [each for each in self._transitions if each.workload == workload]
 
     async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
+        of_it = [each for each in self._transitions if each.workload == workload]
+        following = [*(each.after for each in of_it[1:]), None]
         requeues = [
             each
-            for each in self._transitions
-            if each.workload == workload
-            and each.reason
-            and (each.after is State.DRAINING or (each.before, each.after) == (State.ALLOCATED, State.PENDING))
+            for each, after in zip(of_it, following, strict=True)
+            if each.reason
+            and (
+                (each.after is State.DRAINING and after not in (State.ALLOCATED, State.RUNNING))
+                or (each.before, each.after) == (State.ALLOCATED, State.PENDING)
+            )
         ]
         return requeues[-limit:]
 

@@ -31,6 +31,7 @@ _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
+_WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
 _REFUSALS, _DIFFERENT = f"{_SCHEDULING}/policies/test_refusals.py", f"{_SCHEDULING}/test_different_requests.py"
 
 NO_PROMISES = (
@@ -288,6 +289,16 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_WHY_NOT}::test_a_workload_is_looked_at_once_in_ten_seconds_however_much_changes",
         f"{_WHY_NOT}::test_it_is_withdrawn_when_it_is_not_so_any_more",
         f"{_WHY_NOT}::test_nothing_is_said_where_nothing_that_runs_is_the_cause",
+    ),
+    "- **Within its grace a preemption": (
+        f"{_WITHDRAWALS}::test_a_victim_in_its_grace_goes_on_if_the_other_is",
+        f"{_WITHDRAWALS}::test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_not_help",
+        f"{_WITHDRAWALS}::test_nothing_is_withdrawn_while_it_is_needed_or_after_the_grace",
+        f"{_WITHDRAWALS}::test_other_work_takes_over_what_it_needs_and_the_rest_goes_on",
+        f"{_WITHDRAWALS}::test_a_slot_that_ended_meanwhile_stays_given_back",
+        f"{_WITHDRAWALS}::test_other_work_takes_over_pods_that_were_to_be_given_back",
+        f"{_GRACE}::test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace",
+        f"{_SHRUNK}::test_all_pods_go_on_if_the_other_is_deleted_in_the_grace",
     ),
     "Work within what is guaranteed": (f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",),
     "- Work that has run for less": (

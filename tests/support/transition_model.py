@@ -23,7 +23,7 @@ ARROWS = {
     "Pending": {"Allocated", "Completed", "Failed", "Cancelled"},
     "Allocated": {"Running", "Draining", "Pending", "Completed", "Failed", "Cancelled"},
     "Running": {"Draining", "Completed", "Failed", "Cancelled"},
-    "Draining": {"Pending", "Completed", "Failed", "Cancelled"},
+    "Draining": {"Pending", "Allocated", "Running", "Completed", "Failed", "Cancelled"},
     "Completed": set[str](),
     "Failed": set[str](),
     "Cancelled": {"Pending"},
@@ -89,7 +89,7 @@ def replay(transitions: Iterable[Transition]) -> tuple[dict[int, Life], list[str
         if each.epoch < newest:
             problems.append(f"workload {workload} became {after} under epoch {each.epoch} after epoch {newest} had begun")
         newest = max(newest, each.epoch)
-        if after == "Allocated":
+        if after == "Allocated" and life.state != "Draining":
             life.grants += 1
             life.jobs.add(each.detail)
         if after == "Pending" and life.state not in ("nothing", "Cancelled"):

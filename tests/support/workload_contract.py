@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -10,8 +10,8 @@ from support.queue_records import START, Leader, a_requeue, described
 
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, TakenSlot
-from fluxqueue.queue.model.records import NO_OVERRIDES, SlotState, SpecOverrides, WorkloadId
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, TakenSlot, Withdrawal
+from fluxqueue.queue.model.records import NO_OVERRIDES, FluxionJobId, RequeueState, SlotState, SpecOverrides, Workload, WorkloadId
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions, track
 from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS
 from fluxqueue.queue.store import IllegalTransition
@@ -33,20 +33,27 @@ async def _in_state(leader: Leader, state: State) -> WorkloadId:
 
 async def _try(leader: Leader, workload: WorkloadId, after: State) -> None:
     """Request a move to a state from the store."""
+    (row,) = await leader.store.workloads([workload])
     match after:
+        case State.ALLOCATED | State.RUNNING if row.state is State.DRAINING:
+            await leader.store.evict(leader.epoch, [Eviction(workload=workload, reason=Reason.PREEMPTED, message="")])
+            await leader.store.evict(leader.epoch, [], {}, [_withdrawal(row, after)])
         case State.ALLOCATED:
-            (row,) = await leader.store.workloads([workload])
             await leader.store.grant(leader.epoch, [await leader.grant_for(row)])
         case State.RUNNING:
             await leader.store.mark_started(leader.epoch, [workload])
         case State.DRAINING:
             await leader.store.mark_draining(leader.epoch, [workload])
         case State.PENDING:
-            (row,) = await leader.store.workloads([workload])
             await leader.store.requeue(leader.epoch, [a_requeue(workload)])
             await leader.store.resubmit(leader.epoch, [row.uid])
         case _:
             await leader.store.finish(leader.epoch, [Ending(workload, after, Outcome.FAILED, "ended")])
+
+
+def _withdrawal(row: Workload, after: State, end: datetime | None = None) -> Withdrawal:
+    state = RequeueState(losses=1)
+    return Withdrawal(workload=row.id, state=after, requeue_state=state, jobid=row.jobid or FluxionJobId(0), end=end, message="it goes on")
 
 
 class WorkloadContract:
@@ -287,6 +294,28 @@ class WorkloadContract:
             ("BindFailed", "pod 3 was refused"),
             ("ReleaseFailed", "refused"),
         ]
+
+    async def test_a_preemption_that_is_withdrawn_is_no_loss_and_what_is_evicted_again_is_one(self, leader: Leader) -> None:
+        goes_on, again = await leader.allocate("goes-on", "again")
+        await leader.store.mark_started(leader.epoch, [goes_on.id, again.id])
+        told = [Eviction(workload=each.id, reason=Reason.PREEMPTED, message="by another") for each in (goes_on, again)]
+        await leader.store.evict(leader.epoch, told)
+        withdrawals = [_withdrawal(each, State.RUNNING, START + timedelta(days=1)) for each in (goes_on, again)]
+        by_a_third = Eviction(workload=again.id, reason=Reason.PREEMPTED, message="by a third")
+        delta = await leader.store.evict(leader.epoch, [by_a_third], {}, withdrawals)
+        assert delta.changed == [goes_on.id, again.id]
+        rows = await leader.store.workloads([goes_on.id, again.id])
+        assert [(row.state, row.reason, row.message, row.requeue_state.losses) for row in rows] == [
+            (State.RUNNING, Reason.NONE, "", 1),
+            (State.DRAINING, Reason.PREEMPTED, "by a third", 1),
+        ]
+        assert [row.started_at is not None for row in rows] == [True, True]
+        assert {each.end for each in await leader.store.live_allocations()} == {START + timedelta(days=1)}
+        losses = [[line.detail for line in await leader.store.requeue_reasons(each.id, 10)] for each in rows]
+        assert losses == [[], ["by a third"]]
+        (last,) = (await leader.store.history(goes_on.id))[-1:]
+        assert (last.before, last.after, last.detail) == (State.DRAINING, State.RUNNING, "it goes on")
+        assert await leader.store.evict(leader.epoch, [], {}, withdrawals[:1]) == Delta(), "it goes on already"
 
     async def test_counts_add_up_by_queue_state_and_reason(self, leader: Leader) -> None:
         await leader.submit("a", "b", queue="gpu", pods=3)

@@ -8,7 +8,7 @@ it, which costs microseconds. Most arrivals go to the end.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TypeVar
@@ -21,7 +21,7 @@ from fluxqueue.queue.model.users import user_of
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of
 from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
 
-__all__ = ["FIRST", "Backlog", "Key", "first_of", "key_of"]
+__all__ = ["FIRST", "Backlog", "Key", "first_of", "key_of", "work_before"]
 
 Key = tuple[int, datetime, int]
 FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
@@ -307,3 +307,17 @@ class Backlog:
         self._slot_sizes = {family: size for family, size in self._slot_sizes.items() if family in used}
         used_groups = {group for group, _ in self._slot_sizes.values()}
         self._groups = {text: group for text, group in self._groups.items() if group in used_groups}
+
+
+def work_before(backlogs: Iterable[Backlog], workload: Workload, unsatisfiable: Collection[str], most: int) -> tuple[Workload, ...]:
+    """Return the work before a workload in order that could be matched, of all queues; of each at most one more than is considered."""
+    found: list[Workload] = []
+    for backlog in backlogs:
+        count = 0
+        for each in backlog:
+            if count > most or key_of(each) >= key_of(workload):
+                break
+            if each.shape not in unsatisfiable:
+                count += 1
+                found.append(each)
+    return tuple(sorted(found, key=key_of))

@@ -210,6 +210,33 @@ WITH wanted AS (
 )
 SELECT id FROM target ORDER BY id;
 
+-- withdraw --
+-- Preempted work goes on, of which nothing has ended.
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(states)s::text[], %(requeue_state)s::jsonb[], %(messages)s::text[], %(jobids)s::bigint[],
+                         %(ends)s::timestamptz[])
+        AS x (id, state, requeue_state, message, jobid, ends_at)
+), target AS (
+    SELECT w.id FROM fluxqueue.workload w JOIN wanted x USING (id)
+     WHERE w.state = 'Draining' AND w.reason = 'Preempted'
+     ORDER BY w.id
+       FOR UPDATE OF w
+), moved AS (
+    UPDATE fluxqueue.workload w
+       SET state = x.state, reason = '', message = '', requeue_state = x.requeue_state
+      FROM target t JOIN wanted x USING (id)
+     WHERE w.id = t.id
+), planned AS (
+    UPDATE fluxqueue.allocation a
+       SET ends_at = x.ends_at
+      FROM target t JOIN wanted x USING (id)
+     WHERE a.jobid = x.jobid AND a.workload = t.id AND a.freed_at IS NULL
+), logged AS (
+    INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
+    SELECT id, %(now)s::timestamptz, 'Draining', x.state, '', x.message, %(epoch)s FROM target JOIN wanted x USING (id)
+)
+SELECT id FROM target ORDER BY id;
+
 -- requeue --
 -- After lock_workloads. An allocation with a slot that is kept becomes a remnant: it holds that slot and nothing else.
 WITH wanted AS (
@@ -275,8 +302,7 @@ SELECT workload, at, before, after, reason, detail, epoch
 -- requeue_reasons --
 -- What drains to be matched again has a reason; what a release refused goes back without draining.
 SELECT workload, at, before, after, reason, detail, epoch
-  FROM fluxqueue.transition
- WHERE workload = %(workload)s AND reason <> '' AND (after = 'Draining' OR (before = 'Allocated' AND after = 'Pending'))
+  FROM fluxqueue.losses_of(%(workload)s)
  ORDER BY id DESC
  LIMIT %(limit)s;
 

@@ -17,22 +17,22 @@ VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=Requeu
 
 
 def test_without_a_grace_work_stops_at_once_and_keeps_its_state() -> None:
-    eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 0)
-    assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, RequeueState(losses=2, stop_at=EPOCH))
+    eviction = preempt(VICTIM, a_workload("urgent", id=9, priority=10), EPOCH, EPOCH)
+    assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, RequeueState(losses=2, stop_at=EPOCH, preempted_for=9))
     assert "grace" not in eviction.message
     assert "was preempted by Job default/urgent (priority 10)" in eviction.message
 
 
 @pytest.mark.parametrize("guaranteed_to", ["", "physics"])
 def test_preempted_work_is_not_told_the_name_of_work_in_another_namespace(guaranteed_to: str) -> None:
-    eviction = preempt(VICTIM, a_workload("secret-project", namespace="b", priority=10), EPOCH, 0, guaranteed_to)
+    eviction = preempt(VICTIM, a_workload("secret-project", namespace="b", priority=10), EPOCH, EPOCH, guaranteed_to)
     assert "was preempted by work of another namespace" in eviction.message
     assert "secret-project" not in eviction.message
 
 
 def test_with_a_grace_the_time_is_stored_with_what_was_known() -> None:
-    eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 90)
-    assert eviction.requeue_state == RequeueState(losses=2, stop_at=EPOCH + timedelta(seconds=90))
+    eviction = preempt(VICTIM, a_workload("urgent", id=9, priority=10), EPOCH, EPOCH + timedelta(seconds=90))
+    assert eviction.requeue_state == RequeueState(losses=2, stop_at=EPOCH + timedelta(seconds=90), preempted_for=9)
     assert eviction.message == (
         "Job default/victim (priority 0) was preempted by Job default/urgent (priority 10), with a grace until 2026-01-01T00:01:30Z: "
         "it is requeued and keeps its submit time"

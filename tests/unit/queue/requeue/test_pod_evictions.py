@@ -109,7 +109,7 @@ class _Ledger:
     async def requeue(self, backs: Sequence[Requeue]) -> None:
         self._effects += [("requeued", each.reason) for each in backs]
 
-    async def evict(self, wanted: Sequence[Eviction], _given_back: object) -> None:
+    async def evict(self, wanted: Sequence[Eviction], _given_back: object, _withdrawn: object) -> None:
         self._effects += [("evicted", each.reason) for each in wanted]
 
     async def vacate_slots(self, slots: Sequence[tuple[FluxionJobId, int, str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,8 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.records import RequeueState
+from fluxqueue.queue.model.records import FluxionJobId, RequeueState, Slot, SlotState
+from fluxqueue.queue.model.withdrawals import going_on
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 
 AT = "2026-01-01T00:01:00Z"
@@ -70,3 +72,42 @@ async def test_work_that_is_evicted_for_another_reason_is_told_nothing() -> None
     bench = Bench(reason=Reason.NODES_UNAVAILABLE)
     assert await bench.notices._tell(bench.row.id) is None
     assert bench.server.writes == []
+
+
+def goes_on(bench: Bench) -> None:
+    """Let the Job of the bench go on, as a withdrawn preemption does."""
+    (allocation,) = (each for _, each in bench.ledger.live())
+    bench.ledger.put(going_on(bench.ledger.all()[0], allocation), allocation)
+
+
+def withdrawable() -> Bench:
+    state = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
+    bench = Bench(requeue_state=state, started_at=EPOCH)
+    slots = (Slot(jobid=FluxionJobId(7), rank=n, node="n0", state=SlotState.TAKEN, pod_uid=f"mpi-{n}") for n in range(2))
+    bench.ledger.put(bench.row, replace(an_allocation(["n0", "n0"]), slots=tuple(slots)))
+    return bench
+
+
+async def test_work_that_goes_on_is_told_once_and_its_pods_have_no_time_any_more() -> None:
+    bench = withdrawable()
+    async with running_controllers(bench.notices):
+        bench.notices.resync()
+        await until(lambda: bench.told("mpi-1") == AT)
+        goes_on(bench)
+        await until(lambda: bench.told("mpi-1") is None and bench.told("mpi-0") is None)
+        bench.notices.resync()
+    assert bench.events.reasons == ["PreemptionNotice", "PreemptionWithdrawn"]
+
+
+async def test_another_leader_tells_pods_that_go_on_what_the_one_before_did_not() -> None:
+    bench = withdrawable()
+    for name in ("mpi-0", "mpi-1"):
+        pod = bench.server.get("pods", name)
+        pod["metadata"].setdefault("annotations", {})[names.PREEMPT_AT_ANNOTATION] = AT
+        pod["metadata"].setdefault("labels", {})[names.JOBID_LABEL] = "7"
+        bench.server.put("pods", pod)
+    goes_on(bench)
+    async with running_controllers(bench.notices):
+        bench.notices.resync()
+        await until(lambda: bench.told("mpi-1") is None and bench.told("mpi-0") is None)
+    assert bench.events.reasons == ["PreemptionWithdrawn"]

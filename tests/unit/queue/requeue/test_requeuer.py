@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from support.builders import Builder, JobBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
@@ -19,6 +21,8 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.requeuer import Requeuer
+from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.deltas import Delta
 
 JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
 STOPPED = JOB.suspended().with_("status.conditions", [{"type": "Suspended", "status": "True"}])
@@ -179,3 +183,40 @@ async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_ov
     bench.ledger.now = EPOCH + timedelta(seconds=30)
     assert await bench.requeuer._proceed(bench.row.id) is None
     assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> None:
+    told = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
+    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH), "jobs", JOB)
+    sent, answered, store_evict = asyncio.Event(), asyncio.Event(), bench.ledger._memory.evict
+
+    async def slow(*args: Any) -> Delta:
+        sent.set()
+        await answered.wait()
+        if not stored:
+            raise DatabaseUnavailable("away")
+        return await store_evict(*args)
+
+    monkeypatch.setattr(bench.ledger._memory, "evict", slow)
+    withdrawal = asyncio.create_task(bench.requeuer.evict([], {}, {bench.row.id: "Job default/mpi goes on"}))
+    await asyncio.wait([withdrawal, waiter := asyncio.create_task(sent.wait())], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    assert waiter.done(), withdrawal
+    bench.ledger.now = EPOCH + timedelta(seconds=61)
+    assert await bench.requeuer._proceed(bench.row.id) is not None
+    answered.set()
+    await asyncio.wait([withdrawal])
+    assert (withdrawal.exception() is None) is stored
+    await bench.requeuer._proceed(bench.row.id)
+    assert bench.server.writes == [], "it goes on, or nobody knows yet"
+    await bench.ledger.load()
+    await bench.requeuer._proceed(bench.row.id)
+    assert (bench.ledger.get(bench.row.id) or bench.row).state is (State.RUNNING if stored else State.DRAINING)
+    assert bool(bench.server.writes) is not stored
+
+
+async def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
+    told = RequeueState(stop_at=EPOCH, preempted_for=9)
+    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH), "jobs", JOB)
+    await bench.requeuer.evict([], {}, {bench.row.id: "Job default/mpi goes on"})
+    assert (bench.ledger.get(bench.row.id) or bench.row).state is State.DRAINING

@@ -22,7 +22,7 @@ from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
@@ -107,11 +107,12 @@ class Shown(OnlyJobs):
 
 
 @asynccontextmanager
-async def made(world: World, preemption: Preemption, gone: Sequence[str] = ()) -> AsyncIterator[Bench]:
+async def made(world: World, preemption: Preemption, gone: Sequence[str] = (), grace_s: int = 0) -> AsyncIterator[Bench]:
     """A queue in which the work of a world runs, without what is gone, and the other waits; one cycle is over."""
     now = START
     async with a_machine(lambda: now) as bench:
         bench.policy, bench.preemption = Policy.EASY, preemption
+        bench.preemption_rules = PreemptionRules(grace_seconds=grace_s)
         bench.other_queues = {"other": Discipline(Policy.EASY, preemption=preemption)}
         bench.scheduler.show_victims(Shown(world.on[: world.spared]))
         bench.nodes.replace([a_node(f"n{number}") for number in range(world.nodes)])
@@ -226,3 +227,28 @@ async def test_nodes_go_back_to_the_victims_if_the_other_is_gone() -> None:
             await requeue(bench, victims)
             await read_again(bench, world, victims)
             assert in_state(bench, victims, State.ALLOCATED) == victims, world
+
+
+async def test_what_was_told_to_stop_stops_for_the_next_as_if_nobody_had_been_before_or_goes_on() -> None:
+    """The first of two that wait is gone within the grace."""
+    stopped, taken_over = 0, 0
+    for world in (world for world in worlds(NODES, 2) if world.full):
+        async with made(world, Preemption.LOWER_PRIORITY, grace_s=600) as bench:
+            victims = in_state(bench, world.on, State.DRAINING)
+            named = {bench.row(name).requeue_state.preempted_for for name in victims}
+            first = next((name for name in world.heads if bench.row(name).id in named), "")
+            if not first:
+                continue
+            (other,) = (name for name in world.heads if name != first)
+            await bench.cycle()
+            assert in_state(bench, world.on, State.DRAINING) == victims, f"{world}: nothing changes while it is needed"
+            await bench.ledger.finish([Ending(bench.row(first).id, State.CANCELLED, Outcome.CANCELLED)])
+            await bench.cycle()
+            after = in_state(bench, world.on, State.DRAINING)
+            assert {bench.row(name).requeue_state.preempted_for for name in after} <= {bench.row(other).id}, world
+            assert in_state(bench, world.on, State.RUNNING) == [name for name in world.on if name not in after], world
+            assert bench.graph.rebuilds == 1
+        async with made(replace(world, waiting=(world.waiting[int(other[1:])],)), Preemption.LOWER_PRIORITY) as alone:
+            assert after == in_state(alone, world.on, State.DRAINING), world
+        stopped, taken_over = stopped + 1, taken_over + bool(after)
+    assert min(stopped - taken_over, taken_over) >= 10, "worlds of both kinds"

@@ -315,16 +315,16 @@ async def test_a_job_whose_given_pods_do_not_end_is_evicted_with_their_nodes(ben
 async def test_a_job_of_which_only_given_slots_are_left_loses_no_graph(bench: Bench, shown: ShownPods, clock: Clock) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=300)
     await started(bench, shown, moldable("wide", 4, 1, duration="4m"))
-    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
     await bench.cycle()
     await bench.cycle()
-    await pods_end(bench, shown, "wide", 0, 1)
+    await pods_end(bench, shown, "wide", 0)
     await bench.cycle()
     clock.now += timedelta(minutes=4)
     await bench.cycle()
     await bench.ledger.evict([Eviction(workload=bench.row("wide").id, reason=Reason.NODES_UNAVAILABLE, message="")])
     await bench.cycle()
-    assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [2, 3])
+    assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [1, 2, 3])
 
 
 async def test_the_nodes_of_the_pods_that_lose_least_together_are_taken(bench: Bench, shown: ShownPods, clock: Clock) -> None:

@@ -1,0 +1,144 @@
+"""Preemption that has become pointless: what was told to stop for work that does not need its nodes any more.
+
+Work that is told to stop goes on for its grace. Meanwhile the work that it makes room for may end, be held, or start on other nodes, or it
+cannot start any more because other work comes first. Then nothing is to end for it. The preemptor first looks whether other work that waits
+needs the same nodes, and withdraws the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.jobspecs import reservation_in
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.withdrawals import going_on, notice_of
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["NOTHING_ABANDONED", "Abandoned", "Withdrawals", "reasons_of", "waits_for_nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Work that was told to stop in vain: as it is when it goes on, until when it may go on, and which slots were to end.
+
+    Attributes
+    ----------
+    why
+        What history says if it goes on.
+    """
+
+    workload: Workload
+    allocation: Allocation
+    stop_at: datetime
+    ranks: Set[int]
+    why: str
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes of what was to end."""
+        return frozenset(slot.node for slot in self.allocation.open_slots if slot.rank in self.ranks)
+
+
+NOTHING_ABANDONED: Final[Mapping[WorkloadId, Abandoned]] = {}
+
+
+class Withdrawals:
+    """Finds what was told to stop in vain.
+
+    The matcher is asked again whether work would start without its victims if other work comes before it by now, or nodes changed.
+
+    Parameters
+    ----------
+    ledger, graph, trials
+        The workloads, and the matcher that is asked.
+    """
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, trials: PreemptionTrials) -> None:
+        self._ledger = ledger
+        self._graph = graph
+        self._trials = trials
+        self._helped: dict[WorkloadId, tuple[object, ...]] = {}
+        """With what it was found that work starts without its victims."""
+
+    def note_helped(self, attempt: Attempt) -> None:
+        """Note that the work of an attempt starts without what is told to stop for it now."""
+        self._helped[attempt.workload.id] = self._circumstances(attempt)
+
+    async def abandoned(
+        self,
+        may_preempt: Callable[[Workload, Workload], bool],
+        attempts: Callable[[Workload], Sequence[Attempt]],
+        standing: Standing,
+    ) -> dict[WorkloadId, Abandoned]:
+        """Return what was told to stop and is in its grace, if nobody needs that any more.
+
+        Parameters
+        ----------
+        may_preempt
+            Returns whether work that waits still may preempt other work, which is passed as it was before.
+        attempts
+            Returns the attempts that may be made for work that waits.
+        standing
+            What holds in trials.
+        """
+        now, found = self._ledger.clock(), dict[WorkloadId, Abandoned]()
+        helps: dict[WorkloadId, bool] = {}
+        for workload, allocation in (*self._ledger.evicting(), *self._ledger.giving_back()):
+            if (notice := notice_of(workload, allocation, now)) is None:
+                continue
+            first, before = self._ledger.get(notice.preempted_for), going_on(workload, allocation)
+            if first is not None and may_preempt(first, before):
+                if first.id not in helps:
+                    helps[first.id] = await self._helps(first.id, attempts(first), standing)
+                if helps[first.id]:
+                    continue
+            found[workload.id] = Abandoned(before, allocation, notice.stop_at, notice.ranks, _why(workload, first))
+        self._helped = {key: self._helped[key] for key, helped in helps.items() if helped and key in self._helped}
+        return found
+
+    async def _helps(self, first: WorkloadId, attempts: Sequence[Attempt], standing: Standing) -> bool:
+        """True if work would start without its victims, or if that cannot be found out."""
+        if not attempts or self._helped.get(first) == self._circumstances(attempts[0]):
+            return True
+        for attempt in attempts:
+            if await self._trials.nodes(attempt, self._victims_of(first), standing):
+                self.note_helped(attempt)
+                return True
+        return False
+
+    def _circumstances(self, attempt: Attempt) -> tuple[object, ...]:
+        return self._graph.version, *((each.id, each.shape) for each in (attempt.workload, *attempt.ahead))
+
+    def _victims_of(self, first: WorkloadId) -> Gone:
+        """Return all that ends for work, whether or not it may still go on."""
+        whole = [its for row, its in self._ledger.evicting() if row.requeue_state.preempted_for == first]
+        leaving = ((row, its, row.requeue_state.given_back) for row, its in self._ledger.giving_back() if not row.evicting)
+        parts = [(row, its, leaving_ranks(row, its)) for row, its, given in leaving if given is not None and given.preempted_for == first]
+        return Gone(whole, parts)
+
+
+def reasons_of(abandoned: Mapping[WorkloadId, Abandoned]) -> dict[WorkloadId, str]:
+    """Return what history says of work that goes on."""
+    return {workload_id: each.why for workload_id, each in abandoned.items()}
+
+
+def waits_for_nodes(workload: Workload) -> bool:
+    """True for pending work that may start once nodes are free; not at a limit, and not before a FluxReservation that it names."""
+    if workload.state is not State.PENDING or workload.reason is Reason.UNSATISFIABLE or workload.reason in LIMIT_REASONS:
+        return False
+    return workload.reason is not Reason.RESERVATION or not reservation_in(workload.jobspec)
+
+
+def _why(workload: Workload, first: Workload | None) -> str:
+    if first is None:
+        return f"{workload.ref} goes on: the work for which it was preempted is gone"
+    does = "waits for something else" if first.state is State.PENDING else "has started on other nodes"
+    return f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted, {does}"

@@ -1,0 +1,294 @@
+"""Preemption that is withdrawn: what was told to stop goes on, or stops for other work, if nobody needs its nodes as they did."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from support.elastic_jobs import ShownPods, leaving, moldable, pods_end, started
+from support.queue_bench import START, Bench, a_machine, a_node, job
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.queue.model.changes import Ending, ReasonChange
+from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.scheduling.preemption_trials import PreemptionTrials
+from fluxqueue.queue.store.ledger import Ledger
+
+GRACE_S = 600
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shown() -> ShownPods:
+    return ShownPods()
+
+
+@pytest.fixture
+async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
+    async with a_machine(clock) as made:
+        made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        made.preemption_rules = PreemptionRules(grace_seconds=GRACE_S)
+        made.scheduler.show_victims(shown)
+        yield made
+
+
+async def running(bench: Bench, clock: Clock, *jobs: NewWorkload) -> None:
+    """Let Jobs run, each granted a minute after the one before."""
+    for described in jobs:
+        clock.now += timedelta(minutes=1)
+        await bench.submit(described)
+        await bench.cycle()
+        row = bench.row(described.uid)
+        assert row.jobid is not None
+        await bench.ledger.mark_released([row.jobid])
+        await bench.ledger.mark_started([row.id])
+
+
+async def gone(bench: Bench, name: str) -> None:
+    await bench.ledger.finish([Ending(bench.row(name).id, State.CANCELLED, Outcome.CANCELLED)])
+
+
+async def held(bench: Bench, name: str) -> None:
+    await bench.ledger.set_reasons([ReasonChange(workload=bench.row(name).id, reason=Reason.HELD, message="held")])
+
+
+async def starts_elsewhere(bench: Bench, name: str) -> None:
+    bench.nodes.replace([*bench.nodes.list(), a_node("new")])
+    await bench.cycle()
+    assert bench.row(name).state is State.ALLOCATED
+
+
+def states(bench: Bench, names: str) -> str:
+    return "".join(name for name in names if bench.row(name).state is State.DRAINING)
+
+
+async def same_in_a_new_graph(bench: Bench) -> None:
+    """Check that the graph is what it becomes if it is filled from the tables."""
+    before = await graph_of(bench)
+    bench.graph.invalidate()
+    await bench.cycle()
+    assert await graph_of(bench) == before
+
+
+async def graph_of(bench: Bench) -> dict[int, tuple[int, tuple[tuple[str, int], ...]]]:
+    jobs = await bench.fluxion.list_jobs(call=bench.graph.call(), with_shares=True)
+    return {each.jobid: (each.end, tuple(sorted((share.node, share.slots["pod"]) for share in each.shares))) for each in jobs}
+
+
+@pytest.mark.parametrize(("why", "words"), [(gone, "is gone"), (held, "waits for something else"), (starts_elsewhere, "on other nodes")])
+async def test_a_victim_in_its_grace_goes_on_if_the_other_is(bench: Bench, clock: Clock, why: object, words: str) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    planned = bench.ledger.allocation(bench.row("d").id)
+    assert planned is not None
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "abcd") == "d"
+    assert callable(why)
+    await why(bench, "urgent")
+    await bench.cycle()
+    row = bench.row("d")
+    assert (row.state, row.reason, row.message, row.requeues) == (State.RUNNING, Reason.NONE, "", 0)
+    assert (row.requeue_state.stop_at, row.requeue_state.preempted_for) == (None, 0)
+    history = await bench.store.history(row.id)
+    assert (history[-1].before, history[-1].after) == (State.DRAINING, State.RUNNING)
+    assert words in history[-1].detail
+    assert await bench.store.requeue_reasons(row.id, 10) == [], "it lost no nodes"
+    await bench.cycle()
+    again = bench.ledger.allocation(row.id)
+    assert again is not None
+    assert again.end == planned.end
+    await same_in_a_new_graph(bench)
+
+
+async def test_a_victim_goes_on_whose_queue_stops_preemption(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "a") == "a"
+    bench.preemption = Preemption.NEVER
+    await bench.cycle()
+    await bench.cycle()
+    assert bench.row("a").state is State.RUNNING
+    await same_in_a_new_graph(bench)
+
+
+async def test_nothing_is_withdrawn_while_it_is_needed_or_after_the_grace(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    for _ in range(3):
+        await bench.cycle()
+        clock.now += timedelta(seconds=GRACE_S / 4)
+    assert states(bench, "abcd") == "d"
+    clock.now += timedelta(seconds=GRACE_S)
+    await gone(bench, "urgent")
+    await bench.cycle()
+    assert states(bench, "abcd") == "d", "it is being stopped"
+
+
+async def test_other_work_takes_over_what_it_needs_and_the_rest_goes_on(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "abcd") == "cd"
+    stop_at = bench.row("d").requeue_state.stop_at
+    await bench.submit(job("next", 1, "8", "1h", priority=5))
+    clock.now += timedelta(seconds=60)
+    await bench.cycle()
+    await gone(bench, "urgent")
+    await bench.cycle()
+    assert states(bench, "abcd") == "d"
+    row = bench.row("d")
+    assert (row.requeue_state.stop_at, row.requeue_state.preempted_for) == (stop_at, bench.row("next").id), "at the time that it was told"
+    assert "preempted by Job default/next" in row.message
+    assert [each.detail for each in await bench.store.requeue_reasons(row.id, 10)] == [row.message]
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+    await gone(bench, "next")
+    await bench.cycle()
+    assert states(bench, "abcd") == ""
+
+
+async def test_work_that_is_more_important_than_the_other_is_not_evicted_for_it_in_the_end(bench: Bench, clock: Clock) -> None:
+    """The priority of the work that waits is lowered: the victim would take its nodes back at once."""
+    await running(bench, clock, job("a", 4, "8", "1h", priority=3))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert states(bench, "a") == "a"
+    await bench.submit(job("urgent", 1, "8", "1h", priority=2))
+    await bench.cycle()
+    assert states(bench, "a") == ""
+
+
+async def test_pods_that_were_to_be_given_back_stay_if_the_other_is_gone(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    before = await graph_of(bench)
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert leaving(bench, "wide") == [2, 3]
+    await gone(bench, "urgent")
+    await bench.cycle()
+    row = bench.row("wide")
+    assert (leaving(bench, "wide"), row.requeue_state.given_back, row.state) == ([], None, State.RUNNING)
+    await bench.cycle()
+    assert await graph_of(bench) == before
+    await same_in_a_new_graph(bench)
+
+
+async def test_a_slot_that_ended_meanwhile_stays_given_back(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 3, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    await pods_end(bench, shown, "wide", 3)
+    await gone(bench, "urgent")
+    await bench.cycle()
+    row = bench.row("wide")
+    assert (leaving(bench, "wide"), given_ranks(row)) == ([], {3})
+    assert row.requeue_state.given_back is not None
+    assert row.requeue_state.given_back.message == "Job default/wide gave 1 of its pods back and goes on with the others"
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+    assert bench.graph.rebuilds == 2
+
+
+async def test_other_work_takes_over_pods_that_were_to_be_given_back(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    given = bench.row("wide").requeue_state.given_back
+    assert given is not None
+    await bench.submit(job("next", 1, "8", "1h", priority=5))
+    clock.now += timedelta(seconds=60)
+    await bench.cycle()
+    await gone(bench, "urgent")
+    await bench.cycle()
+    again = bench.row("wide").requeue_state.given_back
+    assert again is not None
+    assert (again.ranks, again.stop_at, again.preempted_for) == ((3,), given.stop_at, bench.row("next").id)
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+    await pods_end(bench, shown, "wide", 3)
+    await bench.cycle()
+    assert bench.row("next").state is State.ALLOCATED
+
+
+async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await gone(bench, "urgent")
+    ids = {bench.row("d").id: "Job default/d goes on"}
+    await bench.ledger.evict([], {}, ids)
+    other = Ledger(bench.store, bench.ledger.epoch, clock)
+    await other.load()
+    assert other.contents() == bench.ledger.contents()
+    assert bench.row("d").state is State.RUNNING
+    await bench.ledger.evict([], {}, ids)
+    assert [each.after for each in await bench.store.history(bench.row("d").id)].count(State.RUNNING) == 2, "once more changes nothing"
+
+
+async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_not_help(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "ab") == "b"
+    await bench.submit(job("wide", 4, "8", "1h", priority=15))
+    await bench.cycle()
+    assert states(bench, "ab") == "", "the nodes would go to nobody before the other ends"
+
+
+async def test_more_important_work_that_comes_later_takes_the_victims_over(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    stop_at = bench.row("b").requeue_state.stop_at
+    await bench.submit(job("later", 1, "8", "1h", priority=15))
+    clock.now += timedelta(seconds=30)
+    await bench.cycle()
+    state = bench.row("b").requeue_state
+    assert (state.preempted_for, state.stop_at) == (bench.row("later").id, stop_at)
+
+
+async def test_the_matcher_is_asked_again_only_if_something_changed(bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    asked = 0
+    nodes = PreemptionTrials.nodes
+
+    async def counted(*args: Any) -> frozenset[str]:
+        nonlocal asked
+        asked += 1
+        return await nodes(*args)
+
+    monkeypatch.setattr(PreemptionTrials, "nodes", counted)
+    for _ in range(3):
+        await bench.cycle()
+    assert asked == 0
+    await bench.submit(job("first", 1, "8", "1h", priority=20))
+    await bench.cycle()
+    assert asked > 0
