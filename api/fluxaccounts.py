@@ -24,6 +24,7 @@ __all__ = [
     "FluxAccountSpec",
     "FluxAccountStatus",
     "GuaranteedStatus",
+    "UserShareStatus",
 ]
 
 
@@ -85,7 +86,10 @@ class AccountBudget(PartialObject, frozen=True):
 
 
 class FluxAccountSpec(PartialObject, frozen=True):
-    """The place of an account in its tree, its namespaces, limits, guarantee, budget, and its shares (None: 1)."""
+    """The place of an account in its tree, its namespaces, limits, guarantee, budget, and its shares (None: 1).
+
+    With ``share_among_users``, its own work is ordered by what each of its users used.
+    """
 
     parent: str | None = None
     namespaces: list[str] | None = None
@@ -93,18 +97,29 @@ class FluxAccountSpec(PartialObject, frozen=True):
     guaranteed: AccountGuarantee | None = None
     budget: AccountBudget | None = None
     shares: int | None = None
+    share_among_users: bool = False
+
+
+class UserShareStatus(PartialObject, frozen=True):
+    """What a user used in an account, as the account's ``use``, and the fair-share factor of the user's work there."""
+
+    user: str = ""
+    use: int = 0
+    factor: float = 0.0
 
 
 class FairShareStatus(PartialObject, frozen=True):
     """The fair share of an account.
 
     ``share`` is the part of its parent's use that it is to have, ``use`` what it and the accounts below it used (in core-seconds, if the
-    installation weighs nothing else), halved with time, and ``factor`` the fair-share factor of its own work, from 0 to 1.
+    installation weighs nothing else), halved with time, and ``factor`` the fair-share factor of its own work, from 0 to 1. ``users`` are
+    those who used most, if its work is shared among users; all others have ``factor``.
     """
 
     share: float = 0.0
     use: int = 0
     factor: float | None = None
+    users: list[UserShareStatus] | None = None
 
 
 class GuaranteedStatus(PartialObject, frozen=True):

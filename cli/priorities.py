@@ -1,8 +1,8 @@
 """``kubectl fluxqueue priority``: by which priority each waiting workload is ordered, and what it is the sum of.
 
-All is computed from what people may read: the FluxJob (priority, submit time, pods, account), the FluxQueue (weights) and the FluxAccount
-(factor), by the queue's own formula (`fluxqueue.api.priorityfactors`). The queue computes once a minute, so its age part may be up to a
-minute behind.
+All is computed from what people may read: the FluxJob (priority, submit time, pods, account, submitting user), the FluxQueue (weights)
+and the FluxAccount (factors), by the queue's own formula (`fluxqueue.api.priorityfactors`). The queue computes once a minute, so its age
+part may be up to a minute behind.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from fluxqueue.cli.fitting import Narrowing, fitted, line_width
 from fluxqueue.cli.job_selection import is_called
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_accounts, list_jobs, list_queues
-from fluxqueue.cli.shares import factors_of
+from fluxqueue.cli.shares import shares_of
 from fluxqueue.cli.tables import age, columns, instant
+from fluxqueue.queue.model.fair_share import FairShare, user_factor
+from fluxqueue.queue.model.users import user_named
 
 __all__ = ["PriorityQuery", "priorities", "table", "weights_table"]
 
@@ -64,15 +66,15 @@ def priorities(client: ApiClient, query: PriorityQuery, out: TextIO, now: dateti
     if not chosen:
         out.write("Nothing waits.\n")
         return 0
-    factors = factors_of(list_accounts(client)) if any(job.status.account for job in chosen) else {}
-    out.write(table(chosen, specs, factors, now, query, line_width(out)))
+    accounts = shares_of(list_accounts(client)) if any(job.status.account for job in chosen) else {}
+    out.write(table(chosen, specs, accounts, now, query, line_width(out)))
     return 0
 
 
 def table(
     jobs: Sequence[FluxJob],
     specs: Mapping[str, FluxQueueSpec],
-    factors: Mapping[str, float],
+    accounts: Mapping[str, FairShare],
     now: datetime,
     query: PriorityQuery,
     width: int | None = None,
@@ -81,7 +83,7 @@ def table(
 
     Names are cut until a line is at most so wide.
     """
-    found = [(_parts(job, specs, factors, now), job) for job in jobs]
+    found = [(_parts(job, specs, accounts, now), job) for job in jobs]
     found.sort(key=lambda each: (-each[0].total, each[1].status.submitted_at or "", each[1].metadata.name))
     start = ["NAMESPACE"] if query.namespace is None else []
     titles = [*start, *(["NAME"] if query.wide else []), "OBJECT", "QUEUE", *_PARTS, *(_INPUTS if query.wide else [])]
@@ -90,8 +92,7 @@ def table(
         cells = [job.metadata.namespace] if query.namespace is None else []
         cells += [*([job.metadata.name] if query.wide else []), object_name(job), job.spec.queue, str(parts.total), *map(str, parts)]
         if query.wide:
-            factor = factors.get(job.status.account, 0.0)
-            cells += [age(_waited_s(job, now)), job.status.account, f"{factor:.6g}", str(job.spec.pods)]
+            cells += [age(_waited_s(job, now)), job.status.account, f"{_factor(job, accounts):.6g}", str(job.spec.pods)]
         lines.append(cells)
     if not query.wide:
         titles, lines = fitted(titles, lines, width, _NARROWING)
@@ -108,9 +109,13 @@ def weights_table(specs: Mapping[str, FluxQueueSpec], *, titles: bool = True) ->
     return columns(_WEIGHTS if titles else None, lines)
 
 
-def _parts(job: FluxJob, specs: Mapping[str, FluxQueueSpec], factors: Mapping[str, float], now: datetime) -> PriorityParts:
+def _factor(job: FluxJob, accounts: Mapping[str, FairShare]) -> float:
+    return user_factor(accounts.get(job.status.account), user_named(job.status.submitted_by, job.metadata.namespace))
+
+
+def _parts(job: FluxJob, specs: Mapping[str, FluxQueueSpec], accounts: Mapping[str, FairShare], now: datetime) -> PriorityParts:
     spec = specs.get(job.spec.queue, FluxQueueSpec())
-    waiting = Waiting(job.spec.priority, _waited_s(job, now), factors.get(job.status.account, 0.0), job.spec.pods)
+    waiting = Waiting(job.spec.priority, _waited_s(job, now), _factor(job, accounts), job.spec.pods)
     return priority_parts(waiting, spec.priority_weights or DEFAULT_WEIGHTS, spec.priority)
 
 

@@ -1,6 +1,6 @@
 """``kubectl fluxqueue shares``: the accounts as a tree, with what each is to have, what it used, and the factor that follows.
 
-Below it is what is left of budgets, a line for each resource.
+Below an account whose own work is shared among users are those who used most. At the end is what is left of budgets.
 
 The figures are those that FluxAccounts show, rounded as there. The level fair share is computed from them, as the queue computes its own
 (`fluxqueue.queue.model.fair_share`). The order is the queue's: below each parent, the account that is furthest behind its share is first.
@@ -12,14 +12,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from fluxqueue.api.fluxaccounts import BudgetAmount, FluxAccount
+from fluxqueue.api.fluxaccounts import BudgetAmount, FairShareStatus, FluxAccount
 from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.listing import list_accounts
 from fluxqueue.cli.tables import columns
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
-from fluxqueue.queue.model.fair_share import FairShare, fair_shares
+from fluxqueue.queue.model.fair_share import FairShare, fair_shares, shown_share
 
-__all__ = ["budgets", "factors_of", "shares", "table"]
+__all__ = ["budgets", "shares", "shares_of", "table"]
 
 _HEADERS = ["ACCOUNT", "SHARES", "SHARE", "USE", "USED", "LEVEL", "FACTOR"]
 _BUDGET_HEADERS = ["ACCOUNT", "BUDGET", "UNTIL", "HOURS", "USED", "RUNNING", "LEFT"]
@@ -71,8 +71,8 @@ def table(accounts: Sequence[FluxAccount], *, titles: bool = True) -> str:
     for name in uses:
         if below[name] and name not in owners:
             own[name] = 0.0  # what is left over there is the rounding of the figures
-    factors = {each.metadata.name: each.status.fair_share.factor if each.status.fair_share else None for each in accounts}
-    rows = _Rows(tree, below, fair_shares(tree, own), own, factors)
+    shown = {each.metadata.name: each.status.fair_share or FairShareStatus() for each in accounts}
+    rows = _Rows(tree, below, fair_shares(tree, own), own, shown)
     rows.add("", 0)
     return columns(_HEADERS if titles else None, rows.lines)
 
@@ -86,14 +86,14 @@ class _Rows:
         below: dict[str, list[str]],
         fair: dict[str, FairShare],
         own: dict[str, float],
-        factors: dict[str, float | None],
+        shown: dict[str, FairShareStatus],
     ) -> None:
         self.lines: list[list[str]] = []
         self._tree = tree
         self._below = below
         self._fair = fair
         self._own = own
-        self._factors = factors
+        self._shown = shown
         self._owners = set(tree.by_namespace.values())
 
     def add(self, parent: str, depth: int) -> None:
@@ -104,13 +104,22 @@ class _Rows:
         if works:
             total += self._own[parent]
             share = 1 / (1 + sum(self._tree.accounts[name].shares for name in names))
-            self._line(f"{'  ' * depth}{_OWN}", 1, share, self._own[parent], total, self._factors[parent])
+            self._line(f"{'  ' * depth}{_OWN}", 1, share, self._own[parent], total, self._shown[parent].factor)
+            self._users(parent, depth + 1)
         for name in names:
             fair = self._fair[name]
             leaf = not self._below[name]
             shares = self._tree.accounts[name].shares
-            self._line(f"{'  ' * depth}{name}", shares, fair.share, fair.use, total, self._factors[name] if leaf else None)
+            self._line(f"{'  ' * depth}{name}", shares, fair.share, fair.use, total, self._shown[name].factor if leaf else None)
+            if leaf:
+                self._users(name, depth + 1)
             self.add(name, depth + 1)
+
+    def _users(self, account: str, depth: int) -> None:
+        """Add those who used most of the own work of an account."""
+        for each in self._shown[account].users or ():
+            used = each.use / self._own[account] if self._own[account] else 0.0
+            self.lines.append([f"{'  ' * depth}{each.user}", "", "", str(each.use), f"{used:.1%}", "", f"{each.factor:.6g}"])
 
     def _line(self, name: str, shares: int, share: float, use: float, total: float, factor: float | None) -> None:
         used = use / total if total else 0.0
@@ -119,7 +128,6 @@ class _Rows:
         self.lines.append([name, str(shares), f"{share:.1%}", f"{use:.0f}", f"{used:.1%}", level, shown])
 
 
-def factors_of(accounts: Iterable[FluxAccount]) -> dict[str, float]:
-    """Return the fair-share factor of each account that shows one."""
-    shown = ((each.metadata.name, each.status.fair_share) for each in accounts)
-    return {name: fair.factor for name, fair in shown if fair is not None and fair.factor is not None}
+def shares_of(accounts: Iterable[FluxAccount]) -> dict[str, FairShare]:
+    """Return the fair share of each account as it shows it, with its users."""
+    return {each.metadata.name: shown_share(each) for each in accounts}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -85,6 +85,8 @@ class Account:
         What it may use in a period; None: any.
     of_user
         What each user of it and of the accounts below it may use; None: any.
+    among_users
+        True if its own work is ordered by what each of its users used.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Account:
     guaranteed: Guarantee | None = None
     budget: Budget | None = None
     of_user: UserLimits | None = None
+    among_users: bool = False
 
     @property
     def limited(self) -> bool:
@@ -208,6 +211,7 @@ def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, 
     account = Account(
         name, path, limits.running, limits.nodes, amounts, of_one, one.nodes, shares, limits.submitted, guaranteed, budget, of_user
     )
+    account = replace(account, among_users=spec.share_among_users)
     return account, [*unreadable, *odd_of_one, *odd_of_user, *more, *odd]
 
 

@@ -7,6 +7,9 @@ the tree and whatever happens inside either. The factor is the place in this lis
 n. Accounts that are equal have the same place, and the accounts below them are sorted as if they had one parent.
 
 The own work of an account that has accounts below it is one more of these, with one share.
+
+The own work of an account may be shared among its users. They are below it then, with equal shares: who used less comes first. Their places
+divide that of the account, so all of them come before the work of the accounts that follow, and other accounts do not notice.
 """
 
 from __future__ import annotations
@@ -15,14 +18,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.queue.model.accounts import AccountTree
 
-__all__ = ["FairShare", "fair_shares"]
+__all__ = ["FairShare", "UserShare", "fair_shares", "shown_share", "user_factor", "user_shares"]
 
 _OWN_SHARES = 1
 _DECIMALS = 6
 """Of a factor: what FluxAccounts show is what counts."""
+
+
+class UserShare(NamedTuple):
+    """What a user used of the own work of an account, halved with time, and the factor of the user's work there."""
+
+    use: float
+    factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +51,18 @@ class FairShare:
         Its part of the shares divided by its part of the use below its parent: above 1, it used less than its share.
     factor
         Of its own work, from 0 to 1; None if it has no namespaces, and accounts below it.
+    step
+        By how much the factor of the next place is lower.
+    users
+        Those who used anything in its own work, if that is shared among users.
     """
 
     share: float
     use: float
     level: float
     factor: float | None = None
+    step: float = 0.0
+    users: Mapping[str, UserShare] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,7 +108,39 @@ def fair_shares(tree: AccountTree, uses: Mapping[str, float]) -> dict[str, FairS
         _compare(siblings)
     works = sum(node.works for node in (*nodes.values(), *own.values()))
     _rank(tops, works, works)
-    return {name: FairShare(node.share, node.use, node.level, own.get(name, node).factor) for name, node in nodes.items()}
+    step = 1 / works if works else 0.0
+    return {name: FairShare(node.share, node.use, node.level, own.get(name, node).factor, step) for name, node in nodes.items()}
+
+
+def user_shares(account: FairShare, uses: Mapping[str, float]) -> dict[str, UserShare]:
+    """Return the share of each user in the own work of an account.
+
+    Who is not among them has used nothing, comes first, and has the factor of the account.
+    """
+    shares: dict[str, UserShare] = {}
+    used = sorted((use, user) for user, use in uses.items() if use > 0)
+    for _, equals in groupby(enumerate(used, start=1), key=lambda each: each[1][0]):
+        first, *others = equals
+        factor = round((account.factor or 0.0) - account.step * first[0] / (len(used) + 1), _DECIMALS)
+        shares |= {user: UserShare(use, factor) for _, (use, user) in (first, *others)}
+    return shares
+
+
+def shown_share(account: FluxAccount) -> FairShare:
+    """Return the fair share that an account shows; only its factors are those that count."""
+    shown = account.status.fair_share
+    if shown is None:
+        return FairShare(0.0, 0.0, 0.0)
+    users = {each.user: UserShare(each.use, each.factor) for each in shown.users or ()}
+    return FairShare(shown.share, shown.use, 0.0, shown.factor, users=users)
+
+
+def user_factor(account: FairShare | None, user: str) -> float:
+    """Return the factor of the work of a user in an account; 0 without an account."""
+    if account is None:
+        return 0.0
+    share = account.users.get(user)
+    return share.factor if share is not None else account.factor or 0.0
 
 
 def _compare(siblings: Sequence[_Node]) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from fluxqueue.queue.model.records import Workload
 
-__all__ = ["PROGRAMS_OF", "programs_of", "user_of", "user_title"]
+__all__ = ["PROGRAMS_OF", "PROGRAM_NAMES", "programs_of", "user_named", "user_of", "user_title"]
 
 PROGRAMS_OF = "system:serviceaccounts:"
 """Begins the name that stands for the programs of a namespace."""
-_PROGRAMS = ("system:serviceaccount:", "system:kube-", PROGRAMS_OF)
+PROGRAM_NAMES = ("system:serviceaccount:", "system:kube-", PROGRAMS_OF)
+"""So begin the names of users who count as the programs of a namespace."""
 
 
 def programs_of(namespace: str) -> str:
@@ -26,8 +27,12 @@ def programs_of(namespace: str) -> str:
 
 def user_of(workload: Workload) -> str:
     """Return the user for whom a workload counts, or the name that stands for the programs of its namespace."""
-    user = workload.submitted_by
-    return programs_of(workload.namespace) if not user or user.startswith(_PROGRAMS) else user
+    return user_named(workload.submitted_by, workload.namespace)
+
+
+def user_named(submitted_by: str, namespace: str) -> str:
+    """Return the user for whom work counts that somebody of this name submitted in a namespace."""
+    return programs_of(namespace) if not submitted_by or submitted_by.startswith(PROGRAM_NAMES) else submitted_by
 
 
 def user_title(user: str) -> str:

@@ -10,7 +10,9 @@ from datetime import datetime
 
 from fluxqueue.api.fluxqueues import PriorityWeights
 from fluxqueue.api.priorityfactors import Waiting, age_part, priority_parts
+from fluxqueue.queue.model.fair_share import FairShare, user_factor
 from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.users import user_of
 
 __all__ = ["AddedPriorities"]
 
@@ -22,17 +24,17 @@ class AddedPriorities:
     ----------
     weights
         Weights and priority of each queue that has weights.
-    factors
-        Fair-share factor of each account.
+    accounts
+        Fair share of each account.
     at
         Time up to which ages count.
     """
 
-    def __init__(self, weights: Mapping[str, tuple[PriorityWeights, int]], factors: Mapping[str, float], at: datetime) -> None:
+    def __init__(self, weights: Mapping[str, tuple[PriorityWeights, int]], accounts: Mapping[str, FairShare], at: datetime) -> None:
         self._weights = weights
-        self._factors = factors
+        self._accounts = accounts
         self._at = at
-        self._ageless: dict[tuple[str, str, int, int], int] = {}
+        self._ageless: dict[tuple[str, float, int, int], int] = {}
 
     @property
     def any(self) -> bool:
@@ -45,8 +47,9 @@ class AddedPriorities:
         if rules is None:
             return 0
         weights, queue_priority = rules
-        kind = workload.queue, workload.account, workload.priority, workload.pods
+        factor = user_factor(self._accounts.get(workload.account), user_of(workload))
+        kind = workload.queue, factor, workload.priority, workload.pods
         if (added := self._ageless.get(kind)) is None:
-            waiting = Waiting(workload.priority, 0.0, self._factors.get(workload.account, 0.0), workload.pods)
+            waiting = Waiting(workload.priority, 0.0, factor, workload.pods)
             added = self._ageless[kind] = priority_parts(waiting, weights, queue_priority).total - workload.priority
         return added + age_part(weights, (self._at - workload.submitted_at).total_seconds()) if weights.age else added

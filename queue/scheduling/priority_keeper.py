@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -16,7 +17,7 @@ from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.model.accounts import AccountTree
-from fluxqueue.queue.model.fair_share import FairShare, fair_shares
+from fluxqueue.queue.model.fair_share import FairShare, fair_shares, user_shares
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
@@ -72,6 +73,8 @@ class PriorityKeeper:
         self._listeners: list[Callable[[], None]] = []
         self._added = AddedPriorities({}, {}, ledger.clock())
         self._asked = asyncio.Event()
+        self._users_charged = True
+        """True if the tables may have the use of users."""
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when the fair shares were computed again."""
@@ -107,7 +110,7 @@ class PriorityKeeper:
         """
         tree = self._accounts()
         uses = await self._ledger.charge_accounts(self._half_life_s, self._resource_weights) if tree.accounts else {}
-        self.fair_shares = fair_shares(tree, uses)
+        self.fair_shares = await self._with_users(tree, fair_shares(tree, uses))
         for listener in self._listeners:
             listener()
         weighed = self._added.any
@@ -116,11 +119,19 @@ class PriorityKeeper:
             for queue in self._fluxqueues.list()
             if queue.spec.priority_weights is not None
         }
-        factors = {name: each.factor or 0.0 for name, each in self.fair_shares.items()}
-        self._added = AddedPriorities(weights, factors, self._ledger.clock())
+        self._added = AddedPriorities(weights, self.fair_shares, self._ledger.clock())
         self._ledger.added_priority = self._added.of
         if (weighed or self._added.any) and await self._apply():
             self._reordered()
+
+    async def _with_users(self, tree: AccountTree, shares: dict[str, FairShare]) -> dict[str, FairShare]:
+        """Return fair shares with those of the users of accounts whose work is shared among them, who are charged too."""
+        among = sorted(name for name, account in tree.accounts.items() if account.among_users)
+        if not among and not self._users_charged:
+            return shares
+        used = await self._ledger.charge_users(self._half_life_s, self._resource_weights, among)
+        self._users_charged = bool(among)
+        return shares | {name: replace(shares[name], users=user_shares(shares[name], used.get(name, {}))) for name in among}
 
     async def _apply(self) -> bool:
         """Give all work its priority; return True if any that waits has another one."""

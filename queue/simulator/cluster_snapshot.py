@@ -36,6 +36,7 @@ from fluxqueue.queue.cluster.port_volume_pools import pool_types_in, pools_for, 
 from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
 from fluxqueue.queue.model.claimed_devices import claimed_devices
+from fluxqueue.queue.model.fair_share import shown_share
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
@@ -208,8 +209,7 @@ def _graph_specs(nodes: Iterable[Node], levels: Sequence[TopologyLevel], types: 
 def _added(specs: Mapping[str, FluxQueueSpec], fluxaccounts: Iterable[FluxAccount], now: datetime) -> AddedPriorities:
     """Return what the weights of the queues add to priorities now, with the factors that FluxAccounts show."""
     weights = {name: (spec.priority_weights, spec.priority) for name, spec in specs.items() if spec.priority_weights is not None}
-    shown = {account.metadata.name: account.status.fair_share for account in fluxaccounts}
-    return AddedPriorities(weights, {name: fair.factor or 0.0 for name, fair in shown.items() if fair is not None}, now)
+    return AddedPriorities(weights, {each.metadata.name: shown_share(each) for each in fluxaccounts}, now)
 
 
 def with_more_nodes(snapshot: ClusterSnapshot, count: int) -> ClusterSnapshot:

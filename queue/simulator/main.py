@@ -74,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     shares = {name: number for name, (number, _) in accounts.items()}
     half_life_s = (options.half_life or _HALF_LIFE_H) * 3_600
     try:
-        summaries, results = _simulate(trace, disciplines, options.match_policy, shares, half_life_s, guaranteed)
+        summaries, results = _simulate(
+            trace, disciplines, options.match_policy, shares, half_life_s, guaranteed, among_users=options.among_users
+        )
     except FluxionError as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
@@ -105,6 +107,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise _UsageError("--chains belongs to --trace: the jobs of the model wait for no others")
     if options.half_life is not None and not options.account:
         raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
+    if options.among_users and not (options.account and options.trace):
+        raise _UsageError("--among-users belongs to --account and --trace: the jobs of the model have no users")
     for path in (options.json, options.csv):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
@@ -163,6 +167,8 @@ def _simulate(
     shares: dict[str, int],
     half_life_s: float,
     guaranteed: dict[str, int],
+    *,
+    among_users: bool,
 ) -> tuple[dict[str, Summary], dict[str, Sequence[SimulatedJob]]]:
     summaries: dict[str, Summary] = {}
     results: dict[str, Sequence[SimulatedJob]] = {}
@@ -171,7 +177,7 @@ def _simulate(
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         for name, discipline in disciplines.items():
             bar = bars.add_task(name, total=len(trace.jobs))
-            simulated_shares = SimulatedShares(shares, half_life_s) if shares else None
+            simulated_shares = SimulatedShares(shares, half_life_s, among_users=among_users) if shares else None
             simulation = Simulation(trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed)
             began = time.perf_counter()
             results[name] = asyncio.run(simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
@@ -300,6 +306,7 @@ def _parser() -> argparse.ArgumentParser:
         help="an account with shares, that submits this part of the jobs (default 1); fair share decides the order; may be repeated",
     )
     parser.add_argument("--half-life", type=_positive, metavar="HOURS", help="with --account: when use counts half (default 168, 7 days)")
+    parser.add_argument("--among-users", action="store_true", help="with --account: who used less of an account comes first in it")
     parser.add_argument(
         "--guarantee",
         action="append",

@@ -17,9 +17,9 @@ import numpy as np
 from fluxqueue.api.fluxqueues import PriorityWeights
 from fluxqueue.api.names import DEFAULT_QUEUE
 from fluxqueue.queue.model.accounts import Account, AccountTree
-from fluxqueue.queue.model.fair_share import fair_shares
+from fluxqueue.queue.model.fair_share import fair_shares, user_shares
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
-from fluxqueue.queue.simulator.traces import Trace
+from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
 __all__ = ["FAIR_SHARE_ONLY", "SimulatedShares", "parse_accounts", "with_accounts"]
 
@@ -42,6 +42,8 @@ class SimulatedShares:
         Of the queues.
     queues
         The queues that have these weights.
+    among_users
+        The work of each account is ordered by what each of its users used.
     """
 
     def __init__(
@@ -50,30 +52,39 @@ class SimulatedShares:
         half_life_s: float,
         weights: PriorityWeights = FAIR_SHARE_ONLY,
         queues: Sequence[str] = (DEFAULT_QUEUE,),
+        *,
+        among_users: bool = False,
     ) -> None:
         self.uses: Counter[str] = Counter()
+        self._among_users = among_users
+        self._used: Counter[tuple[str, str]] = Counter()
+        """By account and user."""
         self._tree = AccountTree({name: Account(name, (name,), shares=number) for name, number in shares.items()})
         self._half_life_s = half_life_s
         self._weights = weights
         self._queues = queues
-        self._running: Counter[str] = Counter()
+        self._running: Counter[tuple[str, str]] = Counter()
         self._charged_until = 0
         self._computed_at: int | None = None
-        self._factors: dict[str, float] = {}
+        self._factors: Mapping[str, tuple[float, Mapping[str, float]]] = {}
 
-    def started(self, account: str, nodes: int) -> None:
-        """Count nodes that an account uses from now on."""
-        self._running[account] += nodes
+    def started(self, job: TraceJob, nodes: int) -> None:
+        """Count nodes that the account and the user of a job use from now on."""
+        self._running[job.account, job.user] += nodes
 
-    def ended(self, account: str, nodes: int) -> None:
-        """Count nodes that an account uses no more."""
-        self._running[account] -= nodes
+    def ended(self, job: TraceJob, nodes: int) -> None:
+        """Count nodes that they use no more."""
+        self._running[job.account, job.user] -= nodes
 
     def advance(self, now_s: int) -> None:
         """Charge the accounts up to a time."""
         halved = math.pow(0.5, (now_s - self._charged_until) / self._half_life_s)
         weighted_s = self._half_life_s / math.log(2) * (1 - halved)
-        self.uses = Counter({name: self.uses[name] * halved + self._running[name] * weighted_s for name in self._tree.accounts})
+        kinds = self._used.keys() | self._running.keys()
+        self._used = Counter({kind: self._used[kind] * halved + self._running[kind] * weighted_s for kind in kinds})
+        self.uses = Counter(dict.fromkeys(self._tree.accounts, 0.0))
+        for (account, _), use in sorted(self._used.items()):
+            self.uses[account] += use
         self._charged_until = now_s
 
     def priorities(self, now_s: int, at: datetime) -> AddedPriorities | None:
@@ -86,10 +97,16 @@ class SimulatedShares:
         """
         if self._computed_at is not None and now_s - self._computed_at < _PERIOD_S:
             return None
-        factors = {name: each.factor or 0.0 for name, each in fair_shares(self._tree, self.uses).items()}
+        accounts = fair_shares(self._tree, self.uses)
+        if self._among_users:
+            accounts = {name: replace(each, users=user_shares(each, self._uses_in(name))) for name, each in accounts.items()}
+        factors = {name: (each.factor or 0.0, {user: of.factor for user, of in each.users.items()}) for name, each in accounts.items()}
         same = self._computed_at is not None and factors == self._factors and not self._weights.age
         self._computed_at, self._factors = now_s, factors
-        return None if same else AddedPriorities(dict.fromkeys(self._queues, (self._weights, 0)), factors, at)
+        return None if same else AddedPriorities(dict.fromkeys(self._queues, (self._weights, 0)), accounts, at)
+
+    def _uses_in(self, account: str) -> dict[str, float]:
+        return {user: use for (of, user), use in self._used.items() if of == account and user}
 
 
 def parse_accounts(texts: Sequence[str]) -> dict[str, tuple[int, float]]:

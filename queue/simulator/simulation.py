@@ -187,7 +187,7 @@ class Simulation:
             self._chains.ended(number, end_s)
             self._durations.add(prediction_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
-                self._shares.ended(self._of[number].job.account, len(self._of[number].hosts))
+                self._shares.ended(self._of[number].job, len(self._of[number].hosts))
             planned = self._planned_ends.pop(number)
             self._capacity_changed = self._capacity_changed or planned > self._now
         if ended:
@@ -297,7 +297,7 @@ class Simulation:
         for ran, nodes in await self._growth.grow(self._now, strict):
             heapq.heappush(self._ends, (ran.end_s, ran.job.number))
             if self._shares is not None:
-                self._shares.started(ran.job.account, nodes)
+                self._shares.started(ran.job, nodes)
 
     async def _preempt(self) -> bool:
         """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
@@ -329,7 +329,7 @@ class Simulation:
                 continue  # it ended within its grace
             stopped.append(number)
             if self._shares is not None:
-                self._shares.ended(ran.job.account, len(ran.hosts))
+                self._shares.ended(ran.job, len(ran.hosts))
             ran.start_s = ran.end_s = -1
             ran.preempted += 1
             self._backlogs[ran.job.queue].update([self._prioritised(self._arriving(ran.job))])
@@ -371,7 +371,7 @@ class Simulation:
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
         number = ran.job.number
         if self._shares is not None:
-            self._shares.started(ran.job.account, len(ran.hosts))
+            self._shares.started(ran.job, len(ran.hosts))
         self._planned_ends[number] = planned
         heapq.heappush(self._ends, (ran.end_s, number))
         if planned < ran.start_s + ran.stated_s:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus, UserShareStatus
 from fluxqueue.api.metadata import ObjectCondition
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.conditions import dated
@@ -21,6 +21,9 @@ __all__ = ["account_status", "usage_by_account"]
 _LONGEST_MESSAGE = 1_000
 _DECIMALS = 4
 _DIGITS = 3
+_MOST_USERS = 100
+_LONGEST_USER = 256
+"""Users that are shown; the CRD has the same bounds."""
 
 
 def usage_by_account(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], tree: AccountTree) -> dict[str, WorkUsage]:
@@ -58,7 +61,13 @@ def account_status(
 
 def _shown(fair: FairShare) -> FairShareStatus:
     """Round the figures: use fades at any time, and is worth a write when it changed by some thousandths."""
-    return FairShareStatus(share=round(fair.share, _DECIMALS), use=int(float(f"{fair.use:.{_DIGITS}g}")), factor=fair.factor)
+    most = sorted(fair.users.items(), key=lambda each: (-each[1].use, each[0]))
+    shown = [UserShareStatus(user, _rounded(each.use), each.factor) for user, each in most if len(user) <= _LONGEST_USER][:_MOST_USERS]
+    return FairShareStatus(share=round(fair.share, _DECIMALS), use=_rounded(fair.use), factor=fair.factor, users=shown or None)
+
+
+def _rounded(use: float) -> int:
+    return int(float(f"{use:.{_DIGITS}g}"))
 
 
 def _ready(account: FluxAccount, tree: AccountTree) -> ObjectCondition:

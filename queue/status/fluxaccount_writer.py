@@ -95,4 +95,7 @@ def _amounts_json(shown: BudgetStatus | None) -> dict[str, Any] | None:
 
 def _json(shown: FairShareStatus | None) -> dict[str, Any] | None:
     """Return every field, also zeros, and None for a factor that there is not: a merge patch would leave the old one."""
-    return None if shown is None else {"share": shown.share, "use": shown.use, "factor": shown.factor}
+    if shown is None:
+        return None
+    users = [{"user": each.user, "use": each.use, "factor": each.factor} for each in shown.users or ()]
+    return {"share": shown.share, "use": shown.use, "factor": shown.factor, "users": users or None}

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 from fluxqueue.queue.model.records import Epoch
+from fluxqueue.queue.model.users import PROGRAM_NAMES, PROGRAMS_OF
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["AccountUse"]
@@ -41,6 +42,39 @@ class AccountUse(Transactions):
         parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": texts}
         rows, *_ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use"), Statement("forget_days"))
         return {row["account"]: row["use"] for row in rows if row["account"]}
+
+    async def charge_users(
+        self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """Charge the users of some accounts for what they used since the charge before, and forget the use of users of all others.
+
+        Parameters
+        ----------
+        half_life_s, weights
+            As for `charge_accounts`.
+        accounts
+            Whose own work is shared among users.
+
+        Returns
+        -------
+        dict
+            Use by account and user (`fluxqueue.queue.model.users.user_of`). A user who used next to nothing may be missing.
+        """
+        parameters = {
+            "half_life_s": float(half_life_s),
+            "types": list(weights),
+            "weights": [repr(float(weight)) for weight in weights.values()],
+            "accounts": list(accounts),
+            "programs": [f"{each}%" for each in PROGRAM_NAMES],
+            "programs_of": PROGRAMS_OF,
+        }
+        forget = Statement("forget_users", {"accounts": list(accounts)})
+        rows, *_ = await self._write(epoch, Statement("charge_users", parameters), forget)
+        uses: dict[str, dict[str, float]] = {name: {} for name in accounts}
+        for row in rows:
+            if row["username"]:
+                uses[row["account"]][row["username"]] = row["use"]
+        return uses
 
     async def spent(self, periods: Sequence[tuple[str, str, date]]) -> dict[tuple[str, str], float]:
         """Return what allocations that are freed used since a day.

@@ -82,3 +82,7 @@ class LedgerTables(LedgerState):
     async def charge_accounts(self, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
         """Charge accounts for what they used since the charge before; returns the use of each."""
         return await self._store.charge_accounts(self.epoch, half_life_s, weights)
+
+    async def charge_users(self, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Charge the users of accounts for what they used since the charge before; returns the use of each by account."""
+        return await self._store.charge_users(self.epoch, half_life_s, weights, accounts)

@@ -143,7 +143,7 @@ def test_a_charged_account_waits_behind_its_sibling_and_the_numbers_say_why(stag
     document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}, "spec": spec}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(document))
     try:
-        accounts.put("busy", namespaces=[stage.namespace], shares=1)
+        accounts.put("busy", namespaces=[stage.namespace], shares=1, shareAmongUsers=True)
         accounts.put("other", shares=3)
         stage.apply(job("runs", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).build())
         stage.until_state("runs", State.RUNNING)
@@ -163,6 +163,11 @@ def test_a_charged_account_waits_behind_its_sibling_and_the_numbers_say_why(stag
         assert (what, where, account, pods) == ("job/waits", queue, accounts.name("busy"), "1")
         assert int(total) == int(age) + int(fair) + int(size) + int(of_queue) + int(own)
         assert (int(fair), of_queue, own, size) == (round(1000 * float(factor)), "5", "0", "0")
+        shown = accounts.status("busy").fair_share
+        (user,) = shown.users
+        assert user.use > 0
+        assert float(factor) == user.factor < shown.factor, "who used something comes after those who used nothing"
+        assert lines[user.user][6] == f"{user.factor:.6g}"
         (line,) = stage.plugin("priority", "--weights", "-q", queue, "--no-headers").stdout.splitlines()
         assert line.split() == [queue, "10", "1000", "0", "1", "1", "7d", "100", "pods", "5"]
     finally:
@@ -247,6 +252,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"shares": -1}, "spec.shares"),
     ({"shares": 1_000_001}, "spec.shares"),
     ({"shares": "half"}, "spec.shares"),
+    ({"shareAmongUsers": "always"}, "spec.shareAmongUsers"),
     ({"limits": {"running": -1}}, "spec.limits.running"),
     ({"limits": {"submitted": -1}}, "spec.limits.submitted"),
     ({"limits": {"submitted": "all"}}, "spec.limits.submitted"),

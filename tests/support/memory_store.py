@@ -30,7 +30,7 @@ from fluxqueue.queue.model.records import (
 )
 from fluxqueue.queue.model.spending import amounts_of_shares, overlap_s
 from fluxqueue.queue.model.traces import EndedWorkload
-from fluxqueue.queue.model.users import programs_of
+from fluxqueue.queue.model.users import programs_of, user_of
 from fluxqueue.queue.store import Forgotten
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.ledger import Ledger
@@ -144,6 +144,21 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
             rate = sum(weights.get(kind, 0.0) * amount for share in held.shares for kind, amount in share.amounts.items())
             if workload.account:
                 uses[workload.account] = uses.get(workload.account, 0.0) + rate * seconds
+        return uses
+
+    async def charge_users(
+        self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """As `charge_accounts`."""
+        self._hold(epoch)
+        uses: dict[str, dict[str, float]] = {name: {} for name in accounts}
+        for row in self._allocations.values():
+            workload, held = self._rows[row.allocation.workload], row.allocation
+            seconds = ((held.freed_at or self._clock()) - held.granted_at).total_seconds()
+            rate = sum(weights.get(kind, 0.0) * amount for share in held.shares for kind, amount in share.amounts.items())
+            if workload.account in uses:
+                of = uses[workload.account]
+                of[user_of(workload)] = of.get(user_of(workload), 0.0) + rate * seconds
         return uses
 
     async def spent(self, periods: Sequence[tuple[str, str, date]]) -> dict[tuple[str, str], float]:

@@ -94,3 +94,37 @@ async def test_a_former_leader_charges_nobody(leader: Leader, store: Store) -> N
     await store.acquire_leadership("replica-1")
     with pytest.raises(StaleLeader):
         await charge(leader)
+
+
+async def charge_users(leader: Leader, *accounts: str) -> dict[str, dict[str, float]]:
+    return await leader.store.charge_users(leader.epoch, HALF_LIFE_S, CORES, accounts)
+
+
+async def test_users_are_charged_as_their_accounts(leader: Leader, clock: SteppedClock) -> None:
+    for begin, end, user in ((0, 30, "alice"), (10, None, "bob"), (10, None, "system:serviceaccount:science:robot"), (20, None, "")):
+        clock.set(begin)
+        (workload,) = await leader.allocate(f"of-{user}"[:9], account="physics", submitted_by=user)
+        if end is not None:
+            clock.set(end)
+            await leader.store.finish(leader.epoch, [Ending(workload.id, State.COMPLETED, Outcome.SUCCEEDED)])
+    clock.set(40)
+    programs = "system:serviceaccounts:science"
+    for _ in range(2):
+        found = await charge_users(leader, "physics", "biology")
+        expected = {"alice": decayed(40, 10), "bob": decayed(30), programs: decayed(30) + decayed(20)}
+        assert found == {"physics": pytest.approx(expected), "biology": {}}
+    clock.set(100)
+    found = await charge_users(leader, "physics")
+    assert found["physics"] == pytest.approx({"alice": decayed(100, 70), "bob": decayed(90), programs: decayed(90) + decayed(80)})
+    assert sum(found["physics"].values()) == pytest.approx((await charge(leader))["physics"])
+
+
+async def test_users_of_an_account_that_is_not_shared_any_more_are_forgotten(leader: Leader, clock: SteppedClock) -> None:
+    clock.set(0)
+    await leader.allocate("a", account="physics", submitted_by="alice")
+    clock.set(1)
+    assert set((await charge_users(leader, "physics"))["physics"]) == {"alice"}
+    assert await charge_users(leader) == {}
+    clock.set(2)
+    found = await charge_users(leader, "physics")
+    assert found["physics"] == pytest.approx({"alice": decayed(2)}), "all that is known is charged again"

@@ -68,6 +68,7 @@ CHANGES: dict[str, Change] = {
     "resubmit": lambda by, there: by.store.resubmit(by.epoch, [there.cancelled.uid]),
     "reserve_nodes": lambda by, there: by.store.reserve_nodes(by.epoch, {"uid-1": ["n1"]}, ["uid-2"]),
     "charge_accounts": lambda by, there: by.store.charge_accounts(by.epoch, 3600.0, {"cpu": 1.0}),
+    "charge_users": lambda by, there: by.store.charge_users(by.epoch, 3600.0, {"cpu": 1.0}, ["physics"]),
     "reserve": lambda by, there: by.store.reserve(by.epoch, [], [there.allocated.id]),
     "take_slots": lambda by, there: by.store.take_slots(by.epoch, [TakenSlot(_jobid(there.allocated), 0, "pod-a", "a")]),
     "vacate_slots": lambda by, there: by.store.vacate_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a")]),

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus, UserShareStatus
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, PriorityWeights
 from fluxqueue.api.metadata import ObjectMeta
@@ -20,11 +20,13 @@ from fluxqueue.cli.priorities import PriorityQuery
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
-def a_job(name: str, *, priority: int = 0, pods: int = 1, state: str = "Pending", account: str = "", queue: str = "default") -> FluxJob:
+def a_job(
+    name: str, *, priority: int = 0, pods: int = 1, state: str = "Pending", account: str = "", queue: str = "default", user: str = "carol"
+) -> FluxJob:
     return FluxJob(
         metadata=ObjectMeta(name=f"job-{name}", namespace="md"),
         spec=FluxJobSpec(object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, priority=priority),
-        status=FluxJobStatus(state=state, account=account, submitted_at="2026-03-02T11:00:00Z"),
+        status=FluxJobStatus(state=state, account=account, submitted_by=user, submitted_at="2026-03-02T11:00:00Z"),
     )
 
 
@@ -41,7 +43,8 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         a_job("three", priority=9, queue="plain"),
         a_job("runs", state="Running"),
     ]
-    shown = FluxAccountStatus(fair_share=FairShareStatus(factor=0.5))
+    users = [UserShareStatus("alice", 5, 0.25), UserShareStatus("system:serviceaccounts:md", 9, 0.125)]
+    shown = FluxAccountStatus(fair_share=FairShareStatus(factor=0.5, users=users))
     accounts = [FluxAccount(ObjectMeta(name="a"), status=shown), FluxAccount(ObjectMeta(name="b"))]
     monkeypatch.setattr(priorities, "list_queues", lambda _client: queues)
     monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1"))
@@ -88,3 +91,9 @@ def test_work_that_does_not_wait_has_no_place_in_the_order() -> None:
     with pytest.raises(ClusterError, match='"runs" does not wait'):
         shown(PriorityQuery(names=("runs",)))
     assert shown(PriorityQuery(queue="empty")) == [["Nothing", "waits."]]
+
+
+def test_work_has_the_factor_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [a_job(f"of-{number}", account="a", user=user) for number, user in enumerate(("carol", "alice", ""))]
+    monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1"))
+    assert [line[4] for line in shown(PriorityQuery(titles=False))] == ["500", "250", "125"]

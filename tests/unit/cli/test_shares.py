@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import make_account
 
-from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus, FairShareStatus, FluxAccount, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus, FairShareStatus, FluxAccount, FluxAccountStatus, UserShareStatus
 from fluxqueue.cli import shares
 from fluxqueue.cli.api_client import ApiClient
 
@@ -67,3 +67,14 @@ def test_what_is_left_of_budgets_has_a_line_for_each_resource() -> None:
         ["md", "nodes", "2026-12-01", "12.5", "0", "0", "12.5"],
     ]
     assert shares.budgets(SITE) == ""
+
+
+def test_an_account_that_is_shared_among_users_has_a_line_for_each() -> None:
+    team = an_account("team", 400, 0.5)
+    users = [UserShareStatus("alice", 300, 0.25), UserShareStatus("bob", 100, 0.375)]
+    fair = FairShareStatus(use=400, factor=0.5, users=users)
+    found = shares.table([msgspec.structs.replace(team, status=FluxAccountStatus(fair_share=fair))])
+    assert [line.split() for line in found.splitlines()[2:]] == [
+        ["alice", "-", "-", "300", "75.0%", "-", "0.25"],
+        ["bob", "-", "-", "100", "25.0%", "-", "0.375"],
+    ]

@@ -41,6 +41,51 @@ SELECT account, use, now FROM charged ORDER BY account
 ON CONFLICT (account) DO UPDATE SET use = EXCLUDED.use, charged_until = EXCLUDED.charged_until
 RETURNING account, use;
 
+-- charge_users --
+-- As charge_accounts, for each user of the accounts whose work is shared among users. The row '' of an account has until when its users
+-- have been charged; an account without it is charged for all allocations that are known.
+WITH clock AS MATERIALIZED (
+    SELECT a.account, GREATEST(%(now)s::timestamptz, f.charged_until) AS now, COALESCE(f.charged_until, '-infinity') AS since
+      FROM unnest(%(accounts)s::text[]) AS a (account) LEFT JOIN fluxqueue.user_share f ON f.account = a.account AND f.username = ''
+), price AS (
+    SELECT * FROM unnest(%(types)s::text[], %(weights)s::double precision[]) AS p (type, weight)
+), spent AS (
+    SELECT w.account,
+           CASE WHEN w.submitted_by = '' OR w.submitted_by LIKE ANY (%(programs)s::text[]) THEN %(programs_of)s::text || w.namespace
+                ELSE w.submitted_by END AS username,
+           sum(r.rate * t.weighted_s) AS use
+      FROM clock c JOIN fluxqueue.workload w ON w.account = c.account
+      JOIN fluxqueue.allocation a ON a.workload = w.id AND (a.freed_at IS NULL OR a.freed_at > c.since)
+     CROSS JOIN LATERAL (
+           SELECT COALESCE(sum(x.value::double precision * p.weight), 0) AS rate
+             FROM jsonb_each_text(fluxqueue.amounts_of(a.shares)) AS x JOIN price p ON p.type = x.key) AS r
+     CROSS JOIN LATERAL (
+           SELECT LEAST(GREATEST(EXTRACT(epoch FROM c.now - GREATEST(a.granted_at, c.since)) / %(half_life_s)s, 0), 200)::double precision AS began,
+                  LEAST(GREATEST(EXTRACT(epoch FROM c.now - LEAST(COALESCE(a.freed_at, c.now), c.now)) / %(half_life_s)s, 0), 200)
+                  ::double precision AS ended) AS e
+     CROSS JOIN LATERAL (
+           SELECT GREATEST(%(half_life_s)s / ln(2.0::double precision) * (power(0.5::double precision, e.ended) - power(0.5::double precision, e.began)), 0)
+                  AS weighted_s) AS t
+     GROUP BY 1, 2
+), known AS (
+    SELECT f.account, f.username,
+           f.use * power(0.5::double precision,
+                         LEAST(GREATEST(EXTRACT(epoch FROM c.now - f.charged_until) / %(half_life_s)s, 0), 200)::double precision) AS use
+      FROM clock c JOIN fluxqueue.user_share f ON f.account = c.account
+     WHERE f.username <> ''
+), charged AS (
+    SELECT account, username, sum(use) AS use FROM (SELECT * FROM known UNION ALL SELECT * FROM spent) AS all_use GROUP BY 1, 2
+    UNION ALL
+    SELECT account, '', 0 FROM clock
+)
+INSERT INTO fluxqueue.user_share (account, username, use, charged_until)
+SELECT charged.account, charged.username, charged.use, c.now FROM charged JOIN clock c ON c.account = charged.account ORDER BY 1, 2
+ON CONFLICT (account, username) DO UPDATE SET use = EXCLUDED.use, charged_until = EXCLUDED.charged_until
+RETURNING account, username, use;
+
+-- forget_users --
+DELETE FROM fluxqueue.user_share WHERE account <> ALL (%(accounts)s::text[]) OR (use < 1 AND username <> '');
+
 -- forget_use --
 DELETE FROM fluxqueue.fair_share WHERE use < 1 AND account <> '';
 

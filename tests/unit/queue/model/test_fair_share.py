@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from support.builders import make_account
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
-from fluxqueue.queue.model.fair_share import fair_shares
+from fluxqueue.queue.model.fair_share import fair_shares, user_factor, user_shares
 
 
 def a_tree(**accounts: dict[str, Any]) -> AccountTree:
@@ -70,3 +71,24 @@ def test_the_factors_are_places_from_one_down(accounts: dict[str, tuple[int, flo
     found = [each or 0 for each in factors(tree, **{name: use for name, (_, use) in accounts.items()}).values()]
     assert max(found) == 1.0
     assert min(found) >= 1 / len(accounts) - 1e-6
+
+
+def test_users_of_an_account_divide_its_place_and_who_used_nothing_has_the_factor_of_the_account() -> None:
+    account = fair_shares(a_tree(a={}, b={}), {"a": 10, "b": 20})["a"]
+    found = user_shares(account, {"alice": 30, "bob": 10, "carol": 0, "dave": 10})
+    assert found == {"bob": (10, 0.875), "dave": (10, 0.875), "alice": (30, 0.625)}
+    assert [user_factor(replace(account, users=found), user) for user in ("alice", "carol", "new")] == [0.625, 1.0, 1.0]
+    assert user_factor(None, "alice") == 0.0
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6), st.lists(st.floats(0, 1e9), max_size=40))
+def test_all_users_of_an_account_come_before_the_accounts_that_follow(used: list[float], of_users: list[float]) -> None:
+    tree = a_tree(**{f"a{number}": {} for number in range(len(used))})
+    shares = fair_shares(tree, {f"a{number}": use for number, use in enumerate(used)})
+    users = {f"u{number}": use for number, use in enumerate(of_users)}
+    for account in shares.values():
+        factors_there = {user: share.factor for user, share in user_shares(account, users).items()}
+        following = max((each.factor or 0 for each in shares.values() if (each.factor or 0) < (account.factor or 0)), default=0.0)
+        assert all(following < factor < (account.factor or 0) for factor in factors_there.values())
+        ranked = sorted(factors_there, key=lambda user: users[user])
+        assert [factors_there[user] for user in ranked] == sorted(factors_there.values(), reverse=True)

@@ -33,7 +33,8 @@ class Place:
         self.queues: ObjectCache[FluxQueue] = ObjectCache()
         self.reordered = 0
         self.uses: dict[str, float] = {}
-        accounts = msgspec.convert([make_account("a", shares=1), make_account("b", shares=3)], list[FluxAccount])
+        self.users: dict[str, dict[str, float]] = {}
+        accounts = msgspec.convert([make_account("a", shares=1, shareAmongUsers=True), make_account("b", shares=3)], list[FluxAccount])
         self.keeper = PriorityKeeper(
             ledger, self.queues, lambda: account_tree(accounts), half_life_s=DAY_S, resource_weights={"cpu": 1.0}, reordered=self._note
         )
@@ -71,7 +72,12 @@ async def place(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Place:
     async def charge(*_: Any) -> dict[str, float]:
         return made.uses
 
+    async def charge_users(_epoch: int, _half_life_s: float, _weights: object, accounts: list[str]) -> dict[str, dict[str, float]]:
+        assert accounts == ["a"], "only what is shared among users is charged"
+        return made.users
+
     monkeypatch.setattr(store, "charge_accounts", charge)
+    monkeypatch.setattr(store, "charge_users", charge_users)
     return made
 
 
@@ -101,6 +107,19 @@ async def test_the_account_that_used_less_than_its_share_comes_first(place: Plac
     assert place.reordered == 2
     assert await place.order() == "123"
     assert place.reordered == 2, "nothing changed"
+
+
+async def test_who_used_less_of_an_account_comes_first_in_it_and_before_the_next_account(place: Place) -> None:
+    place.weigh(priorityWeights={"fairShare": 1000})
+    place.uses = {"a": 1.0, "b": 4.0}
+    await submit(place, "1", account="b", submitted_by="carol")
+    await submit(place, "2", account="a", submitted_by="alice")
+    await submit(place, "3", account="a", submitted_by="bob")
+    await submit(place, "4", account="a", submitted_by="new")
+    place.users = {"a": {"alice": 9.0, "bob": 1.0}}
+    assert await place.order() == "4321"
+    place.users = {"a": {"alice": 1.0, "bob": 9.0}}
+    assert await place.order() == "4231"
 
 
 async def test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_counts_at_once(place: Place) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -95,12 +96,27 @@ def test_what_an_idle_account_leaves_goes_to_the_other() -> None:
     assert node_seconds(ran, "small", HOUR_S, HALF_LIFE_S) > 0.97 * NODES * (HALF_LIFE_S - HOUR_S)
 
 
+@pytest.mark.parametrize(("among_users", "least", "most"), [(False, 0.0, 0.2), (True, 0.45, 0.55)])
+def test_users_of_an_account_get_as_much_whoever_submits_more(*, among_users: bool, least: float, most: float) -> None:
+    first = [replace(each, user="many") for each in jobs_of("large", _NEEDED, 1)]
+    later = [replace(each, user="few") for each in jobs_of("large", _NEEDED // 8, 2)]
+    jobs = numbered([*first, *(replace(each, submit_s=each.submit_s + HOUR_S) for each in later)])
+    shares = SimulatedShares({"large": 1}, HALF_LIFE_S, among_users=among_users)
+    simulation = Simulation(Trace("users", NODES, jobs), Discipline(Policy.EASY), shares=shares)
+    ran = asyncio.run(simulation.run(until_s=4 * HOUR_S))
+    used = {
+        user: sum(min(each.end_s, 4 * HOUR_S) - each.start_s for each in ran if each.job.user == user and each.start_s >= 0)
+        for user in ("few", "many")
+    }
+    assert least <= used["few"] / (used["few"] + used["many"]) <= most
+
+
 def test_use_is_exact_at_each_event() -> None:
     shares = SimulatedShares(SHARES, HALF_LIFE_S)
-    shares.started("small", 4)
+    shares.started(of_small := TraceJob(0, 0, 4, 1, 1, account="small"), 4)
     for now in (0, 10, 10, 500, HALF_LIFE_S):
         shares.advance(now)
-    shares.ended("small", 4)
+    shares.ended(of_small, 4)
     full = 4 * HALF_LIFE_S / math.log(2)
     assert shares.uses["small"] == pytest.approx(full / 2)
     shares.advance(2 * HALF_LIFE_S)

@@ -6,9 +6,10 @@ import msgspec
 from support.builders import make_account
 from support.queue_builders import EPOCH, a_workload, an_allocation
 
-from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxaccounts import FluxAccount, UserShareStatus
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.accounts import account_tree
+from fluxqueue.queue.model.fair_share import FairShare, UserShare
 from fluxqueue.queue.status.fluxaccount_status import account_status, usage_by_account
 from fluxqueue.queue.status.usage import WorkUsage
 
@@ -51,3 +52,15 @@ def test_the_condition_keeps_the_time_at_which_its_status_changed() -> None:
     shown = msgspec.structs.replace(account, status=account_status(account, WorkUsage(), TREE, EPOCH))
     later = account_status(shown, WorkUsage(5), TREE, EPOCH.replace(year=2027))
     assert later.conditions == shown.status.conditions
+
+
+def test_the_users_who_used_most_are_shown_with_rounded_use() -> None:
+    users = {f"user-{number:03}": UserShare(1_000.0 + number, 0.5) for number in range(150)} | {"x" * 300: UserShare(1e9, 0.1)}
+    fair = FairShare(1.0, 1_234_567.8, 1.0, 1.0, users=users)
+    shown = account_status(an_account("physics"), WorkUsage(), TREE, EPOCH, fair).fair_share
+    assert shown is not None
+    assert shown.users is not None
+    assert (len(shown.users), shown.users[0]) == (100, UserShareStatus("user-149", 1_150, 0.5))
+    nobody = account_status(an_account("physics"), WorkUsage(), TREE, EPOCH, FairShare(1.0, 0.0, 1.0, 1.0)).fair_share
+    assert nobody is not None
+    assert nobody.users is None
