@@ -182,7 +182,8 @@ class Preemptor:
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
 
         def may_preempt(first: Workload, victim: Workload) -> bool:
-            waits = waits_for_nodes(first) and not first.blocked and first.shape not in context.unsatisfiable
+            known = first.queue in disciplines and first.shape not in context.unsatisfiable
+            waits = known and waits_for_nodes(first) and not first.blocked
             grounds = self._grounds(first, taking_part, guarantees) if waits and victim.queue in taking_part else []
             return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
 

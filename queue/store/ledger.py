@@ -239,7 +239,10 @@ class Ledger(LedgerTables):
                 for each in evictions
             ]
             states = {each: row.requeue_state for each, row in rows.items() if not self._workloads[each].evicting}
-            given = ((each, giving_back(rows.get(each) or self.get(each), back)) for each, back in given_back.items())
+            stopping = withdrawn.keys() - rows.keys()  # what it gives back ends already, so it stays as it is
+            given = (
+                (each, giving_back(rows.get(each) or self.get(each), back)) for each, back in given_back.items() if each not in stopping
+            )
             states |= {each: state for each, state in given if state is not None}
             return await self._store.evict(epoch, kept, states, self._withdrawals(rows, withdrawn))
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 from support.elastic_jobs import ShownPods, leaving, moldable, pods_end, started
 from support.queue_bench import START, Bench, a_machine, a_node, job
 
@@ -292,3 +293,15 @@ async def test_the_matcher_is_asked_again_only_if_something_changed(bench: Bench
     await bench.submit(job("first", 1, "8", "1h", priority=20))
     await bench.cycle()
     assert asked > 0
+
+
+async def test_pods_that_are_being_ended_are_not_taken_over(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    row = bench.row("wide")
+    given = row.requeue_state.given_back
+    assert given is not None
+    clock.now += timedelta(seconds=GRACE_S)
+    await bench.ledger.evict([], {row.id: structs.replace(given, ranks=(3,))}, {row.id: "Job default/wide goes on"})
+    assert bench.row("wide") == row
