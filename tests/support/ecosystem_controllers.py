@@ -23,6 +23,7 @@ from fluxqueue.local.user_folders import cache_folder
 __all__ = [
     "ARGO_WORKFLOWS",
     "JOBSET",
+    "KARPENTER",
     "KUBERAY",
     "LEADER_WORKER_SET",
     "MPI_OPERATOR",
@@ -185,6 +186,34 @@ JOBSET = EcosystemController(
     resources=(),
     arguments=_configured("config.jobset.x-k8s.io/v1alpha1"),
 )
+
+KARPENTER = EcosystemController(
+    name="karpenter",
+    title="Karpenter",
+    module="sigs.k8s.io/karpenter",
+    program="kwok",
+    minutes=4,
+    assets=("kwok/charts/crds", "kwok/apis/crds"),
+    manifests=(
+        *(f"kwok/charts/crds/karpenter.sh_{name}.yaml" for name in ("nodeclaims", "nodeoverlays", "nodepools")),
+        "kwok/apis/crds/karpenter.kwok.sh_kwoknodeclasses.yaml",
+        str(_MODULES / "karpenter" / "rights.yaml"),
+    ),
+    account=("karpenter", "karpenter"),
+    resources=(),
+    arguments=lambda launch: [
+        f"--health-probe-port={launch.health_port}",
+        "--metrics-port=0",
+        "--disable-leader-election",
+        f"--instance-types-file-path={_MODULES / 'karpenter' / 'instance-types.json'}",
+        "--batch-idle-duration=0.5s",
+        "--batch-max-duration=2s",
+    ],
+    has_webhooks=False,
+    health_path="/healthz",
+    environment=(("SYSTEM_NAMESPACE", "karpenter"),),
+)
+"""With its provider for nodes that kwok simulates. Its chart has the rights; here it has all."""
 
 LEADER_WORKER_SET = EcosystemController(
     name="leaderworkerset",
