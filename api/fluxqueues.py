@@ -104,12 +104,13 @@ class BackfillDurations(enum.StrEnum):
 class Provision(enum.StrEnum):
     """What happens to a workload that fits on no existing node, but on a node that the autoscaler could add.
 
-    With ``none`` the workload waits until somebody adds such nodes. With ``gate`` the queue requests them from the autoscaler and holds
-    the workload until they exist.
+    With ``none`` the workload waits until somebody adds such nodes. With the others the queue requests them from the autoscaler and holds
+    the workload until they exist: with ``gate`` by a ProvisioningRequest, with ``pods`` by pods that no scheduler binds.
     """
 
     NONE = "none"
     GATE = "gate"
+    PODS = "pods"
 
 
 class SchedulerName(enum.StrEnum):

@@ -62,6 +62,11 @@ class Caches(WatchedObjects):
         In which version the cluster serves DeviceTaintRules; None if it does not.
     levels
         The levels of the topology, from the top down.
+
+    Attributes
+    ----------
+    own_namespace
+        As given.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Caches(WatchedObjects):
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
         self.gang_objects = GangObjects(api)
+        self.own_namespace = own_namespace
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
 

@@ -1,58 +1,29 @@
-"""Nodes by which the cluster may grow: which work could use them, and how they are requested from an autoscaler.
+"""Nodes by which the cluster may grow, and which work could use them.
 
 An administrator names the shapes of nodes that may be added, and how many of each. Whether work that no present node could hold would fit
 then is a question for the matcher, in a graph of its own. That graph has the present nodes, all of them up, and the greatest number of
 nodes of each shape. Nothing is ever allocated in it, and it is kept only while there are questions.
-
-Nodes are requested with a ProvisioningRequest (docs/decisions, 0008), which names pod templates and the number of pods of each. A template
-here has what placement needs of a pod: its effective requests in one container, and all rules about nodes, including those of its queue.
-No pod is ever created from it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
-import orjson
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import fluxjob_name
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta
 from fluxqueue.api.nodes import Node, NodeSpec, NodeStatus, Taint
-from fluxqueue.api.pods import PodSpec
-from fluxqueue.api.requests import pod_requests
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.graph.nodes import NodeRules, graph_node
 from fluxqueue.fluxion.messages import GraphNodeSpec, MatchVerdict, Pool
 from fluxqueue.queue.cluster.port_volume_pools import with_pools
-from fluxqueue.queue.model.records import Workload
 
-__all__ = [
-    "MOST_TEMPLATES",
-    "PROVISIONING_CLASS",
-    "InvalidNodeShape",
-    "NodeShape",
-    "NodeShapes",
-    "PodSetTemplate",
-    "pod_sets_of",
-    "possible_nodes",
-    "request_name",
-    "template_body",
-]
-
-PROVISIONING_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-"""The autoscaler adds all requested nodes, or none."""
-
-MOST_TEMPLATES = 32
-"""Most pod sets of one ProvisioningRequest (maxItems of its podSets)."""
+__all__ = ["InvalidNodeShape", "NodeShape", "NodeShapes", "possible_nodes"]
 
 _POLICY = "first"
-_DIGEST = 8
-_LONGEST_NAME = 63
 _PODS = "110"
 """Pods on a node whose shape does not state them: the default of the kubelet."""
 
@@ -178,65 +149,3 @@ class NodeShapes:
                 engine.add_nodes(new)
         self._engine, self._nodes = engine, nodes
         return engine
-
-
-@dataclass(frozen=True, slots=True)
-class PodSetTemplate:
-    """Pods with the same placement.
-
-    Attributes
-    ----------
-    labels, spec
-        Of one pod, as far as they matter for placement.
-    count
-        Number of pods.
-    """
-
-    labels: Mapping[str, str]
-    spec: Mapping[str, Any]
-    count: int
-
-
-def pod_sets_of(pods: Iterable[tuple[Mapping[str, str], PodSpec, int]], node_selector: Mapping[str, str]) -> list[PodSetTemplate]:
-    """Return the pod sets of a workload.
-
-    Parameters
-    ----------
-    pods
-        Labels, spec with all defaults, and how many of each.
-    node_selector
-        Of their queue.
-    """
-    pod_sets: dict[bytes, PodSetTemplate] = {}
-    for labels, spec, count in pods:
-        pod_set = PodSetTemplate(labels, _placement(spec, node_selector), count)
-        key = orjson.dumps([dict(labels), pod_set.spec], option=orjson.OPT_SORT_KEYS)
-        known = pod_sets.get(key)
-        pod_sets[key] = pod_set if known is None else replace(known, count=known.count + count)
-    return list(pod_sets.values())
-
-
-def _placement(spec: PodSpec, node_selector: Mapping[str, str]) -> dict[str, Any]:
-    requests = {name: f"{amount.normalize():f}" for name, amount in sorted(pod_requests(spec).items())}
-    # The API server requires a limit too for resources that pods cannot share.
-    limits = {name: amount for name, amount in requests.items() if name not in ("cpu", "memory", "ephemeral-storage")}
-    container = {"name": "room", "image": "room", "resources": {"requests": requests, **({"limits": limits} if limits else {})}}
-    made: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    if selector := {**(spec.node_selector or {}), **node_selector}:
-        made["nodeSelector"] = selector
-    if spec.affinity:
-        made["affinity"] = {**spec.affinity}
-    if spec.tolerations:
-        made["tolerations"] = msgspec.to_builtins(spec.tolerations)
-    return made
-
-
-def request_name(workload: Workload) -> str:
-    """Return the name of its ProvisioningRequest. Each request of the workload gets another name, since the object cannot change."""
-    own = fluxjob_name(workload.kind, workload.name, workload.uid, within=_LONGEST_NAME - _DIGEST - 1)
-    return f"{own}-{workload.shape[:_DIGEST]}"
-
-
-def template_body(pod_set: PodSetTemplate, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the PodTemplate of a pod set."""
-    return {"metadata": metadata, "template": {"metadata": {"labels": dict(pod_set.labels)}, "spec": pod_set.spec}}

@@ -1,46 +1,40 @@
-"""Requests nodes from the cluster autoscaler, for work that no present node could hold.
+"""Requests nodes from an autoscaler, for work that no present node could hold.
 
-A workload with the reason ``Provisioning`` has one ProvisioningRequest, with a pod template for each kind of its pods. The request only
-asks for nodes. When they come, the graph has them, the work is matched and pinned like any other, and the request is deleted with the
-reason. The FluxJob owns both objects, so they are deleted with it in any case.
+A workload with the reason ``Provisioning`` has one request for nodes, in the way that its FluxQueue says: a ProvisioningRequest
+(`fluxqueue.queue.scheduling.provisioning_requests`), or pods that no scheduler binds (`fluxqueue.queue.scheduling.room_pods`). The request
+only asks for nodes. When they come, the graph has them, the work is matched and pinned like any other, and the request is deleted with the
+reason.
 
-Names follow from the workload and its request. A request that is repeated after a crash finds its object, and a changed request gets
-another object. The resync lists all ProvisioningRequests of the queue. It deletes those that no workload waits for and creates those again
-that somebody deleted. If the autoscaler failed one, an event on the user's object reports it, and it is requested again after some minutes.
+The key of a request follows from the workload and what it needs. A request that is repeated after a crash finds its objects, and a changed
+request gets others. The resync lists all requests. It deletes those that no workload waits for and repairs those of which something is
+missing. If the autoscaler failed one, an event on the user's object reports it, and it is requested again after some minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import structlog
 
-from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import ProvisioningRequest
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import FluxQueue, Provision
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest
-from fluxqueue.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from fluxqueue.kube.errors import ApiError, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
-from fluxqueue.kube.kinds import FLUXJOBS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from fluxqueue.kube.kinds import Key
+from fluxqueue.kube.object_cache import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.minicluster.injection_settings import InvalidInjection
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.minicluster_jobs import services_of, with_flux
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.scheduling.node_shapes import (
-    MOST_TEMPLATES,
-    PROVISIONING_CLASS,
-    PodSetTemplate,
-    pod_sets_of,
-    request_name,
-    template_body,
-)
+from fluxqueue.queue.scheduling.node_requests import NodeRequest, NodeRequester, NotRequested, PresentRequest, pod_sets_of
+from fluxqueue.queue.scheduling.provisioning_requests import ProvisioningRequests
+from fluxqueue.queue.scheduling.room_pods import RoomPods
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -55,9 +49,12 @@ _RETRY_S = 300.0
 
 Pods = Iterable[tuple[Mapping[str, str], PodSpec, int]]
 
+Wanted = tuple[Provision, Key]
+"""A request for nodes: in which way, and its key."""
+
 
 class Provisioner:
-    """Keeps ProvisioningRequests.
+    """Keeps requests for nodes.
 
     Parameters
     ----------
@@ -68,16 +65,22 @@ class Provisioner:
     """
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
-        self._api = api
         self._caches = caches
         self._ledger = ledger
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("provisioning")
-        self._requested: dict[WorkloadId, tuple[str, str]] = {}
-        """Namespace and name of the requests that are known to exist."""
+        self._ways: Mapping[Provision, NodeRequester] = {
+            Provision.GATE: ProvisioningRequests(api),
+            Provision.PODS: RoomPods(api, caches.own_namespace, ledger.wall, self._keys.add),
+        }
+        self._requested: dict[WorkloadId, Wanted] = {}
+        """Requests of which objects may exist."""
+        self._incomplete: set[WorkloadId] = set()
+        """Those of which some may be missing."""
         self._not_before: dict[WorkloadId, float] = {}
         self._compare_wanted = asyncio.Event()
         ledger.subscribe(self._keys.add)
+        caches.fluxqueues.add_handler(self._note_queue)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -86,70 +89,71 @@ class Provisioner:
             group.create_task(run_workers(self._keys, _WORKERS, self._reconcile))
 
     def resync(self) -> None:
-        """Check every workload that waits for nodes, and every ProvisioningRequest."""
+        """Check every workload that waits for nodes, and every request."""
         for workload in self._ledger.all():
-            if _wants(workload):
+            if _waits_for_nodes(workload):
                 self._keys.add(workload.id)
         self._compare_wanted.set()
 
+    def _note_queue(self, change: Change[FluxQueue]) -> None:
+        if change.old is None or change.new is None or change.old.spec.provision is not change.new.spec.provision:
+            self.resync()
+
+    def _wanted(self, workload: Workload | None) -> Wanted | None:
+        if workload is None or not _waits_for_nodes(workload):
+            return None
+        queue = self._caches.fluxqueues.get("", workload.queue)
+        way = queue.spec.provision if queue is not None else Provision.NONE
+        return (way, self._ways[way].key(workload)) if way in self._ways else None
+
     async def _reconcile(self, workload_id: WorkloadId) -> float | None:
         workload, requested = self._ledger.get(workload_id), self._requested.get(workload_id)
-        wanted = (workload.namespace, request_name(workload)) if workload is not None and _wants(workload) else None
+        wanted = self._wanted(workload)
         if requested is not None and requested != wanted:
-            await self._delete(*requested)
-            self._requested.pop(workload_id, None)
+            await self._delete(workload_id, requested)
+            requested = None
         if workload is None or wanted is None:
             self._not_before.pop(workload_id, None)
             return None
-        if requested == wanted:
+        if requested is not None and workload_id not in self._incomplete:
             return None
         if (wait_s := self._not_before.get(workload_id, 0.0) - asyncio.get_running_loop().time()) > 0:
             return wait_s
+        request = self._request(workload, wanted[1])
+        if request is None:
+            return _SOON_S
+        self._requested[workload_id] = wanted
+        self._incomplete.add(workload_id)
+        try:
+            await self._ways[wanted[0]].create(request)
+        except NotRequested as refusal:
+            if refusal.waits:
+                self._report(workload, str(refusal))
+                return None
+            await self._delete(workload_id, wanted)
+            self._report_failure(workload, str(refusal))
+            return _RETRY_S
+        self._incomplete.discard(workload_id)
+        log.info("provisioning.requested", workload=workload.id, uid=workload.uid, request=wanted[1][1], pods=request.pods)
+        return None
+
+    def _request(self, workload: Workload, key: Key) -> NodeRequest | None:
+        """Return its request; None if its objects are not known as they are now."""
         fluxjob = self._caches.fluxjob_of(workload.uid)
         if fluxjob is None:
-            return _SOON_S
+            return None
         try:
             pod_sets = pod_sets_of(self._pods_of(workload), self._node_selector(workload))
         except (InvalidInjection, InvalidRequest):
-            return _SOON_S  # it was edited since: the intake is about to report it
-        if not pod_sets:
-            return _SOON_S
-        if len(pod_sets) > MOST_TEMPLATES:
-            self._report_failure(
-                workload, f"its pods are of {len(pod_sets)} kinds: a request to the autoscaler has at most {MOST_TEMPLATES}"
-            )
-            return _RETRY_S
-        try:
-            await self._create(workload, pod_sets, fluxjob, wanted[1])
-        except NotFound:
-            await self._delete(*wanted)
-            kind = f"{PROVISIONING_REQUESTS.kind}s ({PROVISIONING_REQUESTS.api_version})"
-            self._report_failure(workload, f"no nodes can be requested: this cluster serves no {kind}")
-            return _RETRY_S
-        except (Invalid, Forbidden) as error:
-            await self._delete(*wanted)
-            self._report_failure(workload, f"no nodes could be requested from the autoscaler: {error}")
-            return _RETRY_S
-        self._requested[workload_id] = wanted
-        return None
+            return None  # it was edited since: the intake is about to report it
+        return NodeRequest(key, workload, pod_sets, fluxjob) if pod_sets else None
 
-    async def _create(self, workload: Workload, pod_sets: Sequence[PodSetTemplate], fluxjob: FluxJob, name: str) -> None:
-        """Create the templates and the request. Objects that exist already are the same."""
-        owner = [FLUXJOBS.reference(fluxjob, controller=True)]
-        labels = {names.PROVISIONS_LABEL: workload.uid}
-        sets: list[dict[str, Any]] = []
-        for number, pod_set in enumerate(pod_sets):
-            metadata = {"name": _template_name(name, number), "labels": labels, "ownerReferences": owner}
-            with contextlib.suppress(AlreadyExists):
-                await self._api.create(POD_TEMPLATES, template_body(pod_set, metadata), workload.namespace)
-            sets.append({"podTemplateRef": {"name": metadata["name"]}, "count": pod_set.count})
-        body = {
-            "metadata": {"name": name, "labels": labels, "ownerReferences": owner},
-            "spec": {"provisioningClassName": PROVISIONING_CLASS, "podSets": sets},
-        }
-        with contextlib.suppress(AlreadyExists):
-            await self._api.create(PROVISIONING_REQUESTS, body, workload.namespace)
-        log.info("provisioning.requested", workload=workload.id, uid=workload.uid, request=name, pods=_pods(pod_sets))
+    async def _delete(self, workload_id: WorkloadId, requested: Wanted) -> None:
+        way, key = requested
+        await self._ways[way].delete(key)
+        if self._requested.get(workload_id) == requested:
+            del self._requested[workload_id]
+            self._incomplete.discard(workload_id)
 
     def _pods_of(self, workload: Workload) -> Pods:
         """Labels, complete spec and number of its pods."""
@@ -179,20 +183,12 @@ class Provisioner:
     def _report_failure(self, workload: Workload, sentence: str) -> None:
         """Report that no nodes will come, and request none for a while."""
         self._not_before[workload.id] = asyncio.get_running_loop().time() + _RETRY_S
-        log.warning("provisioning.failed", workload=workload.id, uid=workload.uid, reason=sentence)
-        message = f"{sentence}; it is requested again in {_RETRY_S / 60:.0f} minutes"
-        for subject in subjects_of(workload, self._caches):
-            self._recorder.record(subject, "ProvisioningFailed", message, severity=Severity.WARNING)
+        self._report(workload, f"{sentence}; it is requested again in {_RETRY_S / 60:.0f} minutes")
 
-    async def _delete(self, namespace: str, name: str) -> None:
-        """Delete a request and its templates."""
-        with contextlib.suppress(NotFound):
-            await self._api.delete(PROVISIONING_REQUESTS, name, namespace=namespace)
-        for number in range(MOST_TEMPLATES):
-            try:
-                await self._api.delete(POD_TEMPLATES, _template_name(name, number), namespace=namespace)
-            except NotFound:
-                return
+    def _report(self, workload: Workload, sentence: str) -> None:
+        log.warning("provisioning.failed", workload=workload.id, uid=workload.uid, reason=sentence)
+        for subject in subjects_of(workload, self._caches):
+            self._recorder.record(subject, "ProvisioningFailed", sentence, severity=Severity.WARNING)
 
     # ---- comparison with the cluster ---------------------------------------------------------------------------------------------
 
@@ -200,45 +196,36 @@ class Provisioner:
         while True:
             await self._compare_wanted.wait()
             self._compare_wanted.clear()
-            try:
-                await self._compare_all()
-            except NotFound:
-                log.debug("provisioning.not_served")
-            except ApiError as error:
-                log.warning("provisioning.list_failed", error=str(error))
+            for way in self._ways:
+                try:
+                    await self._compare_all(way)
+                except NotFound:
+                    log.debug("provisioning.not_served")
+                except ApiError as error:
+                    log.warning("provisioning.list_failed", error=str(error))
 
-    async def _compare_all(self) -> None:
-        known = dict(self._requested)
-        present = await self._api.list(PROVISIONING_REQUESTS, label_selector=names.PROVISIONS_LABEL)
-        existing = {(request.metadata.namespace, request.metadata.name) for request in present}
+    async def _compare_all(self, way: Provision) -> None:
+        known = {workload_id: requested for workload_id, requested in self._requested.items() if requested[0] is way}
+        present = await self._ways[way].present()
+        existing = {request.key for request in present if request.complete}
         for workload_id, requested in known.items():
-            if requested not in existing and self._requested.get(workload_id) == requested:
-                del self._requested[workload_id]
+            if requested[1] not in existing and self._requested.get(workload_id) == requested:
+                self._incomplete.add(workload_id)
                 self._keys.add(workload_id)
-        waiting = {(workload.namespace, request_name(workload)): workload for workload in self._ledger.all() if _wants(workload)}
+        waiting = {wanted[1]: row for row in self._ledger.all() if (wanted := self._wanted(row)) is not None and wanted[0] is way}
         for request in present:
-            await self._compare_one(request, waiting.get((request.metadata.namespace, request.metadata.name)))
+            await self._compare_one(way, request, waiting.get(request.key))
 
-    async def _compare_one(self, request: ProvisioningRequest, workload: Workload | None) -> None:
-        requested = (request.metadata.namespace, request.metadata.name)
+    async def _compare_one(self, way: Provision, request: PresentRequest, workload: Workload | None) -> None:
         if workload is None:
-            await self._delete(*requested)
+            await self._ways[way].delete(request.key)
         elif request.failed:
             self._report_failure(workload, f"the autoscaler adds no nodes: {request.failed}")
-            await self._delete(*requested)
-            self._requested.pop(workload.id, None)
+            await self._delete(workload.id, (way, request.key))
             self._keys.add(workload.id)
-        else:
-            self._requested[workload.id] = requested
+        elif request.complete:
+            self._requested[workload.id] = way, request.key
 
 
-def _wants(workload: Workload) -> bool:
+def _waits_for_nodes(workload: Workload) -> bool:
     return workload.state is State.PENDING and workload.reason is Reason.PROVISIONING
-
-
-def _template_name(request: str, number: int) -> str:
-    return f"{request}-{number}"
-
-
-def _pods(pod_sets: Iterable[PodSetTemplate]) -> int:
-    return sum(pod_set.count for pod_set in pod_sets)

@@ -75,7 +75,7 @@ class UnsatisfiableReasons:
         if shapes := self._satisfiability.needed_shapes(workload.shape):
             if change.reason in LIMIT_REASONS:
                 return change  # no nodes are added for work over a limit
-            return _waits_for_growth(change, shapes, requested=provisions.get(workload.queue) is Provision.GATE)
+            return _waits_for_growth(change, shapes, requested=provisions.get(workload.queue, Provision.NONE) is not Provision.NONE)
         if change.reason in _WAITING:
             change = replace(change, reason=Reason.UNSATISFIABLE, message=never.reason)
         return self._with_daemons(change, workload)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ class EcosystemController:
         More variables.
     needs
         Other controllers that make pods of what it makes.
+    queue_config
+        Returns more settings of the queue in its cluster.
     """
 
     name: str
@@ -117,6 +119,7 @@ class EcosystemController:
     health_path: str = "/readyz"
     environment: tuple[tuple[str, str], ...] = ()
     needs: tuple[EcosystemController, ...] = ()
+    queue_config: Callable[[], Mapping[str, Any]] = dict
 
     @property
     def version(self) -> str:
@@ -193,11 +196,10 @@ KARPENTER = EcosystemController(
     module="sigs.k8s.io/karpenter",
     program="kwok",
     minutes=4,
-    assets=("kwok/charts/crds", "kwok/apis/crds"),
+    assets=("pkg/apis/crds",),
     manifests=(
-        *(f"kwok/charts/crds/karpenter.sh_{name}.yaml" for name in ("nodeclaims", "nodeoverlays", "nodepools")),
-        "kwok/apis/crds/karpenter.kwok.sh_kwoknodeclasses.yaml",
-        str(_MODULES / "karpenter" / "rights.yaml"),
+        *(f"pkg/apis/crds/karpenter.sh_{name}.yaml" for name in ("nodeclaims", "nodeoverlays", "nodepools")),
+        *(str(_MODULES / "karpenter" / f"{name}.yaml") for name in ("node-class", "rights")),
     ),
     account=("karpenter", "karpenter"),
     resources=(),
@@ -212,6 +214,9 @@ KARPENTER = EcosystemController(
     has_webhooks=False,
     health_path="/healthz",
     environment=(("SYSTEM_NAMESPACE", "karpenter"),),
+    queue_config=lambda: {
+        "nodeShapes": [{"name": "large", "allocatable": {"cpu": "16", "memory": "64Gi"}, "labels": {"pool": "large"}, "maxNodes": 4}]
+    },
 )
 """With its provider for nodes that kwok simulates. Its chart has the rights; here it has all."""
 

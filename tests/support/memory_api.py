@@ -164,6 +164,10 @@ class MemoryApi:
         """Return the current state of an object as JSON; None if there is none."""
         return self._objects.get((plural, namespace if _KINDS[plural].namespaced else "", name))
 
+    def all(self, plural: str) -> list[Json]:
+        """Return the objects of a kind as JSON."""
+        return [body for (kind, _, _), body in self._objects.items() if kind == plural]
+
     def fail_next(self, verb: str, resource: str, status: int, reason: str, message: str = "as the test wants it") -> None:
         """Refuse the next request of this verb, such as ``patch``, for a resource, such as ``pods/status``."""
         self._failures.append((verb, resource, lambda: _error(status, reason, message, verb)))
@@ -229,7 +233,9 @@ class MemoryApi:
         return body
 
     def _list(self, plural: str, namespace: str, query: Mapping[str, str]) -> bytes:
-        labels = [tuple(term.split("=", 1)) for term in query.get("labelSelector", "").split(",") if "=" in term]
+        terms = [term for term in query.get("labelSelector", "").split(",") if term]
+        labels = [tuple(term.split("=", 1)) for term in terms if "=" in term]
+        present = [term for term in terms if "=" not in term and " " not in term and not term.startswith("!")]
         fields = [tuple(term.split("=", 1)) for term in query.get("fieldSelector", "").split(",") if "=" in term]
         items = [
             body
@@ -237,6 +243,7 @@ class MemoryApi:
             if kind == plural
             and namespace in ("", space)
             and all(body["metadata"].get("labels", {}).get(label) == value for label, value in labels)
+            and all(label in body["metadata"].get("labels", {}) for label in present)
             and all((str(_field(body, path.removesuffix("!")) or "") == value) is not path.endswith("!") for path, value in fields)
         ]
         return orjson.dumps({"metadata": {"resourceVersion": str(next(self._versions))}, "items": items})

@@ -40,8 +40,9 @@ _READY_S = 120
 @contextmanager
 def ecosystem_cluster(folder: Path, controllers: Mapping[EcosystemController, Path]) -> Iterator[InProcessCluster]:
     """Run a cluster of four nodes of 4 cpu, and controllers, each from the folder of its program, until the end of the block."""
+    more = {name: value for controller in controllers for name, value in controller.queue_config().items()}
     values = {
-        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10, **more}},
         "gangs": {"resources": sorted(name for controller in controllers for name in controller.resources)},
     }
     name = "-".join(controller.name for controller in controllers)

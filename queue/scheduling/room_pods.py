@@ -1,0 +1,209 @@
+"""Nodes by room pods, for autoscalers that add nodes to pods which the scheduler could not place: Karpenter, and the cluster autoscaler.
+
+A request is as many pods as the work has, in the namespace of the queue, each with the placement of one of them. The name of a scheduler
+that nobody runs keeps them from being bound. The queue writes into their status what a scheduler writes about a pod without a node, and
+that is what autoscalers look for (docs/decisions, 0062). A room pod asks for a node only: the work itself is matched to what comes.
+
+Room pods have no labels of the work, so no Service, NetworkPolicy or budget of the queue's namespace can select them by what a user wrote.
+Of the rules about other pods they keep one, that no two of them share a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from fluxqueue.api import names
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from fluxqueue.kube.kinds import PODS, Key
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.noderules.pod_rules import rules_of
+from fluxqueue.queue.scheduling.node_requests import (
+    LONGEST_NAME,
+    NodeRequest,
+    NotRequested,
+    PodSetTemplate,
+    PresentRequest,
+    request_name,
+)
+
+__all__ = ["MOST_OF_ALL_WORK", "MOST_OF_ONE_WORKLOAD", "RoomPods"]
+
+MOST_OF_ONE_WORKLOAD: Final = 1_000
+MOST_OF_ALL_WORK: Final = 2_000
+"""Room pods at one time. Each is an object that autoscalers simulate again and again."""
+
+_AT_ONCE: Final = 16
+_DIGITS: Final = 5
+_SCHEDULED: Final = "PodScheduled"
+_UNSCHEDULABLE: Final = "Unschedulable"
+_SECURE_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_SECURE_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+class RoomPods:
+    """A `NodeRequester`.
+
+    Parameters
+    ----------
+    api
+        The API server.
+    namespace
+        Of the queue.
+    wall
+        Returns the time of day, for the conditions of pods.
+    wake
+        Called with work whose request waited for room pods of older work to go.
+    """
+
+    def __init__(self, api: Api, namespace: str, wall: Callable[[], datetime], wake: Callable[[WorkloadId], None]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._wall = wall
+        self._wake = wake
+        self._counts: dict[Key, int] = {}
+        """Room pods of each request for which there is room."""
+        self._waiting: dict[Key, tuple[datetime, WorkloadId]] = {}
+        """Submit time of the work whose request waits for room."""
+
+    def key(self, workload: Workload) -> Key:
+        """Return the queue's namespace and the common part of the names of its room pods."""
+        return self._namespace, request_name(workload, within=LONGEST_NAME - _DIGITS)
+
+    async def create(self, request: NodeRequest) -> None:
+        """Create the room pods that are missing, and write the condition of those that have none."""
+        self._count(request)
+        _, name = request.key
+        present = {pod.metadata.name: pod for pod in await self._list(f"{names.ROOM_LABEL}={name}")}
+        pod_sets = [pod_set for pod_set in request.pod_sets for _ in range(pod_set.count)]
+        numbered = ((f"{name}-{number}", pod_set) for number, pod_set in enumerate(pod_sets))
+        made = (self._create_one(request, each, pod_set, present.get(each)) for each, pod_set in numbered)
+        try:
+            await _bounded(made)
+        except (Invalid, Forbidden) as error:
+            raise NotRequested(f"no pods could be created in {self._namespace} that request nodes: {error}") from error
+
+    async def delete(self, key: Key) -> None:
+        """Delete the room pods of a request, and let the oldest work that waits for room ask."""
+        await _bounded(self._delete_one(pod) for pod in await self._list(f"{names.ROOM_LABEL}={key[1]}"))
+        self._counts.pop(key, None)
+        self._waiting.pop(key, None)
+        self._wake_oldest()
+
+    async def present(self) -> list[PresentRequest]:
+        """Return the requests of which there are room pods. A request of an earlier leader is not complete until it is created again."""
+        pods = await self._list(names.ROOM_LABEL)
+        keys = {pod.metadata.uid: (self._namespace, pod.metadata.label(names.ROOM_LABEL) or "") for pod in pods}
+        asking = Counter(keys[pod.metadata.uid] for pod in pods if _asks(pod))
+        return [PresentRequest(key, complete=asking[key] == self._counts.get(key)) for key in {*keys.values()}]
+
+    # ---- room ----------------------------------------------------------------------------------------------------------------------
+
+    def _count(self, request: NodeRequest) -> None:
+        """Count its pods, if there is room for them."""
+        if request.pods > MOST_OF_ONE_WORKLOAD:
+            raise NotRequested(
+                f"it has {request.pods:,} pods: nodes are requested for at most {MOST_OF_ONE_WORKLOAD:,} by pods, "
+                "so split it, or use provision: gate with the cluster autoscaler"
+            )
+        mine = request.workload.submitted_at, request.workload.id
+        others = sum(count for key, count in self._counts.items() if key != request.key)
+        older = (
+            request.key not in self._counts
+            and min((each for key, each in self._waiting.items() if key != request.key), default=mine) < mine
+        )
+        if older or others + request.pods > MOST_OF_ALL_WORK:
+            self._waiting[request.key] = mine
+            raise NotRequested(
+                f"nodes are requested for older work by {others:,} of at most {MOST_OF_ALL_WORK:,} pods: "
+                f"its own {request.pods:,} are created when there is room",
+                waits=True,
+            )
+        self._counts[request.key] = request.pods
+        self._waiting.pop(request.key, None)
+        self._wake_oldest()
+
+    def _wake_oldest(self) -> None:
+        if self._waiting and sum(self._counts.values()) < MOST_OF_ALL_WORK:
+            self._wake(min(self._waiting.values())[1])
+
+    # ---- effects -------------------------------------------------------------------------------------------------------------------
+
+    async def _create_one(self, request: NodeRequest, name: str, pod_set: PodSetTemplate, present: Pod | None) -> None:
+        if present is None:
+            with contextlib.suppress(AlreadyExists):
+                present = await self._api.create(PODS, _room_pod(request, name, pod_set), self._namespace)
+        if present is None or _asks(present):
+            return
+        condition = {
+            "type": _SCHEDULED,
+            "status": "False",
+            "reason": _UNSCHEDULABLE,
+            "message": f"only nodes that do not exist yet could hold {request.workload.ref}",
+            "lastTransitionTime": self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": present.metadata.uid}, "status": {"conditions": [condition]}}
+        with contextlib.suppress(NotFound):
+            await self._api.patch(PODS, name, body, namespace=self._namespace, patch_type=PatchType.STRATEGIC, subresource="status")
+
+    async def _delete_one(self, pod: Pod) -> None:
+        with contextlib.suppress(NotFound):
+            await self._api.delete(PODS, pod.metadata.name, namespace=self._namespace)
+
+    async def _list(self, selector: str) -> list[Pod]:
+        return await self._api.list(PODS, self._namespace, label_selector=selector)
+
+
+def _asks(pod: Pod) -> bool:
+    """True if autoscalers see that the pod needs a node."""
+    condition = pod.status.condition(_SCHEDULED)
+    return pod.active and condition is not None and condition.reason == _UNSCHEDULABLE
+
+
+def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[str, Any]:
+    """Return a pod with the placement of those of a pod set, which passes the restricted pod security level."""
+    workload = request.workload
+    labels = {names.PROVISIONS_LABEL: workload.uid, names.ROOM_LABEL: request.key[1]}
+    affinity = pod_set.spec.get("affinity") or {}
+    wanted: dict[str, Any] = {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
+    if rules_of(PodSpec(affinity=affinity), workload.namespace, pod_set.labels).keeps_apart({}):
+        term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {names.ROOM_LABEL: request.key[1]}}}
+        wanted["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    spec = {name: value for name, value in pod_set.spec.items() if name != "affinity"}
+    return {
+        "metadata": {"name": name, "labels": labels, "annotations": {names.ROOM_FOR_ANNOTATION: workload.ref}},
+        "spec": {
+            **spec,
+            **({"affinity": wanted} if wanted else {}),
+            "schedulerName": names.ROOM_SCHEDULER,
+            "containers": [{**container, "securityContext": _SECURE_CONTAINER} for container in pod_set.spec["containers"]],
+            "securityContext": _SECURE_POD,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+async def _bounded(work: Iterable[Awaitable[None]]) -> None:
+    """Await all, a bounded number at a time; the first error ends the rest."""
+    items = iter(work)
+
+    async def some() -> None:
+        for item in items:
+            await item
+
+    tasks = [asyncio.create_task(some()) for _ in range(_AT_ONCE)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for left in items:
+            left.close()  # type: ignore[attr-defined]
