@@ -171,6 +171,11 @@ class Removal:
             async for found in pages(self._api, kind, label_selector=names.PROVISIONS_LABEL):
                 metas = [obj.metadata for obj in found.items if obj.metadata.label(names.PROVISIONS_LABEL) is not None]
                 await run_bounded(self._delete(kind, (meta.namespace, meta.name), others) for meta in metas)
+        own = self._installation.namespace
+        for label in (names.ROOM_LABEL, names.KEEPS_LABEL):
+            async for unbound in pages(self._api, kinds.PODS, label_selector=label):
+                keys = [(own, pod.metadata.name) for pod in unbound.items if pod.metadata.namespace == own]
+                await run_bounded(self._delete(kinds.PODS, key, others) for key in keys)
         return len(removed)
 
     async def remove_created(self) -> list[str]:

@@ -27,6 +27,7 @@ from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
+from fluxqueue.queue.scheduling.kept_nodes import KeptNodes
 from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
@@ -85,7 +86,7 @@ class Planning:
     priorities
         Keeps use, fair shares and the order of work.
     controllers
-        That one, a provisioner where nodes can be added, what resizes Jobs, and what reservations need.
+        That one, a provisioner and what keeps nodes where nodes can be added, what resizes Jobs, and what reservations need.
     guaranteed
         Returns what is guaranteed to accounts and used of it now.
     """
@@ -123,7 +124,9 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     """
     caches, ledger = context.caches, context.ledger
     node_shapes = possible_nodes(context.config.node_shapes, node_rules(context.config))
-    provisioners = (Provisioner(context.api, caches, ledger, context.recorder),) if node_shapes else ()
+    provisioners = (
+        (Provisioner(context.api, caches, ledger, context.recorder), KeptNodes(context.api, caches, ledger)) if node_shapes else ()
+    )
     scheduler = Scheduler(
         ledger,
         capacity.graph,

@@ -33,7 +33,7 @@ from fluxqueue.queue.scheduling.node_requests import (
     request_name,
 )
 
-__all__ = ["MOST_OF_ALL_WORK", "MOST_OF_ONE_WORKLOAD", "RoomPods"]
+__all__ = ["MOST_OF_ALL_WORK", "MOST_OF_ONE_WORKLOAD", "RoomPods", "ask_by_pod", "asks", "in_parallel", "unbound_pod"]
 
 MOST_OF_ONE_WORKLOAD: Final = 1_000
 MOST_OF_ALL_WORK: Final = 2_000
@@ -85,13 +85,13 @@ class RoomPods:
         numbered = ((f"{name}-{number}", pod_set) for number, pod_set in enumerate(pod_sets))
         made = (self._create_one(request, each, pod_set, present.get(each)) for each, pod_set in numbered)
         try:
-            await _bounded(made)
+            await in_parallel(made)
         except (Invalid, Forbidden) as error:
             raise NotRequested(f"no pods could be created in {self._namespace} that request nodes: {error}") from error
 
     async def delete(self, key: Key) -> None:
         """Delete the room pods of a request, and let the oldest work that waits for room ask."""
-        await _bounded(self._delete_one(pod) for pod in await self._list(f"{names.ROOM_LABEL}={key[1]}"))
+        await in_parallel(self._delete_one(pod) for pod in await self._list(f"{names.ROOM_LABEL}={key[1]}"))
         self._counts.pop(key, None)
         self._waiting.pop(key, None)
         self._wake_oldest()
@@ -100,7 +100,7 @@ class RoomPods:
         """Return the requests of which there are room pods. A request of an earlier leader is not complete until it is created again."""
         pods = await self._list(names.ROOM_LABEL)
         keys = {pod.metadata.uid: (self._namespace, pod.metadata.label(names.ROOM_LABEL) or "") for pod in pods}
-        asking = Counter(keys[pod.metadata.uid] for pod in pods if _asks(pod))
+        asking = Counter(keys[pod.metadata.uid] for pod in pods if asks(pod))
         return [PresentRequest(key, complete=asking[key] == self._counts.get(key)) for key in {*keys.values()}]
 
     # ---- room ----------------------------------------------------------------------------------------------------------------------
@@ -136,21 +136,8 @@ class RoomPods:
     # ---- effects -------------------------------------------------------------------------------------------------------------------
 
     async def _create_one(self, request: NodeRequest, name: str, pod_set: PodSetTemplate, present: Pod | None) -> None:
-        if present is None:
-            with contextlib.suppress(AlreadyExists):
-                present = await self._api.create(PODS, _room_pod(request, name, pod_set), self._namespace)
-        if present is None or _asks(present):
-            return
-        condition = {
-            "type": _SCHEDULED,
-            "status": "False",
-            "reason": _UNSCHEDULABLE,
-            "message": f"only nodes that do not exist yet could hold {request.workload.ref}",
-            "lastTransitionTime": self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        body = {"metadata": {"uid": present.metadata.uid}, "status": {"conditions": [condition]}}
-        with contextlib.suppress(NotFound):
-            await self._api.patch(PODS, name, body, namespace=self._namespace, patch_type=PatchType.STRATEGIC, subresource="status")
+        message = f"only nodes that do not exist yet could hold {request.workload.ref}"
+        await ask_by_pod(self._api, self._namespace, _room_pod(request, name, pod_set), present, message, self._wall())
 
     async def _delete_one(self, pod: Pod) -> None:
         with contextlib.suppress(NotFound):
@@ -160,29 +147,51 @@ class RoomPods:
         return await self._api.list(PODS, self._namespace, label_selector=selector)
 
 
-def _asks(pod: Pod) -> bool:
+async def ask_by_pod(api: Api, namespace: str, body: dict[str, Any], present: Pod | None, message: str, now: datetime) -> None:
+    """Create a pod that autoscalers see as one that no node holds, unless it is there and they see it so.
+
+    Parameters
+    ----------
+    api, namespace, body
+        Where it is created, and what.
+    present
+        The pod of this name; None if it is not known.
+    message, now
+        Of its condition.
+    """
+    name = body["metadata"]["name"]
+    if present is None:
+        with contextlib.suppress(AlreadyExists):
+            present = await api.create(PODS, body, namespace)
+    if present is None or asks(present):
+        return
+    condition = {
+        "type": _SCHEDULED,
+        "status": "False",
+        "reason": _UNSCHEDULABLE,
+        "message": message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    status = {"metadata": {"uid": present.metadata.uid}, "status": {"conditions": [condition]}}
+    with contextlib.suppress(NotFound):
+        await api.patch(PODS, name, status, namespace=namespace, patch_type=PatchType.STRATEGIC, subresource="status")
+
+
+def asks(pod: Pod) -> bool:
     """True if autoscalers see that the pod needs a node."""
     condition = pod.status.condition(_SCHEDULED)
     return pod.active and condition is not None and condition.reason == _UNSCHEDULABLE
 
 
-def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[str, Any]:
-    """Return a pod with the placement of those of a pod set, which passes the restricted pod security level."""
-    workload = request.workload
-    labels = {names.PROVISIONS_LABEL: workload.uid, names.ROOM_LABEL: request.key[1]}
-    affinity = pod_set.spec.get("affinity") or {}
-    wanted: dict[str, Any] = {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
-    if rules_of(PodSpec(affinity=affinity), workload.namespace, pod_set.labels).keeps_apart({}):
-        term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {names.ROOM_LABEL: request.key[1]}}}
-        wanted["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    spec = {name: value for name, value in pod_set.spec.items() if name != "affinity"}
+def unbound_pod(name: str, labels: dict[str, str], annotations: dict[str, str], spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that no scheduler binds, and that passes the restricted pod security level."""
     return {
-        "metadata": {"name": name, "labels": labels, "annotations": {names.ROOM_FOR_ANNOTATION: workload.ref}},
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {
+            "restartPolicy": "Never",
             **spec,
-            **({"affinity": wanted} if wanted else {}),
             "schedulerName": names.ROOM_SCHEDULER,
-            "containers": [{**container, "securityContext": _SECURE_CONTAINER} for container in pod_set.spec["containers"]],
+            "containers": [{**container, "securityContext": _SECURE_CONTAINER} for container in spec["containers"]],
             "securityContext": _SECURE_POD,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -191,7 +200,20 @@ def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[
     }
 
 
-async def _bounded(work: Iterable[Awaitable[None]]) -> None:
+def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[str, Any]:
+    """Return a pod with the placement of those of a pod set."""
+    workload = request.workload
+    room = {names.ROOM_LABEL: request.key[1]}
+    affinity = pod_set.spec.get("affinity") or {}
+    wanted: dict[str, Any] = {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
+    if rules_of(PodSpec(affinity=affinity), workload.namespace, pod_set.labels).keeps_apart({}):
+        term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": room}}
+        wanted["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    spec = {field: value for field, value in pod_set.spec.items() if field != "affinity"} | ({"affinity": wanted} if wanted else {})
+    return unbound_pod(name, {names.PROVISIONS_LABEL: workload.uid, **room}, {names.ROOM_FOR_ANNOTATION: workload.ref}, spec)
+
+
+async def in_parallel(work: Iterable[Awaitable[None]]) -> None:
     """Await all, a bounded number at a time; the first error ends the rest."""
     items = iter(work)
 

@@ -221,7 +221,7 @@ def pods_run(stage: Stage, selector: str) -> list[str]:
 
 
 def requests_for_nodes(stage: Stage) -> None:
-    """Queue a Job that fits only nodes that the cluster may grow by, and delete it once they are requested."""
+    """Queue a Job that fits only nodes that the cluster may grow by, and delete it once they are requested; in both ways."""
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue("growing", provision="gate")))
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_account("physics", namespaces=[stage.namespace])))
     grows = job("grows", "40").with_("spec.template.spec.nodeSelector", {"pool": "larger"}).label(names.QUEUE_LABEL, "growing")
@@ -231,7 +231,18 @@ def requests_for_nodes(stage: Stage) -> None:
         return bool(json.loads(stage.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-o", "json").stdout)["items"])
 
     stage.until("nodes are asked for", asked)
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue("growing", provision="pods")))
+
+    def room_pods() -> list[Json]:
+        listed: list[Json] = json.loads(stage.kubectl("get", "pods", "-n", NAMESPACE, "-l", names.ROOM_LABEL, "-o", "json").stdout)["items"]
+        return listed
+
+    def unscheduled() -> bool:
+        return any(each.get("reason") == "Unschedulable" for pod in room_pods() for each in pod["status"].get("conditions", ()))
+
+    stage.until("a room pod asks for a node, and no request", lambda: unscheduled() and not asked())
     stage.kubectl("delete", "job", "grows", "--timeout=60s")
+    stage.until("the room pod is gone", lambda: not room_pods())
 
 
 def maintenance(stage: Stage) -> None:

@@ -209,7 +209,6 @@ KARPENTER = EcosystemController(
         "--disable-leader-election",
         f"--instance-types-file-path={_MODULES / 'karpenter' / 'instance-types.json'}",
         "--batch-idle-duration=0.5s",
-        "--batch-max-duration=2s",
     ],
     has_webhooks=False,
     health_path="/healthz",

@@ -62,12 +62,15 @@ def test_the_queue_may_cordon_nodes_only_where_reservations_are_enabled(chart: C
 
 def test_the_queue_may_request_nodes_only_with_an_autoscaler(chart: Chart, default: Rendered) -> None:
     shape = {"name": "big", "allocatable": {"cpu": "64"}, "maxNodes": 4}
-    growing = _verbs(_rules(chart.render({"queue": {"config": {"nodeShapes": [shape]}}}), "ClusterRole", QUEUE))
+    rendered = chart.render({"queue": {"config": {"nodeShapes": [shape]}}})
+    growing = _verbs(_rules(rendered, "ClusterRole", QUEUE))
     fixed = _verbs(_rules(default, "ClusterRole", QUEUE))
     assert {key: verbs for key, verbs in growing.items() if key not in fixed} == {
         ("autoscaling.x-k8s.io", "provisioningrequests"): {"list", "create", "delete"},
         ("", "podtemplates"): {"create", "delete"},
     }
+    rooms, none = _verbs(_rules(rendered, "Role", QUEUE)), _verbs(_rules(default, "Role", QUEUE))
+    assert {key: verbs for key, verbs in rooms.items() if key not in none} == {("", "pods"): {"create"}, ("", "pods/status"): {"patch"}}
 
 
 @pytest.mark.parametrize(

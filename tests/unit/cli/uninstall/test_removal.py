@@ -66,10 +66,14 @@ async def test_fluxjobs_of_kept_work_stay_and_requests_for_nodes_go() -> None:
         cluster.put("fluxjobs", {"metadata": {"name": uid}, "spec": {"objectRef": ref, "pods": 1, "jobspec": "{}"}})
     cluster.put("podtemplates", {"metadata": {"name": "ours", "labels": {"fluxqueue/provisions": "other"}}})
     cluster.put("podtemplates", {"metadata": {"name": "theirs"}})
+    for namespace, name in ((SPACE, "room-0"), ("default", "copied")):
+        cluster.put("pods", make_pod(name).namespace(namespace).label("fluxqueue/room", "room").build())
     assert await Removal(cluster.api, OURS).remove_fluxjobs({"kept"}) == 1
     assert cluster.get("fluxjobs", "kept") is not None
     assert cluster.get("podtemplates", "ours") is None
     assert cluster.get("podtemplates", "theirs") is not None
+    assert cluster.get("pods", "room-0", SPACE) is None
+    assert cluster.get("pods", "copied") is not None, "room pods are in the namespace of the queue only"
 
 
 async def test_a_queue_that_does_not_end_is_named_and_one_that_released_its_lease_is_not_waited_for() -> None:
