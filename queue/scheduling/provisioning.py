@@ -77,6 +77,8 @@ class Provisioner:
         """Requests of which objects may exist."""
         self._incomplete: set[WorkloadId] = set()
         """Those of which some may be missing."""
+        self._told: set[WorkloadId] = set()
+        """Work that knows that its request waits for others."""
         self._not_before: dict[WorkloadId, float] = {}
         self._compare_wanted = asyncio.Event()
         ledger.subscribe(self._keys.add)
@@ -114,6 +116,7 @@ class Provisioner:
             requested = None
         if workload is None or wanted is None:
             self._not_before.pop(workload_id, None)
+            self._told.discard(workload_id)
             return None
         if requested is not None and workload_id not in self._incomplete:
             return None
@@ -128,12 +131,15 @@ class Provisioner:
             await self._ways[wanted[0]].create(request)
         except NotRequested as refusal:
             if refusal.waits:
-                self._report(workload, str(refusal))
+                if workload_id not in self._told:
+                    self._told.add(workload_id)
+                    self._report(workload, str(refusal))
                 return None
             await self._delete(workload_id, wanted)
             self._report_failure(workload, str(refusal))
             return _RETRY_S
         self._incomplete.discard(workload_id)
+        self._told.discard(workload_id)
         log.info("provisioning.requested", workload=workload.id, uid=workload.uid, request=wanted[1][1], pods=request.pods)
         return None
 

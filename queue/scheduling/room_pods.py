@@ -214,7 +214,7 @@ def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[
 
 
 async def in_parallel(work: Iterable[Awaitable[None]]) -> None:
-    """Await all, a bounded number at a time; the first error ends the rest."""
+    """Await all, a bounded number at a time; after an error no more are begun."""
     items = iter(work)
 
     async def some() -> None:
@@ -227,5 +227,4 @@ async def in_parallel(work: Iterable[Awaitable[None]]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        for left in items:
-            left.close()  # type: ignore[attr-defined]
+        await asyncio.gather(*tasks, return_exceptions=True)

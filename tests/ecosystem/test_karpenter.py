@@ -14,7 +14,6 @@ from support.end_to_end import Stage
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import NAMESPACE
 
@@ -53,7 +52,8 @@ def kept(stage: Stage) -> list[Json]:
 
 def added(stage: Stage) -> list[str]:
     """The nodes that Karpenter added."""
-    return [node.metadata.name for node in stage.items("nodes", Node) if node.metadata.label("pool") == "large"]
+    nodes = stage.cluster.control_plane.client.get("/api/v1/nodes", labelSelector="pool=large")["items"]
+    return [node["metadata"]["name"] for node in nodes]
 
 
 def claims(stage: Stage) -> list[Json]:

@@ -74,7 +74,8 @@ class NodeRequestBench:
 
     def count(self) -> int:
         """Number of requested pods, in either way."""
-        return len(self.asking()) + sum(each["count"] for one in self.requests().values() for each in one["spec"]["podSets"])
+        counts: list[int] = [each["count"] for one in self.requests().values() for each in one["spec"]["podSets"]]
+        return len(self.asking()) + sum(counts)
 
     def nothing(self) -> bool:
         """True if no object of a request is left."""

@@ -18,7 +18,7 @@ HOSTNAME_APART = {
         ]
     }
 }
-ON_ARM = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+ON_ARM: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
 
 
 @pytest.fixture
