@@ -25,7 +25,7 @@ Json = dict[str, Any]
 SCOPE = "changes nothing in namespace unmanaged, which is not managed"
 FIELDS = "changes whether, how often and where pods run"
 TEMPLATE = "changes scheduling gates, affinity and its own labels and annotations of a pod template"
-CREATES = "creates objects for MiniClusters in managed namespaces, and no others"
+CREATES = "creates objects for MiniClusters in managed namespaces and room pods in its own, and no others"
 DELETES = "deletes Jobs of MiniClusters and pods that it holds or has placed, and no others"
 OWNED = "changes ConfigMaps, Services and NetworkPolicies of MiniClusters, and no others"
 IMMUTABLE = "is invalid"
@@ -287,6 +287,36 @@ def test_it_creates_objects_of_flux_clusters_in_managed_namespaces(queue: Person
     answer = queue.create(document, "--dry-run=server")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
     assert queue.within(UNMANAGED).create(document, "--dry-run=server").refused_with(CREATES)
+
+
+def room_pod(**spec: Any) -> Json:
+    """A pod as it asks autoscalers for nodes, with other fields of its spec."""
+    pod = owned(make_pod("qi-room"), [])
+    return pod | {"spec": pod["spec"] | {"schedulerName": names.ROOM_SCHEDULER} | spec}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "document", "refusal"),
+    [
+        pytest.param(NAMESPACE, room_pod(), "", id="its own"),
+        pytest.param(NAMESPACE, room_pod(nodeName="n1"), CREATES, id="with a node"),
+        pytest.param(NAMESPACE, room_pod(schedulerName="default-scheduler"), CREATES, id="that a scheduler binds"),
+        pytest.param(MANAGED, room_pod(), CREATES, id="in a managed namespace"),
+        pytest.param(UNMANAGED, room_pod(), CREATES, id="in a namespace of others"),
+    ],
+)
+def test_it_creates_room_pods_in_its_own_namespace(queue: Person, namespace: str, document: Json, refusal: str) -> None:
+    answer = queue.within(namespace).create(document, "--dry-run=server")
+    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+
+
+@pytest.mark.parametrize(("scheduler", "refusal"), [(names.ROOM_SCHEDULER, ""), ("other", "changes nothing in namespace")])
+def test_it_deletes_room_pods_in_its_own_namespace(queue: Person, root: Person, scheduler: str, refusal: str) -> None:
+    person = root.within(NAMESPACE)
+    assert person.create(room_pod(schedulerName=scheduler)).ok
+    answer = queue.within(NAMESPACE).run("delete", "pod", "qi-room", "--dry-run=server", "--wait=false")
+    assert person.run("delete", "pod", "qi-room", "--force", "--grace-period=0").ok
+    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
 def test_it_changes_no_configuration_of_people(queue: Person) -> None:

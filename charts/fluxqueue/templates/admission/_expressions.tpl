@@ -97,6 +97,12 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
     .filter(owner, owner.?controller.orValue(false))
 - name: ofAMiniCluster
   expression: "variables.owners.exists(owner, owner.kind == 'MiniCluster' && owner.apiVersion.startsWith('flux-framework.org/'))"
+# A pod that asks an autoscaler for a node and never runs: it is the queue's own, no scheduler has this name, and it names no node itself.
+- name: aRoomPod
+  expression: >-
+    request.resource.resource == 'pods' && request.namespace == '{{ .Release.Namespace }}'
+    && (request.operation == 'CREATE' ? variables.after : variables.before).spec.?schedulerName.orValue('') == 'fluxqueue-rooms'
+    && (request.operation == 'CREATE' ? variables.after : variables.before).spec.?nodeName.orValue('') == ''
 {{- end -}}
 
 {{/* The rules about the queue's identity that concern Jobs and Pods alike. */}}
@@ -107,9 +113,9 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
     'the queue of fluxqueue changes nothing in namespace ' + request.namespace + ', which is not managed, but what it held there'
 {{- end -}}
 {{- define "fluxqueue.queueRules.creations" -}}
-- expression: "!variables.byTheQueue || request.operation != 'CREATE' || (variables.managed && variables.ofAMiniCluster)"
+- expression: "!variables.byTheQueue || request.operation != 'CREATE' || (variables.managed && variables.ofAMiniCluster) || variables.aRoomPod"
   reason: Forbidden
-  message: "the queue of fluxqueue creates objects for MiniClusters in managed namespaces, and no others"
+  message: "the queue of fluxqueue creates objects for MiniClusters in managed namespaces and room pods in its own, and no others"
 {{- end -}}
 {{/* Its context is CEL that is true if only the fields differ that the queue changes. */}}
 {{- define "fluxqueue.queueRules.fields" -}}
