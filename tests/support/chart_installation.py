@@ -119,7 +119,7 @@ class Installation:
         }
         self._values: dict[str, dict[str, Any]] = {
             "webhook": {"replicas": 0, "clientUrl": f"https://127.0.0.1:{free_port()}", "failurePolicy": "Ignore", "timeoutSeconds": 2},
-            "queue": {"replicas": 0},
+            "queue": {"replicas": 0, "config": {"nodeShapes": [{"name": "large", "allocatable": {"cpu": "64"}, "maxNodes": 1}]}},
             "reservations": {"enabled": True},
             "postgres": {"enabled": False},
             "miniclusters": {"enabled": True, "namespaces": ["*"]},

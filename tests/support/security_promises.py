@@ -157,6 +157,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "- **It evicts** pods": (f"{_IDENTITY}::test_it_evicts_pods_in_managed_namespaces",),
     "- **It creates** objects": (f"{_IDENTITY}::test_it_creates_objects_of_flux_clusters_in_managed_namespaces",),
+    "- **Room pods**": (
+        f"{_IDENTITY}::test_it_creates_room_pods_in_its_own_namespace",
+        f"{_IDENTITY}::test_it_writes_the_status_of_room_pods_and_deletes_them",
+    ),
     "- **In a namespace that is not managed**": (f"{_IDENTITY}::test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds",),
     "The queue can read those of the certificates": (
         f"{_RBAC}::test_the_queue_reads_no_secret_but_its_certificate_s",

@@ -311,12 +311,15 @@ def test_it_creates_room_pods_in_its_own_namespace(queue: Person, namespace: str
 
 
 @pytest.mark.parametrize(("scheduler", "refusal"), [(names.ROOM_SCHEDULER, ""), ("other", "changes nothing in namespace")])
-def test_it_deletes_room_pods_in_its_own_namespace(queue: Person, root: Person, scheduler: str, refusal: str) -> None:
-    person = root.within(NAMESPACE)
+def test_it_writes_the_status_of_room_pods_and_deletes_them(queue: Person, root: Person, scheduler: str, refusal: str) -> None:
+    person, own = root.within(NAMESPACE), queue.within(NAMESPACE)
     assert person.create(room_pod(schedulerName=scheduler)).ok
-    answer = queue.within(NAMESPACE).run("delete", "pod", "qi-room", "--dry-run=server", "--wait=false")
+    condition = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+    written = own.patch("pod", "qi-room", condition, "--type=strategic", "--subresource=status", "--dry-run=server")
+    deleted = own.run("delete", "pod", "qi-room", "--dry-run=server", "--wait=false")
     assert person.run("delete", "pod", "qi-room", "--force", "--grace-period=0").ok
-    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+    for answer in (written, deleted):
+        assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
 def test_it_changes_no_configuration_of_people(queue: Person) -> None:

@@ -107,7 +107,7 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
 
 {{/* The rules about the queue's identity that concern Jobs and Pods alike. */}}
 {{- define "fluxqueue.queueRules.scope" -}}
-- expression: "!variables.changedByTheQueue || variables.managed || variables.held"
+- expression: "!variables.changedByTheQueue || variables.managed || variables.held || variables.aRoomPod"
   reason: Forbidden
   messageExpression: >-
     'the queue of fluxqueue changes nothing in namespace ' + request.namespace + ', which is not managed, but what it held there'
