@@ -215,7 +215,7 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.PROVISIONING: ReasonFacts(
         "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
-        "nothing is needed: it starts when they are ready; kubectl get provisioningrequests, or nodeclaims of Karpenter, shows the progress",
+        "nothing is needed: it starts when they are ready; kubectl get provisioningrequests (or nodeclaims, of Karpenter) shows it",
         matched=True,
         report=Report.WHILE_WAITING,
     ),
