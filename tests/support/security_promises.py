@@ -103,6 +103,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_IDENTITY}::test_it_cordons_and_uncordons_nodes_with_its_mark_and_changes_nothing_else",
         f"{_IDENTITY}::test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds",
     ),
+    "| queue, with `queue.config.nodeShapes` |": (
+        f"{_IDENTITY}::test_it_creates_room_pods_in_its_own_namespace",
+        f"{_IDENTITY}::test_it_writes_the_status_of_room_pods_and_deletes_them",
+    ),
     "| queue, with MiniClusters |": (
         f"{_RBAC}::test_for_miniclusters_the_queue_makes_their_objects_and_no_others",
         f"{_RBAC}::test_the_objects_of_miniclusters_are_made_in_chosen_namespaces",
