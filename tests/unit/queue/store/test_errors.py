@@ -15,7 +15,8 @@ UNAVAILABLE = [
 
 def error_of(sqlstate: str, message: str = "it failed") -> psycopg.Error:
     """Return an error as Postgres sends it."""
-    return type("Sent", (psycopg.errors.lookup(sqlstate),), {"sqlstate": sqlstate})(message)
+    error: psycopg.Error = type("Sent", (psycopg.errors.lookup(sqlstate),), {"sqlstate": sqlstate})(message)
+    return error
 
 
 @pytest.mark.parametrize("sqlstate", UNAVAILABLE)
