@@ -502,7 +502,7 @@ def test_a_running_job_that_its_user_suspends_and_resumes_at_once_runs_again(sta
     def resumed() -> bool:
         done = stage.kubectl("patch", "job", "at-once", "-p", '{"spec": {"suspend": false}}', check=False)
         assert done.returncode == 0 or "fluxqueue" in done.stderr, done.stderr
-        return done.returncode == 0
+        return bool(done.returncode == 0)
 
     stage.until("the resumption is accepted", resumed)
     row = stage.until_state("at-once", State.RUNNING)

@@ -69,7 +69,7 @@ def test_a_gang_with_hostile_values_is_read_or_refused(example: str) -> None:
             source_of_pod(pod)
         for source in SOURCES:  # a pod may claim to be of any
             structs = [source.resource.struct] if source.resource is not None else []
-            found = [each for struct in structs for each in decoded([body for _, body in objects], struct)]
+            found: list[Any] = [each for struct in structs for each in decoded([body for _, body in objects], struct)]
             for owner in found or ([None] if source.resource is None or source.optional else []):
                 gathered = GangPods(source, "gang default/g1", pods)
                 gather_gang_of_source(gathered, owner, EPOCH - timedelta(hours=1), EPOCH)
