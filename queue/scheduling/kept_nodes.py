@@ -1,9 +1,9 @@
 """Keeps autoscalers from taking away nodes that work is about to use.
 
 A node that is reserved, or that was matched a moment ago, looks empty to an autoscaler. For work of a queue with ``provision: pods``, each
-such node has a pod in the namespace of the queue that fits this node only and requests nothing. It is never bound, and autoscalers see it
-wait for that node: Karpenter takes no node that it expects a pod on. It goes when the node has the pods of the work, or is not reserved
-any more (docs/decisions, 0062).
+such node has a pod in the namespace of the queue that prefers this node and requests nothing. It is never bound, and Karpenter takes no
+node that it expects a pod on. Karpenter ignores pods that require one node by its host name, and follows a preference while it can. The
+pod goes when the node has the pods of the work, or is not reserved any more (docs/decisions, 0062).
 """
 
 from __future__ import annotations
@@ -108,8 +108,10 @@ class KeptNodes:
         return node.metadata.label(names.HOSTNAME_LABEL) if node is not None else None
 
     def _pod(self, name: str, node: str) -> dict[str, Any]:
+        here = {"matchExpressions": [{"key": names.HOSTNAME_LABEL, "operator": "In", "values": [self._hostname(node)]}]}
+        preferred = [{"weight": 100, "preference": here}]
         spec = {
-            "nodeSelector": {names.HOSTNAME_LABEL: self._hostname(node)},
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "room", "image": "room"}],
         }

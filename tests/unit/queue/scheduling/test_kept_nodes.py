@@ -69,11 +69,13 @@ async def bench() -> AsyncIterator[Bench]:
         yield made
 
 
-async def test_a_reserved_node_has_a_pod_that_fits_only_there(bench: Bench) -> None:
+async def test_a_reserved_node_has_a_pod_that_prefers_it(bench: Bench) -> None:
     row = bench.reserve("a", "b")
     await until(lambda: bench.kept() == ["a", "b"])
     first = next(pod for pod in bench.pods() if pod["metadata"]["annotations"][names.KEPT_NODE_ANNOTATION] == "a")
-    assert first["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "host-a"}
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["host-a"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": here}]}
+    assert first["spec"]["affinity"] == {"nodeAffinity": preferred}
     assert first["spec"]["schedulerName"] == names.ROOM_SCHEDULER
     assert "resources" not in first["spec"]["containers"][0]
     bench.move(row, "b", "c")
