@@ -1,9 +1,10 @@
 """Upper bounds of what one object may request.
 
-Kubernetes does not limit quantities: ``cpu: 19P`` is valid. The queue's numbers are limited: a count in a jobspec has 32 bits, an amount
-in a message or a column has 64. So the request of each pod and of each workload is bounded. The bounds of a pod are above the size of any
-node, and low enough that every product and sum of them fits into 53 bits. A larger request is refused, with the name of its field,
-where the object is read.
+Kubernetes does not limit quantities: ``cpu: 19P`` is valid. The queue's numbers are limited: a count in a
+jobspec has 32 bits, an amount in a message or a column has 64. So the request of each pod and of each
+workload is bounded. The bounds of a pod are above the size of any node, and low enough that every product and
+sum of them fits into 53 bits. A larger request is refused, with the name of its field, where the object is
+read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MAX_UNITS: Final = 1_000_000_000
 DEFAULT_MAX_PODS: Final = 20_000
 """Pods that one workload may run at the same time, unless the installation says otherwise."""
 MOST_PODS: Final = 100_000
-"""The largest number that an installation may say: the steps of a workload are linear in it, and larger ones were not tried."""
+"""The largest number that an installation may say:
+the steps of a workload are linear in it, and larger ones were not tried."""
 MAX_POD_SIZES: Final = 64
 """Different pod sizes that one workload may have. Each one makes a match more expensive."""
 
@@ -59,7 +61,8 @@ def too_many_pods(count: int) -> str:
     if count <= _max_pods:
         return ""
     return (
-        f"it wants {count} pods at once, the most of one workload is {_max_pods} (queue.config.maxPods of the installation): "
+        f"it wants {count} pods at once, the most of one workload is {_max_pods} (queue.config.maxPods of "
+        "the installation): "
         "lower its parallelism or replicas, or divide it"
     )
 

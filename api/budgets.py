@@ -1,7 +1,8 @@
-"""Limits on how often something costly is done for callers: a budget for each of them, and one for all together.
+"""Limits on how often something costly is done for callers: a budget for each of them, and one for all
+together.
 
-A budget grows with time up to a burst. Each caller spends its own, so one that asks for too much keeps nobody else out; the common one
-bounds what many of them cost together.
+A budget grows with time up to a burst. Each caller spends its own, so one that asks for too much keeps nobody
+else out; the common one bounds what many of them cost together.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Budgets:
         self._callers: OrderedDict[Hashable, _Budget] = OrderedDict()
 
     def spend(self, caller: Hashable, now: float) -> bool:
-        """Spend one of a caller's budget and of the common one; False, and nothing is spent, if there is not enough."""
+        """Spend one of a caller's budget and of the common one;
+        False, and nothing is spent, if there is not enough.
+        """
         own = self._callers.pop(caller, None) or _Budget(self._each, now)
         self._callers[caller] = own
         while len(self._callers) > _MOST_CALLERS:

@@ -1,4 +1,5 @@
-"""Objects that the programs read but do not schedule: Leases, Secrets, webhook configurations, owners of pods.
+"""Objects that the programs read but do not schedule: Leases, Secrets, webhook configurations, owners of
+pods.
 
 The structs are partial, like those of `fluxqueue.api.metadata`: they are never written back.
 """
@@ -79,7 +80,9 @@ class ResourceQuotaStatus(PartialObject, frozen=True):
 
 
 class ScopeRequirement(PartialObject, frozen=True):
-    """One requirement of a scope selector: for PriorityClass In, NotIn, Exists or DoesNotExist, for other scopes Exists."""
+    """One requirement of a scope selector: for PriorityClass In, NotIn, Exists or DoesNotExist,
+    for other scopes Exists.
+    """
 
     scope_name: str = ""
     operator: str = ""
@@ -146,7 +149,9 @@ class ProvisioningStatus(PartialObject, frozen=True):
 
 
 class ProvisioningRequest(PartialObject, frozen=True):
-    """An autoscaling.x-k8s.io/v1 ProvisioningRequest: a request to the cluster autoscaler for nodes that hold a whole group of pods."""
+    """An autoscaling.x-k8s.io/v1 ProvisioningRequest:
+    a request to the cluster autoscaler for nodes that hold a whole group of pods.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ProvisioningSpec = ProvisioningSpec()
@@ -155,7 +160,14 @@ class ProvisioningRequest(PartialObject, frozen=True):
     @property
     def failed(self) -> str:
         """Why the request will not be fulfilled; empty while it still may be."""
-        failed = next((each for each in self.status.conditions or () if each.type == "Failed" and each.status == "True"), None)
+        failed = next(
+            (
+                each
+                for each in self.status.conditions or ()
+                if each.type == "Failed" and each.status == "True"
+            ),
+            None,
+        )
         return (failed.message or failed.reason or "no reason was given") if failed is not None else ""
 
 

@@ -1,12 +1,15 @@
-"""Crash points: named positions between two effects at which a fault test kills the process, as ``kill -9`` would.
+"""Crash points: named positions between two effects at which a fault test kills the process, as ``kill -9``
+would.
 
-A program has effects in sequence (a commit, a call of Fluxion, a write to the API server), and it may die between any two of them. Each
-program names these positions in its own module ``crashpoints``. A test can kill the program at exactly one of them, under load, and check
-that nothing is lost. A point that is not armed costs one function call.
+A program has effects in sequence (a commit, a call of Fluxion, a write to the API server), and it may die
+between any two of them. Each program names these positions in its own module ``crashpoints``. A test can kill
+the program at exactly one of them, under load, and check that nothing is lost. A point that is not armed
+costs one function call.
 
-The environment variable ``FLUXQUEUE_CRASH_POINTS`` names a file. While the file contains ``POINT N``, the process counts how often it
-reaches that point. At the N-th time it deletes the file, so that the restarted process survives, and kills itself. The file may appear
-and disappear while the process runs. Only tests set the variable; without it, no file is read.
+The environment variable ``FLUXQUEUE_CRASH_POINTS`` names a file. While the file contains ``POINT N``, the
+process counts how often it reaches that point. At the N-th time it deletes the file, so that the restarted
+process survives, and kills itself. The file may appear and disappear while the process runs. Only tests set
+the variable; without it, no file is read.
 """
 
 from __future__ import annotations

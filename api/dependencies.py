@@ -1,7 +1,9 @@
-"""What a workload waits for, as people write it: ``ok:job/prepare, any:pod-group/mesh, start:minicluster/server+5m``.
+"""What a workload waits for, as people write it: ``ok:job/prepare, any:pod-group/mesh,
+start:minicluster/server+5m``.
 
-Each entry is a condition, a kind, a name in the same namespace, and optionally a delay. All entries must be satisfied. The conditions are
-those of Slurm under shorter names: ``ok`` is afterok, ``any`` is afterany, ``fail`` is afternotok, ``start`` is after.
+Each entry is a condition, a kind, a name in the same namespace, and optionally a delay. All entries must be
+satisfied. The conditions are those of Slurm under shorter names: ``ok`` is afterok, ``any`` is afterany,
+``fail`` is afternotok, ``start`` is after.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ _LONGEST_NAME = 253
 _SHOWN = 80
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_ENTRY = re.compile(r"(?P<condition>[^:/+\s]+)\s*:\s*(?P<kind>[^:/+\s]+)/(?P<name>[^:/+\s]+)(?:\+(?P<delay>[^+\s]+))?")
-_FORM = "write for example ok:job/NAME, any:pod-group/NAME or start:minicluster/NAME+10m, with commas in between"
+_ENTRY = re.compile(
+    r"(?P<condition>[^:/+\s]+)\s*:\s*(?P<kind>[^:/+\s]+)/(?P<name>[^:/+\s]+)(?:\+(?P<delay>[^+\s]+))?"
+)
+_FORM = (
+    "write for example ok:job/NAME, any:pod-group/NAME or start:minicluster/NAME+10m, with commas in between"
+)
 
 
 class DependencyCondition(enum.StrEnum):
@@ -86,7 +92,8 @@ def parse_dependencies(text: str) -> tuple[WorkloadDependency, ...]:
     Parameters
     ----------
     text
-        Entries with commas in between; space around them is ignored. An empty text has none. A repeated entry counts once.
+        Entries with commas in between; space around them is ignored. An empty text has none. A repeated entry
+        counts once.
 
     Returns
     -------
@@ -99,13 +106,16 @@ def parse_dependencies(text: str) -> tuple[WorkloadDependency, ...]:
         With the entry, what is wrong with it, and the accepted forms.
     """
     if len(text) > _LONGEST_TEXT:
-        raise InvalidDependencies(f"it has more than {_LONGEST_TEXT} characters: no more are read, so name fewer objects")
+        raise InvalidDependencies(
+            f"it has more than {_LONGEST_TEXT} characters: no more are read, so name fewer objects"
+        )
     if not text.strip():
         return ()
     entries = text.split(",")
     if len(entries) > MAX_DEPENDENCIES:
         raise InvalidDependencies(
-            f"it has {len(entries)} entries: at most {MAX_DEPENDENCIES} are possible, so let one of them wait for the others"
+            f"it has {len(entries)} entries: at most {MAX_DEPENDENCIES} are possible, "
+            "so let one of them wait for the others"
         )
     return tuple(dict.fromkeys(_parse_entry(entry.strip()) for entry in entries))
 
@@ -120,16 +130,22 @@ def _parse_entry(entry: str) -> WorkloadDependency:
     if (parts := _ENTRY.fullmatch(entry)) is None:
         raise InvalidDependencies(f"{shown} is not a dependency: {_FORM}")
     if (condition := parts["condition"]) not in list(DependencyCondition):
-        raise InvalidDependencies(f"{shown}: {condition[:_SHOWN]!r} is no condition: write {_words(DependencyCondition)}")
+        raise InvalidDependencies(
+            f"{shown}: {condition[:_SHOWN]!r} is no condition: write {_words(DependencyCondition)}"
+        )
     if (kind := parts["kind"]) not in list(DependencyKind):
-        raise InvalidDependencies(f"{shown}: nothing can wait for a {kind[:_SHOWN]!r}: write {_words(DependencyKind)}")
+        raise InvalidDependencies(
+            f"{shown}: nothing can wait for a {kind[:_SHOWN]!r}: write {_words(DependencyKind)}"
+        )
     if not is_object_name(name := parts["name"]):
         raise InvalidDependencies(f"{shown}: no object can have the name {name[:_SHOWN]!r}: correct it")
     try:
         delay_s = parse_duration(parts["delay"]) if parts["delay"] is not None else 0
     except InvalidDuration as error:
         raise InvalidDependencies(f"{shown}: {error}") from None
-    return WorkloadDependency(condition=DependencyCondition(condition), kind=DependencyKind(kind), name=name, delay_s=delay_s)
+    return WorkloadDependency(
+        condition=DependencyCondition(condition), kind=DependencyKind(kind), name=name, delay_s=delay_s
+    )
 
 
 def _words(choices: type[enum.StrEnum]) -> str:

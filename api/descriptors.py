@@ -1,8 +1,9 @@
 """How many connections a process may hold: what its limit of open files leaves.
 
-A process begins with the soft limit of whoever started it, often 1,024, and may raise it to the hard limit. A server that takes more
-connections than that can accept none at all, not even a probe. So the soft limit is raised before a server listens, and each server takes
-fewer connections than files may be open. The rest is for watches, the database, files and the probes of the kubelet.
+A process begins with the soft limit of whoever started it, often 1,024, and may raise it to the hard limit. A
+server that takes more connections than that can accept none at all, not even a probe. So the soft limit is
+raised before a server listens, and each server takes fewer connections than files may be open. The rest is
+for watches, the database, files and the probes of the kubelet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ __all__ = ["RESERVED", "most_connections"]
 RESERVED: Final = 128
 """Open files that no server's connections may use."""
 _MOST_FILES: Final = 65_536
-"""The soft limit is not raised beyond this, because some programs that a process starts close each file that may be open."""
+"""The soft limit is not raised beyond this, because some programs that a process starts close each file that
+may be open."""
 
 
 def most_connections(wanted: int) -> int:

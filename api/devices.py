@@ -1,7 +1,9 @@
-"""Devices that drivers offer and pods claim: the fields of ``resource.k8s.io/v1`` that are read (see `fluxqueue.api.metadata`).
+"""Devices that drivers offer and pods claim: the fields of ``resource.k8s.io/v1`` that are read (see
+`fluxqueue.api.metadata`).
 
-A driver publishes the devices of a node as ResourceSlices (dynamic resource allocation, KEP-4381). A ResourceClaim requests devices of a
-DeviceClass, and CEL expressions select among them. The scheduler of the cluster allocates them when it binds a pod that uses the claim.
+A driver publishes the devices of a node as ResourceSlices (dynamic resource allocation, KEP-4381). A
+ResourceClaim requests devices of a DeviceClass, and CEL expressions select among them. The scheduler of the
+cluster allocates them when it binds a pod that uses the claim.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class CapacityRange(PartialObject, frozen=True):
 
 
 class CapacityPolicy(PartialObject, frozen=True):
-    """How much of a capacity an allocation has: one of some amounts or of a range, and what it has that asks for nothing."""
+    """How much of a capacity an allocation has: one of some amounts or of a range,
+    and what it has that asks for nothing.
+    """
 
     default: str | int | float | None = None
     valid_values: list[str | int | float] | None = None
@@ -102,7 +106,9 @@ class DeviceCapacity(PartialObject, frozen=True):
 
 
 class Counters(PartialObject, frozen=True):
-    """Amounts that devices share: a set of them (``name``), or what a device takes of one (``counter_set``)."""
+    """Amounts that devices share: a set of them (``name``), or what a device takes of one
+    (``counter_set``).
+    """
 
     name: str = ""
     counter_set: str = ""
@@ -110,7 +116,9 @@ class Counters(PartialObject, frozen=True):
 
 
 class Device(PartialObject, frozen=True):
-    """A device. Values of attributes stay decoded JSON: each has one key, which is its type. It may be allocated several times."""
+    """A device. Values of attributes stay decoded JSON: each has one key, which is its type.
+    It may be allocated several times.
+    """
 
     name: str = ""
     attributes: dict[str, dict[str, Any]] | None = None
@@ -122,7 +130,9 @@ class Device(PartialObject, frozen=True):
 
 
 class SlicePool(PartialObject, frozen=True):
-    """The pool of a slice. Slices of older generations are outdated; a pool with fewer slices than it should have is incomplete."""
+    """The pool of a slice.
+    Slices of older generations are outdated; a pool with fewer slices than it should have is incomplete.
+    """
 
     name: str = ""
     generation: int = 0
@@ -162,7 +172,9 @@ class DeviceTaintRuleSpec(PartialObject, frozen=True):
 
 
 class DeviceTaintRule(PartialObject, frozen=True):
-    """A DeviceTaintRule: an administrator, or a controller, taints devices that a driver publishes (KEP-5055)."""
+    """A DeviceTaintRule: an administrator, or a controller, taints devices that a driver publishes
+    (KEP-5055).
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
@@ -177,7 +189,9 @@ class DeviceTaintRule(PartialObject, frozen=True):
 
 
 class DeviceClassSpec(PartialObject, frozen=True):
-    """The devices of a class: those for which all selectors are true. Pods may request them by the name of a resource."""
+    """The devices of a class: those for which all selectors are true.
+    Pods may request them by the name of a resource.
+    """
 
     selectors: list[DeviceSelector] | None = None
     extended_resource_name: str | None = None

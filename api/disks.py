@@ -1,7 +1,8 @@
 """Disks that a pod names itself, without a claim: two pods on one node must not use the same one.
 
-These are the volume types from before PersistentVolumeClaims. The scheduler does not place two pods with the same disk on one node,
-unless both mount it read-only. For an EBS volume it does not even then (``isVolumeConflict`` in the plugin VolumeRestrictions).
+These are the volume types from before PersistentVolumeClaims. The scheduler does not place two pods with the
+same disk on one node, unless both mount it read-only. For an EBS volume it does not even then
+(``isVolumeConflict`` in the plugin VolumeRestrictions).
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ def _names_a_disk(volume: PodVolume) -> bool:
 def _conflict(one: PodVolume, other: PodVolume) -> bool:
     return (
         _same(one.gce_persistent_disk, other.gce_persistent_disk, "pdName")
-        or _same(one.aws_elastic_block_store, other.aws_elastic_block_store, "volumeID", shared_for_reading=False)
+        or _same(
+            one.aws_elastic_block_store, other.aws_elastic_block_store, "volumeID", shared_for_reading=False
+        )
         or _same(one.iscsi, other.iscsi, "iqn")
-        or (_same(one.rbd, other.rbd, "image", "pool") and bool({*_monitors(one.rbd)} & {*_monitors(other.rbd)}))
+        or (
+            _same(one.rbd, other.rbd, "image", "pool")
+            and bool({*_monitors(one.rbd)} & {*_monitors(other.rbd)})
+        )
     )
 
 

@@ -1,8 +1,8 @@
 """The FluxAccount: what a group of people may use of the cluster, as an administrator writes it.
 
-FluxAccounts are cluster-scoped and form trees by ``spec.parent``. The work of a namespace belongs to the account that names the namespace.
-A limit holds for an account together with all accounts below it. A limit that is not set does not apply. ``spec.shares`` says what part
-of the use of its parent it is to have.
+FluxAccounts are cluster-scoped and form trees by ``spec.parent``. The work of a namespace belongs to the
+account that names the namespace. A limit holds for an account together with all accounts below it. A limit
+that is not set does not apply. ``spec.shares`` says what part of the use of its parent it is to have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ __all__ = [
 
 
 class AccountWorkloadLimits(PartialObject, frozen=True):
-    """What one workload of an account may have, all its pods together: nodes, and quantities by resource name; None is no limit."""
+    """What one workload of an account may have, all its pods together:
+    nodes, and quantities by resource name; None is no limit.
+    """
 
     nodes: int | None = None
     resources: dict[str, str | int | float] | None = None
@@ -56,8 +58,9 @@ class AccountUserLimits(PartialObject, frozen=True):
 class AccountLimits(AccountUserLimits, frozen=True):
     """What the workloads of an account may use at the same time; None is no limit.
 
-    ``submitted`` counts workloads that wait or have nodes, ``running`` those that have nodes, ``nodes`` counts each node once,
-    ``resources`` are quantities by Kubernetes resource name (``cpu``, ``memory``, ``nvidia.com/gpu``), as requested.
+    ``submitted`` counts workloads that wait or have nodes, ``running`` those that have nodes, ``nodes``
+    counts each node once, ``resources`` are quantities by Kubernetes resource name (``cpu``, ``memory``,
+    ``nvidia.com/gpu``), as requested.
     """
 
     submitted: int | None = None
@@ -66,7 +69,9 @@ class AccountLimits(AccountUserLimits, frozen=True):
 
 
 class AccountGuarantee(PartialObject, frozen=True):
-    """What an account may have whenever it has work for it; others may use it meanwhile. None, and what is not named, is not guaranteed."""
+    """What an account may have whenever it has work for it; others may use it meanwhile.
+    None, and what is not named, is not guaranteed.
+    """
 
     nodes: int | None = None
     resources: dict[str, str | int | float] | None = None
@@ -75,8 +80,9 @@ class AccountGuarantee(PartialObject, frozen=True):
 class AccountBudget(PartialObject, frozen=True):
     """What the workloads of an account may use in each period; what is not named has no budget.
 
-    ``period`` is ``month``, ``quarter``, ``year`` or days such as ``30d``, ``start`` a day on which a period begins (UTC). ``nodeHours``
-    counts each node of an allocation, ``resourceHours`` are quantities for an hour by Kubernetes resource name.
+    ``period`` is ``month``, ``quarter``, ``year`` or days such as ``30d``, ``start`` a day on which a period
+    begins (UTC). ``nodeHours`` counts each node of an allocation, ``resourceHours`` are quantities for an
+    hour by Kubernetes resource name.
     """
 
     period: str = "month"
@@ -86,7 +92,8 @@ class AccountBudget(PartialObject, frozen=True):
 
 
 class FluxAccountSpec(PartialObject, frozen=True):
-    """The place of an account in its tree, its namespaces, limits, guarantee, budget, and its shares (None: 1).
+    """The place of an account in its tree, its namespaces, limits, guarantee, budget, and its shares (None:
+    1).
 
     With ``share_among_users``, its own work is ordered by what each of its users used.
     """
@@ -101,7 +108,9 @@ class FluxAccountSpec(PartialObject, frozen=True):
 
 
 class UserShareStatus(PartialObject, frozen=True):
-    """What a user used in an account, as the account's ``use``, and the fair-share factor of the user's work there."""
+    """What a user used in an account, as the account's ``use``,
+    and the fair-share factor of the user's work there.
+    """
 
     user: str = ""
     use: int = 0
@@ -111,9 +120,10 @@ class UserShareStatus(PartialObject, frozen=True):
 class FairShareStatus(PartialObject, frozen=True):
     """The fair share of an account.
 
-    ``share`` is the part of its parent's use that it is to have, ``use`` what it and the accounts below it used (in core-seconds, if the
-    installation weighs nothing else), halved with time, and ``factor`` the fair-share factor of its own work, from 0 to 1. ``users`` are
-    those who used most, if its work is shared among users; all others have ``factor``.
+    ``share`` is the part of its parent's use that it is to have, ``use`` what it and the accounts below it
+    used (in core-seconds, if the installation weighs nothing else), halved with time, and ``factor`` the
+    fair-share factor of its own work, from 0 to 1. ``users`` are those who used most, if its work is shared
+    among users; all others have ``factor``.
     """
 
     share: float = 0.0
@@ -123,7 +133,9 @@ class FairShareStatus(PartialObject, frozen=True):
 
 
 class GuaranteedStatus(PartialObject, frozen=True):
-    """How much of ``nodes`` or of a resource is guaranteed, used by the account and those below it, and used beyond the guarantee."""
+    """How much of ``nodes`` or of a resource is guaranteed, used by the account and those below it,
+    and used beyond the guarantee.
+    """
 
     name: str = ""
     guaranteed: str = ""
@@ -132,7 +144,9 @@ class GuaranteedStatus(PartialObject, frozen=True):
 
 
 class BudgetAmount(PartialObject, frozen=True):
-    """The hours of ``nodes`` or of a resource: in the budget, used in this period, still to be used by running work, and left."""
+    """The hours of ``nodes`` or of a resource: in the budget, used in this period,
+    still to be used by running work, and left.
+    """
 
     name: str = ""
     hours: float = 0.0
@@ -150,7 +164,9 @@ class BudgetStatus(PartialObject, frozen=True):
 
 
 class FluxAccountStatus(WorkStatus, frozen=True):
-    """How many workloads of the account and of those below it wait and run, their nodes, its fair share, guarantee and budget."""
+    """How many workloads of the account and of those below it wait and run, their nodes, its fair share,
+    guarantee and budget.
+    """
 
     fair_share: FairShareStatus | None = None
     guaranteed: list[GuaranteedStatus] | None = None

@@ -1,8 +1,8 @@
 """The FluxJob: a workload in the queue, as people see it.
 
-The queue creates one FluxJob for each object that it matches as one unit: a Job, a bare Pod, one pod of a Deployment. People may edit
-``hold``, ``cancel``, ``priority``, ``queue`` and ``durationSeconds`` in its spec. Postgres is the source of truth: a FluxJob that
-somebody deletes is created again.
+The queue creates one FluxJob for each object that it matches as one unit: a Job, a bare Pod, one pod of a
+Deployment. People may edit ``hold``, ``cancel``, ``priority``, ``queue`` and ``durationSeconds`` in its spec.
+Postgres is the source of truth: a FluxJob that somebody deletes is created again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Reason(enum.StrEnum):
 class Outcome(enum.StrEnum):
     """How a workload ended.
 
-    ``Unknown`` if its object disappeared before its end was observed, ``TimeLimit`` if the queue ended it at the end of its duration.
+    ``Unknown`` if its object disappeared before its end was observed, ``TimeLimit`` if the queue ended it at
+    the end of its duration.
     """
 
     NONE = ""
@@ -108,7 +109,9 @@ class Outcome(enum.StrEnum):
 
 
 class Condition(enum.StrEnum):
-    """The types of a FluxJob's conditions; ``Reconciling`` and ``Stalled`` are there only while they are true (kstatus)."""
+    """The types of a FluxJob's conditions; ``Reconciling`` and ``Stalled`` are there only while they are true
+    (kstatus).
+    """
 
     ALLOCATED = "Allocated"
     STARTED = "Started"
@@ -158,7 +161,9 @@ class FluxJobSpec(PartialObject, frozen=True):
 
 
 class RequeueReason(PartialObject, frozen=True):
-    """When and why a workload was requeued: its pods did not start, its node was lost, or a more urgent workload preempted it."""
+    """When and why a workload was requeued: its pods did not start, its node was lost,
+    or a more urgent workload preempted it.
+    """
 
     at: str = ""
     reason: str = ""
@@ -168,12 +173,12 @@ class RequeueReason(PartialObject, frozen=True):
 class FluxJobStatus(PartialObject, frozen=True):
     """The state of the workload.
 
-    ``account`` is the FluxAccount it belongs to, and ``submitted_by`` the user name of who submitted it. ``nodes`` is an RFC 29 hostlist;
-    entry i is the node of rank i. ``node_set`` is for people: each node once, and only their number where that is long. ``eta`` is the
-    planned start. ``eta_soonest`` is the start if running workloads end early. ``eta_first`` is the first ``eta`` that was given, kept to
-    the end.
-    ``requeue_reasons`` has the last requeues, the newest last. The conditions are not here: the queue writes them
-    (`fluxqueue.queue.status.fluxjob_conditions`), and nothing of the project reads them.
+    ``account`` is the FluxAccount it belongs to, and ``submitted_by`` the user name of who submitted it.
+    ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``node_set`` is for people: each node
+    once, and only their number where that is long. ``eta`` is the planned start. ``eta_soonest`` is the start
+    if running workloads end early. ``eta_first`` is the first ``eta`` that was given, kept to the end.
+    ``requeue_reasons`` has the last requeues, the newest last. The conditions are not here: the queue writes
+    them (`fluxqueue.queue.status.fluxjob_conditions`), and nothing of the project reads them.
     """
 
     state: str = ""
@@ -209,7 +214,8 @@ class FluxJob(PartialObject, frozen=True):
 
 
 def fluxjob_name(kind: str, name: str, uid: str, *, digits: int = _DIGITS[0], within: int = _MAX_NAME) -> str:
-    """Return the name of a FluxJob: ``<kind>-<name>-<first 10 characters of the uid's hash>``, at most 63 characters.
+    """Return the name of a FluxJob: ``<kind>-<name>-<first 10 characters of the uid's hash>``, at most 63
+    characters.
 
     Parameters
     ----------
@@ -235,8 +241,8 @@ def fluxjob_name(kind: str, name: str, uid: str, *, digits: int = _DIGITS[0], wi
 def fluxjob_names(kind: str, name: str, uid: str) -> tuple[str, ...]:
     """Return the names that the FluxJob of an object may have, the preferred one first.
 
-    A longer name is used if a FluxJob that the queue did not create has the preferred one. The last name is the one that versions up to
-    0.1 used: a FluxJob that has it keeps it, and no new FluxJob gets it.
+    A longer name is used if a FluxJob that the queue did not create has the preferred one. The last name is
+    the one that versions up to 0.1 used: a FluxJob that has it keeps it, and no new FluxJob gets it.
     """
     return tuple(fluxjob_name(kind, name, uid, digits=digits) for digits in (*_DIGITS, _FORMER_DIGITS))
 

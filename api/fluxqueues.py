@@ -1,7 +1,7 @@
 """The FluxQueue: the rules of one queue, as an administrator writes them.
 
-FluxQueues are cluster-scoped. A queue exists if it has a FluxQueue object; only ``default`` exists without one, with the defaults below.
-A limit that is not set does not apply.
+FluxQueues are cluster-scoped. A queue exists if it has a FluxQueue object; only ``default`` exists without
+one, with the defaults below. A limit that is not set does not apply.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ POLICY_IN_FORCE = "PolicyInForce"
 """Condition of FluxQueues where a foreign matcher chooses nodes: False if it cannot do what the rules say."""
 
 FOREIGN_MATCHER_LOSES = (
-    "a foreign matcher without a clock chooses nodes: work starts first come, first served, without backfill, reserved starts and estimates"
+    "a foreign matcher without a clock chooses nodes: work starts first come, first served, without "
+    "backfill, reserved starts and estimates"
 )
 """What its message says."""
 
 
 class Policy(enum.StrEnum):
-    """In which order a queue starts workloads, and whether later ones may start before a blocked one (backfill)."""
+    """In which order a queue starts workloads, and whether later ones may start before a blocked one
+    (backfill).
+    """
 
     FCFS = "fcfs"
     EASY = "easy"
@@ -63,7 +66,9 @@ class Policy(enum.StrEnum):
 
 
 class QueueState(enum.StrEnum):
-    """``open``; ``held``: accepts workloads and starts none; ``drained``: accepts none, and still starts those that it has."""
+    """``open``; ``held``: accepts workloads and starts none; ``drained``:
+    accepts none, and still starts those that it has.
+    """
 
     OPEN = "open"
     HELD = "held"
@@ -71,7 +76,9 @@ class QueueState(enum.StrEnum):
 
 
 class Preemption(enum.StrEnum):
-    """Whether workloads of a queue preempt others and may be preempted, by priority. Both queues must allow it."""
+    """Whether workloads of a queue preempt others and may be preempted, by priority.
+    Both queues must allow it.
+    """
 
     NEVER = "never"
     LOWER_PRIORITY = "lowerPriority"
@@ -88,14 +95,18 @@ class AtLimit(enum.StrEnum):
 
 
 class ReservedNodes(enum.StrEnum):
-    """Which nodes a reservation takes, among those that suffice at its start: by the match policy, or those that become free last."""
+    """Which nodes a reservation takes, among those that suffice at its start:
+    by the match policy, or those that become free last.
+    """
 
     MATCH_POLICY = "matchPolicy"
     FREE_LAST = "freeLast"
 
 
 class BackfillDurations(enum.StrEnum):
-    """By which durations work is tried behind reservations: as it stated, or as its people's last work suggests."""
+    """By which durations work is tried behind reservations:
+    as it stated, or as its people's last work suggests.
+    """
 
     STATED = "stated"
     PREDICTED = "predicted"
@@ -104,8 +115,9 @@ class BackfillDurations(enum.StrEnum):
 class Provision(enum.StrEnum):
     """What happens to a workload that fits on no existing node, but on a node that the autoscaler could add.
 
-    With ``none`` the workload waits until somebody adds such nodes. With the others the queue requests them from the autoscaler and holds
-    the workload until they exist: with ``gate`` by a ProvisioningRequest, with ``pods`` by pods that no scheduler binds.
+    With ``none`` the workload waits until somebody adds such nodes. With the others the queue requests them
+    from the autoscaler and holds the workload until they exist: with ``gate`` by a ProvisioningRequest, with
+    ``pods`` by pods that no scheduler binds.
     """
 
     NONE = "none"
@@ -114,7 +126,9 @@ class Provision(enum.StrEnum):
 
 
 class SchedulerName(enum.StrEnum):
-    """The scheduler that binds the pods of a queue: the cluster's own (``stock``, by node affinity) or the project's (``fluxion``)."""
+    """The scheduler that binds the pods of a queue:
+    the cluster's own (``stock``, by node affinity) or the project's (``fluxion``).
+    """
 
     STOCK = "stock"
     FLUXION = "fluxion"
@@ -123,8 +137,8 @@ class SchedulerName(enum.StrEnum):
 class Limits(PartialObject, frozen=True):
     """What workloads may use at the same time; None is no limit.
 
-    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``cores`` counts requested cores, ``resources`` are
-    quantities by Kubernetes resource name, as requested.
+    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``cores`` counts requested
+    cores, ``resources`` are quantities by Kubernetes resource name, as requested.
     """
 
     running: int | None = None
@@ -135,11 +149,15 @@ class Limits(PartialObject, frozen=True):
     @property
     def words(self) -> str:
         """The quantities, for people."""
-        return format_limits([("running", self.running), ("nodes", self.nodes), ("cores", self.cores)], self.resources)
+        return format_limits(
+            [("running", self.running), ("nodes", self.nodes), ("cores", self.cores)], self.resources
+        )
 
 
 class WaitingBudget(PartialObject, frozen=True):
-    """How much work of one namespace may wait with its request in memory: workloads, and MiB of requests; None is no limit."""
+    """How much work of one namespace may wait with its request in memory: workloads, and MiB of requests;
+    None is no limit.
+    """
 
     workloads: int | None = None
     requests_mi_b: int | None = msgspec.field(default=None, name="requestsMiB")
@@ -184,7 +202,9 @@ class QueueLimits(Limits, frozen=True):
 
 
 class Members(PartialObject, frozen=True):
-    """The namespaces that may use a queue, by name or by label (one match is enough); if neither is set, all managed namespaces."""
+    """The namespaces that may use a queue, by name or by label (one match is enough);
+    if neither is set, all managed namespaces.
+    """
 
     names: list[str] | None = None
     match_labels: dict[str, str] | None = None
@@ -195,11 +215,15 @@ class Members(PartialObject, frozen=True):
             return True
         if namespace in (self.names or ()):
             return True
-        return bool(self.match_labels) and all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
+        return bool(self.match_labels) and all(
+            labels.get(key) == value for key, value in (self.match_labels or {}).items()
+        )
 
 
 class EnforceDuration(PartialObject, frozen=True):
-    """Whether work is ended at the end of its duration, also of one that it did not state, and how long before that it is warned."""
+    """Whether work is ended at the end of its duration, also of one that it did not state,
+    and how long before that it is warned.
+    """
 
     enabled: bool = False
     only_stated: bool = False
@@ -214,7 +238,9 @@ class Planning(PartialObject, frozen=True):
 
 
 class PreemptionRules(PartialObject, frozen=True):
-    """What running work of a queue is granted before it is preempted: a minimum run time, and time to save what it has."""
+    """What running work of a queue is granted before it is preempted:
+    a minimum run time, and time to save what it has.
+    """
 
     min_run_seconds: int = 0
     grace_seconds: int = 0
@@ -245,8 +271,9 @@ class TopologyDefaults(PartialObject, frozen=True):
 class PriorityWeights(PartialObject, frozen=True):
     """What counts how much in the order of the work of a queue (`fluxqueue.api.priorityfactors`).
 
-    ``age``, ``fair_share`` and ``size`` are what the factor 1 adds to a priority. ``queue`` and ``priority_class`` multiply the priority of
-    the queue and that of the work. The factors of age and size are 1 from ``max_age_seconds`` and ``full_size_pods`` on.
+    ``age``, ``fair_share`` and ``size`` are what the factor 1 adds to a priority. ``queue`` and
+    ``priority_class`` multiply the priority of the queue and that of the work. The factors of age and size
+    are 1 from ``max_age_seconds`` and ``full_size_pods`` on.
     """
 
     age: int = 0

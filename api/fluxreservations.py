@@ -1,6 +1,8 @@
-"""The FluxReservation: nodes that an administrator sets aside, at certain times, for some people or for maintenance.
+"""The FluxReservation: nodes that an administrator sets aside, at certain times, for some people or for
+maintenance.
 
-FluxReservations are cluster-scoped. Slurm's reservations (``scontrol create reservation``) are what they are modelled on.
+FluxReservations are cluster-scoped. Slurm's reservations (``scontrol create reservation``) are what they are
+modelled on.
 """
 
 from __future__ import annotations
@@ -10,7 +12,14 @@ from enum import StrEnum
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.workstatus import WorkStatus
 
-__all__ = ["AtStart", "FluxReservation", "FluxReservationSpec", "FluxReservationStatus", "ReservationState", "ReservedNodes"]
+__all__ = [
+    "AtStart",
+    "FluxReservation",
+    "FluxReservationSpec",
+    "FluxReservationStatus",
+    "ReservationState",
+    "ReservedNodes",
+]
 
 
 class AtStart(StrEnum):
@@ -34,7 +43,9 @@ class ReservationState(StrEnum):
 
 
 class ReservedNodes(PartialObject, frozen=True):
-    """Which nodes: ``names``; or all with the labels of ``selector``; or ``count`` of those, of any nodes without a selector."""
+    """Which nodes: ``names``; or all with the labels of ``selector``;
+    or ``count`` of those, of any nodes without a selector.
+    """
 
     count: int | None = None
     selector: dict[str, str] | None = None
@@ -44,7 +55,8 @@ class ReservedNodes(PartialObject, frozen=True):
 class FluxReservationSpec(PartialObject, frozen=True):
     """When, which nodes, and for whom.
 
-    ``start`` and ``end`` are RFC 3339; without an offset they are times of ``time_zone``. ``repeat`` is an RRULE (RFC 5545).
+    ``start`` and ``end`` are RFC 3339; without an offset they are times of ``time_zone``. ``repeat`` is an
+    RRULE (RFC 5545).
     """
 
     start: str = ""
@@ -60,7 +72,9 @@ class FluxReservationSpec(PartialObject, frozen=True):
 
 
 class FluxReservationStatus(WorkStatus, frozen=True):
-    """Its nodes as an RFC 29 hostlist, its present or next time, what it conflicts with, and the work that names it."""
+    """Its nodes as an RFC 29 hostlist, its present or next time, what it conflicts with,
+    and the work that names it.
+    """
 
     state: ReservationState | None = None
     nodes: str = ""

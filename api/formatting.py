@@ -1,8 +1,9 @@
 """Amounts, constraints and node lists, formatted for people.
 
-The graph counts millicores and MiB, a constraint is JSON (RFC 31), and nodes are a hostlist (RFC 29). Messages, Events and tables show
-``4 cpu``, ``2 GiB memory``, ``2 nvidia.com/gpu``, ``disk=ssd, not on node-2`` and ``node-4 (2)`` instead. All text for people is
-formatted here; data for programs keeps the other forms.
+The graph counts millicores and MiB, a constraint is JSON (RFC 31), and nodes are a hostlist (RFC 29).
+Messages, Events and tables show ``4 cpu``, ``2 GiB memory``, ``2 nvidia.com/gpu``,
+``disk=ssd, not on node-2`` and ``node-4 (2)`` instead. All text for people is formatted here; data for
+programs keeps the other forms.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ _LONGEST_SET = 60
 _TAINT = "taint:"
 
 
-def format_limits(counts: Iterable[tuple[str, int | None]], resources: Mapping[str, str | int | float] | None = None) -> str:
-    """Format limits, such as ``2 nodes, 8 cores, 4 nvidia.com/gpu``: counts by name, None for no limit, and quantities by resource name."""
-    return ", ".join(f"{most} {name}" for name, most in (*counts, *sorted((resources or {}).items())) if most is not None)
+def format_limits(
+    counts: Iterable[tuple[str, int | None]], resources: Mapping[str, str | int | float] | None = None
+) -> str:
+    """Format limits, such as ``2 nodes, 8 cores, 4 nvidia.com/gpu``:
+    counts by name, None for no limit, and quantities by resource name.
+    """
+    return ", ".join(
+        f"{most} {name}" for name, most in (*counts, *sorted((resources or {}).items())) if most is not None
+    )
 
 
 def format_quantity(resource: str, amount: float) -> str:
@@ -74,7 +81,8 @@ def format_graph_amount(kind: str, amount: int) -> str:
 
 
 def format_constraint(constraint: Mapping[str, Any] | None) -> str:
-    """Format a constraint on nodes (RFC 31); empty if it allows every node. What is tolerated is no rule about nodes, and left out.
+    """Format a constraint on nodes (RFC 31); empty if it allows every node. What is tolerated is no rule
+    about nodes, and left out.
 
     Examples
     --------
@@ -141,7 +149,9 @@ def _number(amount: float) -> str:
 
 
 def _words(value: Any, *, negated: bool = False, inner: bool = False) -> str:
-    """Format one term. An invalid term is left out, because the matcher refuses it with a message of its own."""
+    """Format one term.
+    An invalid term is left out, because the matcher refuses it with a message of its own.
+    """
     if not isinstance(value, Mapping) or len(value) != 1:
         return ""
     ((operator, operands),) = value.items()
@@ -155,7 +165,11 @@ def _words(value: Any, *, negated: bool = False, inner: bool = False) -> str:
         case "not":
             return _words({"and": operands}, negated=not negated, inner=inner)
         case "properties":
-            return _parted([_property(str(text), negated=negated) for text in operands], " or " if negated else ", ", inner=inner)
+            return _parted(
+                [_property(str(text), negated=negated) for text in operands],
+                " or " if negated else ", ",
+                inner=inner,
+            )
         case "hostlist":
             return f"{'not ' if negated else ''}on {_listed(operands)}"
         case "ranks":
@@ -171,7 +185,9 @@ def _words(value: Any, *, negated: bool = False, inner: bool = False) -> str:
 
 def _joined(operands: Sequence[Any], between: str, *, negated: bool, inner: bool) -> str:
     several = len(operands) > 1
-    return _parted([_words(each, negated=negated, inner=several or inner) for each in operands], between, inner=inner)
+    return _parted(
+        [_words(each, negated=negated, inner=several or inner) for each in operands], between, inner=inner
+    )
 
 
 def _parted(parts: Iterable[str], between: str, *, inner: bool) -> str:

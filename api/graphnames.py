@@ -1,8 +1,9 @@
 """The names of Kubernetes resources, labels and taints in the resource graph.
 
-The graph (nodes) and the jobspec (requests and constraints) must use the same names, so both take them from here. Each resource name has
-its own vertex type, and the name can be derived from the type. So an ``amd.com/gpu`` is never allocated for an ``nvidia.com/gpu``. A type
-cannot contain a slash, because vertices have paths; it has a colon instead, which no resource name contains.
+The graph (nodes) and the jobspec (requests and constraints) must use the same names, so both take them from
+here. Each resource name has its own vertex type, and the name can be derived from the type. So an
+``amd.com/gpu`` is never allocated for an ``nvidia.com/gpu``. A type cannot contain a slash, because vertices
+have paths; it has a colon instead, which no resource name contains.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def is_gpu(name: str) -> bool:
 
 
 def port_resource(protocol: str, number: int, address: str = "") -> str:
-    """Return the resource name of a port of a node, or of one of its addresses; no Kubernetes resource has two slashes."""
+    """Return the resource name of a port of a node, or of one of its addresses;
+    no Kubernetes resource has two slashes.
+    """
     return f"hostport/{protocol}/{number}" + (f"/{address.replace(':', _COLON)}" if address else "")
 
 
@@ -90,7 +93,9 @@ def volume_resource(driver: str) -> str:
 
 
 def device_resource(device_class: str, tag: str) -> str:
-    """Return the resource name of one device of a class; the tag tells apart the requests that select among its devices."""
+    """Return the resource name of one device of a class;
+    the tag tells apart the requests that select among its devices.
+    """
     return f"devices/{device_class}/{tag}"
 
 
@@ -115,7 +120,9 @@ def is_volume(kind: str) -> bool:
 
 
 def is_countable(kind: str) -> bool:
-    """True if a vertex type counts something that nodes do not report: a port, the volumes of a CSI driver, or devices of a class."""
+    """True if a vertex type counts something that nodes do not report:
+    a port, the volumes of a CSI driver, or devices of a class.
+    """
     return is_port(kind) or is_device(kind) or is_volume(kind)
 
 
@@ -123,7 +130,9 @@ def display_name(kind: str) -> str:
     """Return the name of a vertex type for messages."""
     if is_port(kind):
         _, protocol, number, *address = kind.split(":")
-        return " on ".join([f"host port {number}/{protocol}", *(each.replace(_COLON, ":") for each in address)])
+        return " on ".join(
+            [f"host port {number}/{protocol}", *(each.replace(_COLON, ":") for each in address)]
+        )
     if is_device(kind):
         _, device_class, tag = kind.split(":")
         sets = "sets of " if tag.removesuffix(ROUGH).endswith(SET) else ""

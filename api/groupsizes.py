@@ -34,5 +34,7 @@ def parse_group_size(text: str) -> int:
         With the text and the accepted form.
     """
     if not _FORM.fullmatch(text) or not 1 <= (size := int(text)) <= max_pods():
-        raise InvalidGroupSize(f"{text!r:.40} is not the size of a group: write a whole number from 1 to {max_pods()}")
+        raise InvalidGroupSize(
+            f"{text!r:.40} is not the size of a group: write a whole number from 1 to {max_pods()}"
+        )
     return size

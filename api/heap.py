@@ -12,7 +12,8 @@ __all__ = ["give_back"]
 def give_back() -> None:
     """Give freed memory back, where the C library can (``malloc_trim`` of glibc).
 
-    Texts of more than 512 bytes come from the C library, which keeps what is freed below anything that is still in use.
+    Texts of more than 512 bytes come from the C library, which keeps what is freed below anything that is
+    still in use.
     """
     trim = _malloc_trim()
     if trim is not None:

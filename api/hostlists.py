@@ -1,10 +1,11 @@
 """Hostlists in Flux's notation (RFC 29): ``node[1-3,7],login``.
 
-Order and repetition have a meaning: entry *i* is the node of rank *i*, and a node with two ranks is listed twice. So hosts are never
-sorted, and only hosts that follow each other directly are merged into a range.
+Order and repetition have a meaning: entry *i* is the node of rank *i*, and a node with two ranks is listed
+twice. So hosts are never sorted, and only hosts that follow each other directly are merged into a range.
 
-A text is parsed without being expanded. ``a[1-1000000]`` costs as much as ``a[1-2]`` and can be counted at once; a caller that needs all
-hosts expands it. So a text from an untrusted source is safe to parse, and the caller states how many hosts it accepts.
+A text is parsed without being expanded. ``a[1-1000000]`` costs as much as ``a[1-2]`` and can be counted at
+once; a caller that needs all hosts expands it. So a text from an untrusted source is safe to parse, and the
+caller states how many hosts it accepts.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def encode(hosts: Iterable[str]) -> str:
     Parameters
     ----------
     hosts
-        Host names. Consecutive names become a range if they end in a number of equal width that increases by one.
+        Host names. Consecutive names become a range if they end in a number of equal width that increases by
+        one.
 
     Returns
     -------
@@ -107,7 +109,11 @@ def encode(hosts: Iterable[str]) -> str:
         if prefix is None:
             return
         parts = [text if first == last else f"{text}-{last:0{len(text)}d}" for text, first, last in ranges]
-        out.append(f"{prefix}{parts[0]}" if len(parts) == 1 and "-" not in parts[0] else f"{prefix}[{','.join(parts)}]")
+        out.append(
+            f"{prefix}{parts[0]}"
+            if len(parts) == 1 and "-" not in parts[0]
+            else f"{prefix}[{','.join(parts)}]"
+        )
 
     for host in hosts:
         stem = host[: max(len(host.rstrip(_DIGITS)), len(host) - _LONGEST_NUMBER)]
@@ -156,12 +162,17 @@ def parse(text: str, *, at_most: int = MAX_HOSTS) -> Hostlist:
     # Each comma separates two hosts, so this check bounds the work below.
     if text.count(",") >= at_most:
         raise _too_many(text, at_most)
-    runs = _bracketed(text) if "[" in text or "]" in text else [_Run(host) for host in text.split(",") if text]
+    runs = (
+        _bracketed(text) if "[" in text or "]" in text else [_Run(host) for host in text.split(",") if text]
+    )
     if sum(run.size for run in runs) > at_most:
         raise _too_many(text, at_most)
     for run in runs:
         if len(run.stem) + len(run.suffix) + run.width > MAX_HOST_LENGTH:
-            raise InvalidHostlist(f"hostlist {_quoted(text)}: {_quoted(run.host(0))} is longer than {MAX_HOST_LENGTH} characters")
+            raise InvalidHostlist(
+                f"hostlist {_quoted(text)}: {_quoted(run.host(0))} is longer than {MAX_HOST_LENGTH} "
+                "characters"
+            )
         if not run.stem and not run.width:
             raise InvalidHostlist(f"hostlist {_quoted(text)} has an empty entry")
     return Hostlist(runs)
@@ -191,7 +202,9 @@ def _numbered(stem: str, group: str, suffix: str, text: str) -> Iterator[_Run]:
     for part in group.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
-            raise InvalidHostlist(f"hostlist {_quoted(text)}: {_quoted(part)} is not a number or a range like 3-7")
+            raise InvalidHostlist(
+                f"hostlist {_quoted(text)}: {_quoted(part)} is not a number or a range like 3-7"
+            )
         written, end = match.groups()
         first = int(written)
         size = int(end) - first + 1 if end else 1

@@ -1,12 +1,13 @@
 """Host ports: the ports of a node that a pod opens.
 
-Two pods with the same host port cannot run on one node, unless they open it on two addresses (``hostIP``). In the graph a port is a
-resource like any other, so gangs, reservations and backfill handle ports without special rules: a node has `ADDRESSES` units of each port,
-and one unit of each port on an address. A pod that opens a port on all addresses takes all units of the port; one that opens it on one
-address takes one of them, and the unit of that address. So each address is free for one pod, and all of them for a pod that wants all.
+Two pods with the same host port cannot run on one node, unless they open it on two addresses (``hostIP``). In
+the graph a port is a resource like any other, so gangs, reservations and backfill handle ports without
+special rules: a node has `ADDRESSES` units of each port, and one unit of each port on an address. A pod that
+opens a port on all addresses takes all units of the port; one that opens it on one address takes one of them,
+and the unit of that address. So each address is free for one pod, and all of them for a pod that wants all.
 
-`conflicting_port` decides the same for pods on a node. Ports of init containers that end before the pod does count nowhere, as for the
-scheduler.
+`conflicting_port` decides the same for pods on a node. Ports of init containers that end before the pod does
+count nowhere, as for the scheduler.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ from fluxqueue.api.graphnames import port_resource
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 
-__all__ = ["ADDRESSES", "MAX_HOST_PORTS", "OpenPort", "conflicting_port", "open_ports", "pod_needs", "port_units"]
+__all__ = [
+    "ADDRESSES",
+    "MAX_HOST_PORTS",
+    "OpenPort",
+    "conflicting_port",
+    "open_ports",
+    "pod_needs",
+    "port_units",
+]
 
 ADDRESSES: Final = 64
-"""Units of a port that a node has. No more addresses have the port at a time: each is a type of the graph, whose number is limited."""
+"""Units of a port that a node has.
+No more addresses have the port at a time: each is a type of the graph, whose number is limited."""
 
 MAX_HOST_PORTS: Final = 16
 """Host ports that one pod may open."""
@@ -46,7 +56,9 @@ class OpenPort(NamedTuple):
 
 
 def open_ports(spec: PodSpec) -> Iterator[OpenPort]:
-    """Yield the ports that a pod opens on its node for as long as it runs: those of its containers and sidecars."""
+    """Yield the ports that a pod opens on its node for as long as it runs:
+    those of its containers and sidecars.
+    """
     sidecars = (container for container in spec.init_containers or () if container.restart_policy == "Always")
     for container in (*spec.containers, *sidecars):
         for port in container.ports or ():
@@ -77,8 +89,8 @@ def port_units(ports: Iterable[OpenPort]) -> dict[str, int]:
 def pod_needs(spec: PodSpec) -> dict[str, Decimal]:
     """Return what a pod takes of a node: its effective requests, and units of its host ports.
 
-    If the pod uses the host network, all ports of its containers are ports of the node. The API server writes them as ``hostPort`` into
-    pods, but not into templates.
+    If the pod uses the host network, all ports of its containers are ports of the node. The API server writes
+    them as ``hostPort`` into pods, but not into templates.
 
     Raises
     ------
@@ -87,5 +99,8 @@ def pod_needs(spec: PodSpec) -> dict[str, Decimal]:
     """
     ports = {*open_ports(spec)}
     if len(ports) > MAX_HOST_PORTS:
-        raise InvalidRequest(f"its containers open {len(ports)} host ports, a pod may have {MAX_HOST_PORTS}: use a Service, or fewer ports")
+        raise InvalidRequest(
+            f"its containers open {len(ports)} host ports, a pod may have {MAX_HOST_PORTS}: "
+            "use a Service, or fewer ports"
+        )
     return {**pod_requests(spec), **{name: Decimal(count) for name, count in port_units(ports).items()}}

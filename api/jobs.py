@@ -42,7 +42,9 @@ class JobSpec(PartialObject, frozen=True):
 
     @property
     def pods_at_once(self) -> int:
-        """How many pods run at the same time: min(parallelism, completions), or parallelism if completions is unset."""
+        """How many pods run at the same time: min(parallelism, completions),
+        or parallelism if completions is unset.
+        """
         parallelism = 1 if self.parallelism is None else self.parallelism
         return parallelism if self.completions is None else min(parallelism, self.completions)
 
@@ -82,8 +84,14 @@ class Job(PartialObject, frozen=True):
 
     @property
     def starts_no_pods(self) -> bool:
-        """True if the Job is finished, or about to be: its controller has decided how it ends and waits for pods that terminate."""
-        return self.finished or self.status.has_condition("FailureTarget") or self.status.has_condition("SuccessCriteriaMet")
+        """True if the Job is finished, or about to be: its controller has decided how it ends and waits for
+        pods that terminate.
+        """
+        return (
+            self.finished
+            or self.status.has_condition("FailureTarget")
+            or self.status.has_condition("SuccessCriteriaMet")
+        )
 
     @property
     def pod_group(self) -> str:

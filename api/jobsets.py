@@ -1,4 +1,6 @@
-"""JobSets (``jobset.x-k8s.io/v1alpha2``): the fields that say which Jobs a JobSet creates, and in which order."""
+"""JobSets (``jobset.x-k8s.io/v1alpha2``): the fields that say which Jobs a JobSet creates,
+and in which order.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +71,11 @@ class JobSet(PartialObject, frozen=True):
 
     @property
     def active(self) -> bool:
-        """True if its Jobs may still start: the JobSet is not finished, not suspended and not being deleted."""
-        over = any(condition.type in _OVER and condition.status == "True" for condition in self.status.conditions or ())
+        """True if its Jobs may still start: the JobSet is not finished,
+        not suspended and not being deleted.
+        """
+        over = any(
+            condition.type in _OVER and condition.status == "True"
+            for condition in self.status.conditions or ()
+        )
         return not (over or self.spec.suspend or self.metadata.deletion_timestamp)

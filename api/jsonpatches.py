@@ -1,7 +1,8 @@
 """The difference of two decoded JSON values, as a JSON Patch (RFC 6902) of only what differs.
 
-Both values are derived from the same raw object, and equal parts are not mentioned. So fields that no struct knows are not lost. Lists
-are compared in the ways in which admission changes them: extended at the end, extended at the front, or changed in place.
+Both values are derived from the same raw object, and equal parts are not mentioned. So fields that no struct
+knows are not lost. Lists are compared in the ways in which admission changes them: extended at the end,
+extended at the front, or changed in place.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def _members(path: str, old: dict[str, Any], new: dict[str, Any]) -> list[Operat
     operations = [Operation("remove", f"{path}/{_escaped(key)}") for key in old if key not in new]
     for key, value in new.items():
         pointer = f"{path}/{_escaped(key)}"
-        operations += difference(pointer, old[key], value) if key in old else [Operation("add", pointer, value)]
+        operations += (
+            difference(pointer, old[key], value) if key in old else [Operation("add", pointer, value)]
+        )
     return operations
 
 

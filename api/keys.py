@@ -1,7 +1,8 @@
-"""Labels and annotations with our prefix that nobody reads: misspelled, or written in the wrong one of the two places.
+"""Labels and annotations with our prefix that nobody reads: misspelled, or written in the wrong one of the
+two places.
 
-Kubernetes accepts any key. So ``fluxqueue/durration: 2h``, or a duration among the labels, would be stored, and the work would be planned
-with the default without a word.
+Kubernetes accepts any key. So ``fluxqueue/durration: 2h``, or a duration among the labels, would be stored,
+and the work would be planned with the default without a word.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _MOST_COMPARED: Final = 100
 
 
 def _constants(suffix: str) -> frozenset[str]:
-    return frozenset(text for name, text in vars(names).items() if name.endswith(suffix) and isinstance(text, str))
+    return frozenset(
+        text for name, text in vars(names).items() if name.endswith(suffix) and isinstance(text, str)
+    )
 
 
 _LABELS: Final = _constants("_LABEL")
@@ -80,7 +83,8 @@ _OTHER_WORDS: Final = {
 
 
 def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield a sentence for each key with our prefix that has no effect where it stands or as it is, with what may be meant.
+    """Yield a sentence for each key with our prefix that has no effect where it stands or as it is, with what
+    may be meant.
 
     Of the keys that nobody knows only the first hundred are looked at.
     """
@@ -92,7 +96,9 @@ def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str]
         for key, value in (given or {}).items():
             if key in known:
                 if value not in (few := _VALUES.get(key, (value,))):
-                    yield f"{kind} {key}: {value[:_SHOWN]!r} has no effect: write {' or '.join(map(repr, few))}"
+                    yield (
+                        f"{kind} {key}: {value[:_SHOWN]!r} has no effect: write {' or '.join(map(repr, few))}"
+                    )
                 continue
             if key.startswith("flux"):
                 compared += 1
@@ -108,17 +114,25 @@ def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str]
 
 
 def _meant_by_prefix(key: str) -> str | None:
-    """Return the key that is meant by one whose prefix is nearly ours, such as ``fluxqueue.io/queue``; None for keys of others."""
+    """Return the key that is meant by one whose prefix is nearly ours, such as ``fluxqueue.io/queue``;
+    None for keys of others.
+    """
     prefix, _, word = key.partition("/")
     if not prefix.startswith("flux") or not word:
         return None
     name = prefix.partition(".")[0].replace("-", "")[:_SHOWN]
-    return _closest(word) if difflib.SequenceMatcher(None, name, _PREFIX[:-1]).ratio() >= _CLOSE_PREFIX else None
+    return (
+        _closest(word) if difflib.SequenceMatcher(None, name, _PREFIX[:-1]).ratio() >= _CLOSE_PREFIX else None
+    )
 
 
 def _meant(key: str) -> str:
     meant = _closest(key.removeprefix(_PREFIX))
-    return f"did you mean {meant}?" if meant is not None else "remove it, or correct it (docs/reference/objects.md has those that are read)"
+    return (
+        f"did you mean {meant}?"
+        if meant is not None
+        else "remove it, or correct it (docs/reference/objects.md has those that are read)"
+    )
 
 
 def _closest(word: str) -> str | None:

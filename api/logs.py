@@ -38,14 +38,19 @@ def configure_logging(level: str = "info") -> None:
     logger_factory = structlog.WriteLoggerFactory(sys.stderr)
     forward = _Forward(structlog.wrap_logger(logger_factory(), processors, wrapper_class))
     logging.basicConfig(handlers=[forward], level=max(number, logging.WARNING), force=True)
-    structlog.configure(processors=processors, wrapper_class=wrapper_class, logger_factory=logger_factory, cache_logger_on_first_use=True)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=wrapper_class,
+        logger_factory=logger_factory,
+        cache_logger_on_first_use=True,
+    )
 
 
 class _Forward(logging.Handler):
     """Writes records of the standard library's logging as structlog does.
 
-    It has a logger of its own: structlog's configuration can be replaced later by one that sends its events to `logging`, as the Python
-    client's does, and a record would go round without end.
+    It has a logger of its own: structlog's configuration can be replaced later by one that sends its events
+    to `logging`, as the Python client's does, and a record would go round without end.
     """
 
     def __init__(self, logger: Any) -> None:

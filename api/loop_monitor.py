@@ -1,9 +1,9 @@
 """Watches an event loop from a thread: what blocks it is reported with its stack.
 
-Twice a second the thread asks the loop for an answer. If there is none within 250 ms, it takes the stack of the loop's thread. When the
-answer arrives, the block is reported with its seconds, and with the CPU time of that thread meanwhile: on a busy machine a loop may be
-late because its thread did not get the CPU, and then its CPU time is small. One block in ten seconds is logged, and each that used the CPU
-for more than a second.
+Twice a second the thread asks the loop for an answer. If there is none within 250 ms, it takes the stack of
+the loop's thread. When the answer arrives, the block is reported with its seconds, and with the CPU time of
+that thread meanwhile: on a busy machine a loop may be late because its thread did not get the CPU, and then
+its CPU time is small. One block in ten seconds is logged, and each that used the CPU for more than a second.
 """
 
 from __future__ import annotations
@@ -63,7 +63,12 @@ def log_blocks(observe: Callable[[float], object] | None = None) -> None:
         now = time.monotonic()
         if now - logged_at > _LOG_EVERY_S or block.cpu_s > _LONG_S:
             logged_at = now
-            log.warning("loop.blocked", seconds=round(block.seconds, 3), cpu_s=round(block.cpu_s, 3), stack=block.stack)
+            log.warning(
+                "loop.blocked",
+                seconds=round(block.seconds, 3),
+                cpu_s=round(block.cpu_s, 3),
+                stack=block.stack,
+            )
 
     watch_loop(report)
 

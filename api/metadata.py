@@ -1,8 +1,10 @@
-"""What all Kubernetes objects share: metadata, owners, conditions, label selectors; and Namespace and PriorityClass.
+"""What all Kubernetes objects share: metadata, owners, conditions, label selectors; and Namespace and
+PriorityClass.
 
-The structs of this package describe the parts of objects that are read. Decoding only these fields is an order of magnitude faster than
-decoding whole objects, and it drops managed fields at no cost. The structs are partial, so they are never written back. Changes go out
-as patches of single fields, so a field that this version does not know survives.
+The structs of this package describe the parts of objects that are read. Decoding only these fields is an
+order of magnitude faster than decoding whole objects, and it drops managed fields at no cost. The structs are
+partial, so they are never written back. Changes go out as patches of single fields, so a field that this
+version does not know survives.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ __all__ = [
 
 
 class PartialObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Base class of the structs of API objects: camelCase names, and a default for each field that may be missing."""
+    """Base class of the structs of API objects: camelCase names,
+    and a default for each field that may be missing.
+    """
 
 
 class OwnerReference(PartialObject, frozen=True):

@@ -1,14 +1,18 @@
 """The MiniCluster: a Flux instance that runs in pods (``flux-framework.org/v1alpha2``), with additions.
 
-The spec has the fields and defaults of the Flux Operator's, so that its manifests can be used unchanged. The operator declares fields
-that nothing reads (``flux.arch``, ``flux.mungeSecret``, ``pod.resources``). They are declared here too: they are accepted, and a warning
-states that they have no effect. The additions are optional fields of the spec: ``queue``, ``priority`` and ``duration``, which a Job has
-as annotations; ``podTemplate`` for pod fields that the spec lacks; ``restful`` for the REST service next to the lead broker; ``state`` to
-save the instance when it is stopped; ``formTimeoutSeconds`` for how long the brokers may take to connect.
+The spec has the fields and defaults of the Flux Operator's, so that its manifests can be used unchanged. The
+operator declares fields that nothing reads (``flux.arch``, ``flux.mungeSecret``, ``pod.resources``). They are
+declared here too: they are accepted, and a warning states that they have no effect. The additions are
+optional fields of the spec: ``queue``, ``priority`` and ``duration``, which a Job has as annotations;
+``podTemplate`` for pod fields that the spec lacks; ``restful`` for the REST service next to the lead broker;
+``state`` to save the instance when it is stopped; ``formTimeoutSeconds`` for how long the brokers may take to
+connect.
 
-One default differs. A lost connection attempt costs the whole connect timeout, so the default is 2 seconds; the operator's is 5.
+One default differs. A lost connection attempt costs the whole connect timeout, so the default is 2 seconds;
+the operator's is 5.
 
-Parts that Kubernetes defines (resources, security contexts) stay decoded JSON. They are passed on and never interpreted.
+Parts that Kubernetes defines (resources, security contexts) stay decoded JSON. They are passed on and never
+interpreted.
 """
 
 from __future__ import annotations
@@ -62,7 +66,8 @@ Quantity = str | int | float
 class MiniClusterState(enum.StrEnum):
     """The state of a MiniCluster, as its STATE column shows it.
 
-    ``Starting``: it has its nodes and waits for brokers. ``Running``: a quorum of brokers is online. ``Stopped``: it is being requeued.
+    ``Starting``: it has its nodes and waits for brokers. ``Running``: a quorum of brokers is online.
+    ``Stopped``: it is being requeued.
     """
 
     INVALID = "Invalid"
@@ -83,7 +88,9 @@ class SecretKey(PartialObject, frozen=True):
 
 
 class ContainerVolume(PartialObject, frozen=True):
-    """A volume and its mount path. Its type is the first one whose field is set, in the order of the fields."""
+    """A volume and its mount path.
+    Its type is the first one whose field is set, in the order of the fields.
+    """
 
     csi_driver: str = ""
     csi_driver_attributes: dict[str, str] | None = None
@@ -101,7 +108,14 @@ class ContainerVolume(PartialObject, frozen=True):
     @property
     def only_path(self) -> bool:
         """True if only the mount path is set; then the volume is an empty directory."""
-        kinds = (self.csi_driver, self.secret_name, self.empty_dir, self.host_path, self.config_map_name, self.claim_name)
+        kinds = (
+            self.csi_driver,
+            self.secret_name,
+            self.empty_dir,
+            self.host_path,
+            self.config_map_name,
+            self.claim_name,
+        )
         return bool(self.path) and not any(kinds)
 
 
@@ -152,7 +166,9 @@ class MiniClusterContainer(PartialObject, frozen=True):
 
 
 class Network(PartialObject, frozen=True):
-    """The name of the headless Service (default: that of the MiniCluster), and whether the pods share nodes."""
+    """The name of the headless Service (default: that of the MiniCluster),
+    and whether the pods share nodes.
+    """
 
     headless_name: str = ""
     disable_affinity: bool = False
@@ -275,8 +291,8 @@ class Logging(PartialObject, frozen=True):
 class RestService(PartialObject, frozen=True):
     """The REST service next to the lead broker (an addition to the operator's spec).
 
-    If ``enabled`` is None, it runs if there is no command and ``interactive`` is false. ``token_secret`` names a Secret with the key
-    ``token``; if it is empty, a Secret is created.
+    If ``enabled`` is None, it runs if there is no command and ``interactive`` is false. ``token_secret``
+    names a Secret with the key ``token``; if it is empty, a Secret is created.
     """
 
     enabled: bool | None = None
@@ -286,7 +302,8 @@ class RestService(PartialObject, frozen=True):
 
 
 class SavedState(PartialObject, frozen=True):
-    """The volume to which the instance is dumped when it is stopped, and from which it is restored (an addition to the operator's spec).
+    """The volume to which the instance is dumped when it is stopped, and from which it is restored (an
+    addition to the operator's spec).
 
     ``volume.path`` is the mount path in the lead broker's pod.
     """
@@ -330,7 +347,9 @@ class MiniClusterSpec(PartialObject, frozen=True):
 
     @property
     def runner_index(self) -> int | None:
-        """The index of the container that runs Flux: the only one, or the one with ``runFlux``; None if that is not exactly one."""
+        """The index of the container that runs Flux: the only one, or the one with ``runFlux``;
+        None if that is not exactly one.
+        """
         if len(self.containers) == 1:
             return 0
         runners = [index for index, container in enumerate(self.containers) if container.run_flux]
@@ -338,12 +357,16 @@ class MiniClusterSpec(PartialObject, frozen=True):
 
     @property
     def serves_rest(self) -> bool:
-        """True if the REST service runs: as requested, or by default if there is no command, script or interactive session."""
+        """True if the REST service runs: as requested, or by default if there is no command,
+        script or interactive session.
+        """
         if self.restful.enabled is not None:
             return self.restful.enabled
         index = self.runner_index
         runner = self.containers[index] if index is not None else None
-        return runner is not None and not self.interactive and not runner.command and not runner.commands.script
+        return (
+            runner is not None and not self.interactive and not runner.command and not runner.commands.script
+        )
 
 
 class MissingBroker(PartialObject, frozen=True):
@@ -357,8 +380,9 @@ class MissingBroker(PartialObject, frozen=True):
 class MiniClusterStatus(PartialObject, frozen=True):
     """The status of a MiniCluster.
 
-    ``brokers`` is ``online/size`` as text. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``selector`` and ``size`` are
-    for the scale subresource. ``maximum_size`` is fixed when the CURVE certificate is created.
+    ``brokers`` is ``online/size`` as text. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i.
+    ``selector`` and ``size`` are for the scale subresource. ``maximum_size`` is fixed when the CURVE
+    certificate is created.
     """
 
     observed_generation: int = 0
@@ -381,7 +405,9 @@ class MiniClusterStatus(PartialObject, frozen=True):
 
 
 class MiniCluster(PartialObject, frozen=True):
-    """A MiniCluster. Its spec is decoded as it was written, also control characters: it is copied into pods, ConfigMaps and Jobs."""
+    """A MiniCluster. Its spec is decoded as it was written, also control characters:
+    it is copied into pods, ConfigMaps and Jobs.
+    """
 
     exact_fields: ClassVar[tuple[str, ...]] = ("spec",)
     bounded_specs: ClassVar[tuple[str, ...]] = ("spec",)

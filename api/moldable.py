@@ -1,7 +1,8 @@
 """Moldable Jobs as people write them: with how few pods a Job may start.
 
-``fluxqueue/min-pods`` is for Indexed Jobs whose pods run together (parallelism is completions). It hands the parallelism of the Job over to
-the queue, which sets it between that number and the completions. The completions stay what the user asked for.
+``fluxqueue/min-pods`` is for Indexed Jobs whose pods run together (parallelism is completions). It hands the
+parallelism of the Job over to the queue, which sets it between that number and the completions. The
+completions stay what the user asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ class JobSize:
     @property
     def together(self) -> bool:
         """True for an Indexed Job all of whose pods run at once."""
-        return self.indexed and self.completions is not None and self.completions == (1 if self.parallelism is None else self.parallelism)
+        return (
+            self.indexed
+            and self.completions is not None
+            and self.completions == (1 if self.parallelism is None else self.parallelism)
+        )
 
 
 def read_min_pods(text: str) -> int | None:
@@ -56,17 +61,27 @@ def min_pods_problem(text: str, size: JobSize) -> str:
     if size.cluster:
         return f"{where} is not for Flux clusters, whose brokers know their number: leave it out"
     if not size.together:
-        return f"{where} is for Indexed Jobs whose pods run together: set completionMode: Indexed, parallelism the same as completions"
+        return (
+            f"{where} is for Indexed Jobs whose pods run together: set completionMode: Indexed, "
+            "parallelism the same as completions"
+        )
     if size.slices:
-        return f"{where} and {names.TOPOLOGY_SLICE_ANNOTATION} cannot both hold, because fewer pods form no whole slices: leave one out"
+        return (
+            f"{where} and {names.TOPOLOGY_SLICE_ANNOTATION} cannot both hold, "
+            "because fewer pods form no whole slices: leave one out"
+        )
     number = read_min_pods(text)
     if number is None or not 1 <= number <= (size.completions or 1):
-        return f"{where}: {text!r:.40} is not a number of its pods: write a whole number from 1 to {size.completions}"
+        return (
+            f"{where}: {text!r:.40} is not a number of its pods: "
+            f"write a whole number from 1 to {size.completions}"
+        )
     return ""
 
 
 def molded_duration(duration_s: int, size: int, slots: int) -> int:
-    """Return how many seconds work takes that is started with some of its slots or pods: the same work, divided among fewer.
+    """Return how many seconds work takes that is started with some of its slots or pods: the same work,
+    divided among fewer.
 
     It is a hundred years at most, unless it was stated to be longer.
     """

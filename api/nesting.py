@@ -1,9 +1,10 @@
 """Decoding of JSON that is nested deeper than the decoders allow.
 
-The API server accepts objects that are nested 10,000 levels deep where a schema leaves a part open, as in ``podTemplate`` of a
-MiniCluster. The JSON decoders used here fail at about a thousand levels, with an exception that does not name the object. So one such
-object in a list would make all others unreadable. Therefore, what is nested deeper than in any real object is replaced by ``null``, in
-one pass over the text that needs no stack. The rest is still nested too deeply for the rules of its kind, so it is refused by name.
+The API server accepts objects that are nested 10,000 levels deep where a schema leaves a part open, as in
+``podTemplate`` of a MiniCluster. The JSON decoders used here fail at about a thousand levels, with an
+exception that does not name the object. So one such object in a list would make all others unreadable.
+Therefore, what is nested deeper than in any real object is replaced by ``null``, in one pass over the text
+that needs no stack. The rest is still nested too deeply for the rules of its kind, so it is refused by name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _DEEPEST = 200
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
-def decode_limited(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw, most_tokens: int | None = None) -> _T:
+def decode_limited(
+    decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw, most_tokens: int | None = None
+) -> _T:
     """Decode JSON; what is nested too deeply is decoded as null.
 
     Parameters
@@ -31,7 +34,8 @@ def decode_limited(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw,
     data
         The text.
     most_tokens
-        The number of strings and brackets after which the attempt ends, for a text that anybody can send: a million take 0.5 s.
+        The number of strings and brackets after which the attempt ends, for a text that anybody can send: a
+        million take 0.5 s.
 
     Raises
     ------
@@ -61,7 +65,9 @@ def limit_depth(data: bytes, most_tokens: int | None = None) -> bytes:
     depth = copied = start = 0
     for number, token in enumerate(_TOKEN.finditer(data)):
         if most_tokens is not None and number >= most_tokens:
-            raise msgspec.DecodeError(f"it is nested too deeply, and has more than {most_tokens} strings and brackets")
+            raise msgspec.DecodeError(
+                f"it is nested too deeply, and has more than {most_tokens} strings and brackets"
+            )
         match token[0]:
             case b"{" | b"[":
                 depth += 1

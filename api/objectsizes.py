@@ -1,15 +1,20 @@
 """How much of one object is kept in memory, whoever wrote it.
 
-The API server accepts objects of 1.5 MiB of its own encoding. A list of 200,000 tolerations fits into that, and takes 29 MiB as Python
-objects; so do a million bytes of labels, on any object and at any time. No real pod comes near these bounds. What is beyond them is
-dropped where the object is decoded, so the memory that a number of objects takes is bounded (docs/capacity.md).
+The API server accepts objects of 1.5 MiB of its own encoding. A list of 200,000 tolerations fits into that,
+and takes 29 MiB as Python objects; so do a million bytes of labels, on any object and at any time. No real
+pod comes near these bounds. What is beyond them is dropped where the object is decoded, so the memory that a
+number of objects takes is bounded (docs/capacity.md).
 
-- Of labels, the first ones stay, and all that the project reads. Of owners, the first ones and the controller.
-- An annotation that is read is cut. Nothing that is cut can be read as what it asks for, so its work waits with a sentence.
-- A spec that is too long keeps what it requests and where it runs: it still counts on its node. Its rules about nodes become one that
-  no node meets (`is_cut`), and its work waits as `InvalidRequest`.
-- A MiniCluster with more than any has (`too_large`) keeps its numbers, and the sentence that its status says: its Job stays as it is.
-- Of claims, objects with the size of a gang, budgets of disruption and the like, one that is too long is not read at all (`too_long`).
+- Of labels, the first ones stay, and all that the project reads. Of owners, the first ones and the
+  controller.
+- An annotation that is read is cut. Nothing that is cut can be read as what it asks for, so its work waits
+  with a sentence.
+- A spec that is too long keeps what it requests and where it runs: it still counts on its node. Its rules
+  about nodes become one that no node meets (`is_cut`), and its work waits as `InvalidRequest`.
+- A MiniCluster with more than any has (`too_large`) keeps its numbers, and the sentence that its status says:
+  its Job stays as it is.
+- Of claims, objects with the size of a gang, budgets of disruption and the like, one that is too long is not
+  read at all (`too_long`).
 """
 
 from __future__ import annotations
@@ -42,7 +47,8 @@ __all__ = [
 LONGEST_RULES: Final = 16_384
 """Bytes of a pod's own rules about nodes: they are checked for each node."""
 MOST_OF_SPEC: Final = 49_152
-"""Bytes of all that is read of a spec, as JSON without blanks; its affinity, which is compressed, does not count."""
+"""Bytes of all that is read of a spec, as JSON without blanks;
+its affinity, which is compressed, does not count."""
 MOST_LABELS: Final = 256
 _MOST_OWNERS: Final = 256
 _MOST_FINALIZERS: Final = 64
@@ -67,7 +73,9 @@ def bound_metadata(meta: ObjectMeta) -> None:
     """Drop what is too much from the metadata of an object that has just been decoded."""
     if meta.labels is not None and len(meta.labels) > MOST_LABELS:
         first = [*meta.labels][:MOST_LABELS]
-        kept = {key: meta.labels[key] for key in dict.fromkeys((*first, *READ_ANNOTATIONS)) if key in meta.labels}
+        kept = {
+            key: meta.labels[key] for key in dict.fromkeys((*first, *READ_ANNOTATIONS)) if key in meta.labels
+        }
         msgspec.structs.force_setattr(meta, "labels", kept)
     for key, text in (meta.annotations or {}).items():
         longest = _LONGEST_OF.get(key, _LONGEST_ANNOTATION)
@@ -75,7 +83,9 @@ def bound_metadata(meta: ObjectMeta) -> None:
             meta.annotations[key] = text[: longest + 1]
     if meta.owner_references is not None and len(meta.owner_references) > _MOST_OWNERS:
         controller = [owner for owner in meta.owner_references if owner.controller][:1]
-        msgspec.structs.force_setattr(meta, "owner_references", [*controller, *meta.owner_references[:_MOST_OWNERS]])
+        msgspec.structs.force_setattr(
+            meta, "owner_references", [*controller, *meta.owner_references[:_MOST_OWNERS]]
+        )
     if meta.finalizers is not None and len(meta.finalizers) > _MOST_FINALIZERS:
         msgspec.structs.force_setattr(meta, "finalizers", meta.finalizers[:_MOST_FINALIZERS])
 
@@ -83,7 +93,14 @@ def bound_metadata(meta: ObjectMeta) -> None:
 def bounded_spec(spec: PodSpec) -> PodSpec:
     """Return the same spec, or what is kept of one that is too long."""
     affinity = spec.affinity.size if isinstance(spec.affinity, StoredJson) else 0
-    if len(msgspec.json.encode(spec if not affinity else msgspec.structs.replace(spec, affinity=None), enc_hook=plain)) <= MOST_OF_SPEC:
+    if (
+        len(
+            msgspec.json.encode(
+                spec if not affinity else msgspec.structs.replace(spec, affinity=None), enc_hook=plain
+            )
+        )
+        <= MOST_OF_SPEC
+    ):
         return spec
     return PodSpec(
         containers=[Container(name="all", resources=ResourceRequirements(requests=_requests(spec)))],
@@ -99,7 +116,9 @@ def bounded_spec(spec: PodSpec) -> PodSpec:
 
 
 def bounded_minicluster(spec: MiniClusterSpec) -> MiniClusterSpec:
-    """Return the same spec, or what is kept of one that is too large: its numbers, and why the rest is not known."""
+    """Return the same spec, or what is kept of one that is too large:
+    its numbers, and why the rest is not known.
+    """
     if len(msgspec.json.encode(spec)) <= MOST_OF_SPEC or not (problem := too_large(spec)):
         return spec
     return MiniClusterSpec(
@@ -119,7 +138,9 @@ def is_cut(spec: PodSpec) -> bool:
 
 
 def too_long(obj: object, most: int) -> str:
-    """Return why an object is not read at all, as more of it would be kept than ``most`` bytes of JSON; empty if it is read."""
+    """Return why an object is not read at all, as more of it would be kept than ``most`` bytes of JSON;
+    empty if it is read.
+    """
     size = len(msgspec.json.encode(obj, enc_hook=plain))
     return f"what is read of it has {size} bytes, and no more than {most} are kept" if size > most else ""
 
@@ -135,7 +156,8 @@ def too_large(spec: MiniClusterSpec) -> str:
     Returns
     -------
     str
-        One sentence with the field's path and the remedy. Unless it is empty, no other code may read the spec.
+        One sentence with the field's path and the remedy. Unless it is empty, no other code may read the
+        spec.
     """
     if isinstance(problem := (spec.pod_template or {}).get(_NUL), str):
         return problem  # which was found when it was cut
@@ -147,7 +169,10 @@ def too_large(spec: MiniClusterSpec) -> str:
         if isinstance(value, str):
             text += len(value)
             if len(value) > _LONGEST_TEXT:
-                return f"{_shown(path)} is {len(value)} characters long: use at most {_LONGEST_TEXT}, and a volume for more"
+                return (
+                    f"{_shown(path)} is {len(value)} characters long: use at most {_LONGEST_TEXT}, "
+                    "and a volume for more"
+                )
             if _NUL in value:
                 return f"{_shown(path)} contains a NUL character, which no program can be given: remove it"
         elif isinstance(value, dict | list):
@@ -163,9 +188,15 @@ def too_large(spec: MiniClusterSpec) -> str:
             else:
                 waiting += [(f"{path}[{place}]", each, depth + 1) for place, each in enumerate(value)]
         if values > _MOST_VALUES:
-            return f"spec has more than {_MOST_VALUES} values: make it smaller, and keep what is large in ConfigMaps or volumes"
+            return (
+                f"spec has more than {_MOST_VALUES} values: make it smaller, "
+                "and keep what is large in ConfigMaps or volumes"
+            )
         if text > _ALL_TEXT:
-            return f"spec has more than {_ALL_TEXT} characters: make it smaller, and keep what is large in ConfigMaps or volumes"
+            return (
+                f"spec has more than {_ALL_TEXT} characters: make it smaller, "
+                "and keep what is large in ConfigMaps or volumes"
+            )
     return ""
 
 

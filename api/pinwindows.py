@@ -1,17 +1,18 @@
 """The pin window: the time in which the node list of a released Job's template pins new pods.
 
-A Job's template is immutable while the Job runs. So the node list that the release writes outlives its slots: after a shrink a slot goes
-to another workload, its node may be drained, or other pods may fill it. Therefore the release also writes until when the list is valid,
-as ``fluxqueue/pin-until``. The webhook pins pods that are created before that time and gates all later ones, which the queue then
-releases one by one with current data. The window is long enough for the first start of all pods, so that the first start needs no write
-per pod.
+A Job's template is immutable while the Job runs. So the node list that the release writes outlives its slots:
+after a shrink a slot goes to another workload, its node may be drained, or other pods may fill it. Therefore
+the release also writes until when the list is valid, as ``fluxqueue/pin-until``. The webhook pins pods that
+are created before that time and gates all later ones, which the queue then releases one by one with current
+data. The window is long enough for the first start of all pods, so that the first start needs no write per
+pod.
 
-Two clocks are compared: that of Postgres, from which the release takes the time, and the webhook's. So the queue treats a window as open
-for `MARGIN` longer than the webhook does, and frees no listed slot until then. Clocks may differ by that much, and a pod may be created
-that long after its admission.
+Two clocks are compared: that of Postgres, from which the release takes the time, and the webhook's. So the
+queue treats a window as open for `MARGIN` longer than the webhook does, and frees no listed slot until then.
+Clocks may differ by that much, and a pod may be created that long after its admission.
 
-A template that holds the one node of its pods (`fluxqueue.api.templatepins`) pins all of them, however late they come: its window is
-always open.
+A template that holds the one node of its pods (`fluxqueue.api.templatepins`) pins all of them, however late
+they come: its window is always open.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def pin_until(meta: ObjectMeta) -> datetime:
     Returns
     -------
     datetime
-        With a time zone. The year 1 if the annotation is missing or is not a time, so that nothing is pinned. The year 9999 if the
-        template itself holds the node.
+        With a time zone. The year 1 if the annotation is missing or is not a time, so that nothing is pinned.
+        The year 9999 if the template itself holds the node.
     """
     if is_pinned(meta):
         return _OPEN

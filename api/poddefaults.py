@@ -1,9 +1,10 @@
 """The defaults that admission will add to the pods of a template.
 
-The API server adds defaults to pods when they are created, and not to the templates of Jobs. A Job is matched before it has pods, so the
-requests of its pods are computed here in the order of the API server: First, limits become requests where there is no request (defaulting
-of the API version). Then the LimitRanges of the namespace set the requests of containers that have neither. Then the RuntimeClass adds its
-overhead, node selector and tolerations. So a LimitRange never overrides a request or a limit that was set.
+The API server adds defaults to pods when they are created, and not to the templates of Jobs. A Job is matched
+before it has pods, so the requests of its pods are computed here in the order of the API server: First,
+limits become requests where there is no request (defaulting of the API version). Then the LimitRanges of the
+namespace set the requests of containers that have neither. Then the RuntimeClass adds its overhead, node
+selector and tolerations. So a LimitRange never overrides a request or a limit that was set.
 """
 
 from __future__ import annotations
@@ -16,13 +17,23 @@ from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Container, PodSpec, ResourceRequirements, Toleration
 from fluxqueue.api.requests import pod_level_requests
 
-__all__ = ["LimitRange", "LimitRangeItem", "LimitRangeSpec", "RuntimeClass", "RuntimeOverhead", "RuntimeScheduling", "with_defaults"]
+__all__ = [
+    "LimitRange",
+    "LimitRangeItem",
+    "LimitRangeSpec",
+    "RuntimeClass",
+    "RuntimeOverhead",
+    "RuntimeScheduling",
+    "with_defaults",
+]
 
 Amounts = dict[str, str | int | float]
 
 
 class LimitRangeItem(PartialObject, frozen=True):
-    """Defaults for one type, such as ``Container``. The API server has filled ``default_request`` from ``default`` and ``max``."""
+    """Defaults for one type, such as ``Container``.
+    The API server has filled ``default_request`` from ``default`` and ``max``.
+    """
 
     type: str = ""
     default_request: Amounts | None = None
@@ -62,7 +73,9 @@ class RuntimeClass(PartialObject, frozen=True):
     scheduling: RuntimeScheduling | None = None
 
 
-def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange] = (), runtime: RuntimeClass | None = None) -> PodSpec:
+def with_defaults(
+    spec: PodSpec, ranges: Iterable[LimitRange] = (), runtime: RuntimeClass | None = None
+) -> PodSpec:
     """Return the spec that the pods of a template will have, as far as placement depends on it.
 
     Parameters
@@ -82,7 +95,8 @@ def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange] = (), runtime: Run
     defaults: Amounts = {}
     for item in (item for limit_range in ranges for item in limit_range.spec.limits or ()):
         if item.type == "Container":
-            defaults = {**(item.default_request or {}), **defaults}  # the first one that sets a resource counts
+            # the first one that sets a resource counts
+            defaults = {**(item.default_request or {}), **defaults}
     if defaults:
         spec = _with_requests(spec, defaults)
     return _with_runtime(spec, runtime) if runtime is not None else spec
@@ -93,7 +107,8 @@ def _with_requests(spec: PodSpec, defaults: Mapping[str, str | int | float]) -> 
     if resources is not None:
         # This depends on what the containers request themselves, before defaults are added to them.
         resources = ResourceRequirements(
-            requests={name: f"{amount:f}" for name, amount in pod_level_requests(spec).items()}, limits=resources.limits
+            requests={name: f"{amount:f}" for name, amount in pod_level_requests(spec).items()},
+            limits=resources.limits,
         )
     return msgspec.structs.replace(
         spec,
@@ -106,7 +121,9 @@ def _with_requests(spec: PodSpec, defaults: Mapping[str, str | int | float]) -> 
 def _filled(container: Container, defaults: Mapping[str, str | int | float]) -> Container:
     own = container.resources
     requests = {**defaults, **(own.limits or {}), **(own.requests or {})}
-    return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=own.limits))
+    return msgspec.structs.replace(
+        container, resources=ResourceRequirements(requests=requests, limits=own.limits)
+    )
 
 
 def _with_runtime(spec: PodSpec, runtime: RuntimeClass) -> PodSpec:
@@ -115,6 +132,10 @@ def _with_runtime(spec: PodSpec, runtime: RuntimeClass) -> PodSpec:
     return msgspec.structs.replace(
         spec,
         overhead=overhead if overhead is not None else spec.overhead,
-        node_selector={**(spec.node_selector or {}), **scheduling.node_selector} if scheduling.node_selector else spec.node_selector,
-        tolerations=[*(spec.tolerations or ()), *scheduling.tolerations] if scheduling.tolerations else spec.tolerations,
+        node_selector={**(spec.node_selector or {}), **scheduling.node_selector}
+        if scheduling.node_selector
+        else spec.node_selector,
+        tolerations=[*(spec.tolerations or ()), *scheduling.tolerations]
+        if scheduling.tolerations
+        else spec.tolerations,
     )

@@ -1,7 +1,7 @@
 """Pods and what they are made of: containers, volumes, gates, tolerations, templates and status.
 
-The structs are partial (see `fluxqueue.api.metadata`): they hold what placement depends on. Parts that are passed on or interpreted
-elsewhere, such as ``affinity``, stay decoded JSON.
+The structs are partial (see `fluxqueue.api.metadata`): they hold what placement depends on. Parts that are
+passed on or interpreted elsewhere, such as ``affinity``, stay decoded JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class ResourceRequirements(PartialObject, frozen=True):
 
 
 class ContainerPort(PartialObject, frozen=True):
-    """A port of a container. It is also a port of the node if ``host_port`` is not 0; an empty ``host_ip`` means all addresses."""
+    """A port of a container.
+    It is also a port of the node if ``host_port`` is not 0; an empty ``host_ip`` means all addresses.
+    """
 
     container_port: int = 0
     host_port: int = 0
@@ -58,7 +60,9 @@ class ContainerPort(PartialObject, frozen=True):
 
 
 class Container(PartialObject, frozen=True):
-    """A container: its size and its ports. An init container with ``restart_policy`` ``Always`` is a sidecar."""
+    """A container: its size and its ports.
+    An init container with ``restart_policy`` ``Always`` is a sidecar.
+    """
 
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -112,7 +116,9 @@ class PersistentVolumeClaimVolumeSource(PartialObject, frozen=True):
 
 
 class PodVolume(PartialObject, frozen=True):
-    """A volume of a pod, with the sources that restrict its node. Disks that the pod names itself stay decoded JSON."""
+    """A volume of a pod, with the sources that restrict its node.
+    Disks that the pod names itself stay decoded JSON.
+    """
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
@@ -124,7 +130,9 @@ class PodVolume(PartialObject, frozen=True):
 
 
 class PodResourceClaim(PartialObject, frozen=True):
-    """A claim of devices that a pod uses (dynamic resource allocation): one that exists, or one that is made for it from a template."""
+    """A claim of devices that a pod uses (dynamic resource allocation):
+    one that exists, or one that is made for it from a template.
+    """
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -150,7 +158,9 @@ class SchedulingConstraints(PartialObject, frozen=True):
 
 
 class WorkloadReference(PartialObject, frozen=True):
-    """The Workload, its pod group and the replica of that which a pod belongs to: Kubernetes 1.35 only (KEP-4671)."""
+    """The Workload, its pod group and the replica of that which a pod belongs to:
+    Kubernetes 1.35 only (KEP-4671).
+    """
 
     name: str = ""
     pod_group: str = ""
@@ -158,7 +168,9 @@ class WorkloadReference(PartialObject, frozen=True):
 
 
 class PodSpec(PartialObject, frozen=True):
-    """The spec of a pod, as far as placement depends on it. ``affinity`` and spread constraints stay decoded JSON."""
+    """The spec of a pod, as far as placement depends on it.
+    ``affinity`` and spread constraints stay decoded JSON.
+    """
 
     containers: list[Container] = msgspec.field(default_factory=list)
     init_containers: list[Container] | None = None
@@ -224,7 +236,9 @@ class ContainerState(PartialObject, frozen=True):
 
 
 class ContainerStatus(PartialObject, frozen=True):
-    """The status of a container. ``resources`` are in effect, ``allocated_resources`` are granted by the node (KEP-1287)."""
+    """The status of a container.
+    ``resources`` are in effect, ``allocated_resources`` are granted by the node (KEP-1287).
+    """
 
     name: str = ""
     ready: bool = False
@@ -290,12 +304,17 @@ class Pod(PartialObject, frozen=True):
         if self.spec.node_name or not self.fluxion_binds:
             return False
         meta = self.metadata
-        allocated = meta.annotation(names.ALLOCATION_ANNOTATION) is not None or meta.label(names.GO_NODES_LABEL) is not None
+        allocated = (
+            meta.annotation(names.ALLOCATION_ANNOTATION) is not None
+            or meta.label(names.GO_NODES_LABEL) is not None
+        )
         return not allocated
 
     @property
     def revocable(self) -> bool:
-        """True if its allocation can still be revoked: it is released for the project's scheduler and not bound."""
+        """True if its allocation can still be revoked: it is released for the project's scheduler and not
+        bound.
+        """
         released = self.metadata.annotation(names.ALLOCATION_ANNOTATION) is not None and not self.held
         return self.fluxion_binds and released and self.active and not self.spec.node_name
 

@@ -7,7 +7,8 @@ import re
 __all__ = ["MAX_PRIORITY", "InvalidPriority", "parse_priority"]
 
 MAX_PRIORITY = 1_000_000_000
-"""The largest value that a PriorityClass of a user may have. The annotation accepts the same range, also below zero."""
+"""The largest value that a PriorityClass of a user may have.
+The annotation accepts the same range, also below zero."""
 
 _FORM = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -35,5 +36,7 @@ def parse_priority(text: str) -> int:
         With the text and the accepted form.
     """
     if not _FORM.fullmatch(text) or abs(value := int(text)) > MAX_PRIORITY:
-        raise InvalidPriority(f"{text!r} is not a priority: write a whole number between -{MAX_PRIORITY} and {MAX_PRIORITY}")
+        raise InvalidPriority(
+            f"{text!r} is not a priority: write a whole number between -{MAX_PRIORITY} and {MAX_PRIORITY}"
+        )
     return value

@@ -1,10 +1,12 @@
-"""The priority by which work is ordered, as a sum of weighted parts: age, fair share, size, queue, and its own priority.
+"""The priority by which work is ordered, as a sum of weighted parts: age, fair share, size, queue, and its
+own priority.
 
-Every part is a pure function of what a FluxJob, its FluxQueue and its FluxAccount show. So the queue, the simulator and ``kubectl fluxqueue
-priority`` compute the same figures, and nobody stores them. Each part is rounded, so that the parts add up to the priority exactly.
+Every part is a pure function of what a FluxJob, its FluxQueue and its FluxAccount show. So the queue, the
+simulator and ``kubectl fluxqueue priority`` compute the same figures, and nobody stores them. Each part is
+rounded, so that the parts add up to the priority exactly.
 
-A queue without weights has the weights that a field not set has: the priority of the queue and that of the work count as they are, and
-nothing else counts.
+A queue without weights has the weights that a field not set has: the priority of the queue and that of the
+work count as they are, and nothing else counts.
 """
 
 from __future__ import annotations

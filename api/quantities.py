@@ -1,7 +1,7 @@
 """Kubernetes quantities, parsed to exact numbers.
 
-A quantity is text (``100m``, ``1.5``, ``16Gi``, ``1e3``). Requests are rounded up and capacities are rounded down to the units of the
-graph, so that rounding never makes a request smaller or a node larger than it is.
+A quantity is text (``100m``, ``1.5``, ``16Gi``, ``1e3``). Requests are rounded up and capacities are rounded
+down to the units of the graph, so that rounding never makes a request smaller or a node larger than it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Final
 
 __all__ = ["InvalidQuantity", "ceil_units", "floor_units", "parse_quantity"]
 
-_FORM = re.compile(r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[eE][+-]?[0-9]{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
+_FORM = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[eE][+-]?[0-9]{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)"
+)
 _SHORT = 32
 _SCALE = {
     "": Decimal(1),

@@ -1,7 +1,8 @@
 """What there is to know of each reason why work waits: one entry in one table.
 
-Everything else about reasons is derived from it or compared with it: which work is matched, what is reported when, what `kubectl fluxqueue
-explain` says, the reference of reasons. The names are the values of `fluxqueue.api.fluxjobs.Reason`, which the CRD and the tables list too.
+Everything else about reasons is derived from it or compared with it: which work is matched, what is reported
+when, what `kubectl fluxqueue explain` says, the reference of reasons. The names are the values of
+`fluxqueue.api.fluxjobs.Reason`, which the CRD and the tables list too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Report(enum.Enum):
     WHEN_NEW = enum.auto()
     """Each time that it becomes the reason."""
     WHILE_WAITING = enum.auto()
-    """Such reasons replace each other as the cluster changes: the first is told, and from time to time the present one."""
+    """Such reasons replace each other as the cluster changes:
+    the first is told, and from time to time the present one."""
     TO_A_PERSON = enum.auto()
     """At once, and again when the message changes: somebody should look."""
 
@@ -51,8 +53,8 @@ class ReasonFacts:
     report
         When an Event tells it.
     urgency
-        Of several problems of an object, the one with the least is shown; what only an edit can repair comes before what passes by itself.
-        None: the intake does not find it.
+        Of several problems of an object, the one with the least is shown; what only an edit can repair comes
+        before what passes by itself. None: the intake does not find it.
     """
 
     why: str
@@ -96,22 +98,26 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
         urgency=3,
     ),
     Reason.QUEUE_LIMIT: ReasonFacts(
-        "its queue, a ResourceQuota of its namespace, or what may wait of its namespace at once, is at a limit",
-        "wait until others of the queue or the namespace end, ask for less, delete what is not needed, or have the limit raised",
+        "its queue, a ResourceQuota of its namespace, or what may wait of its namespace at once, "
+        "is at a limit",
+        "wait until others of the queue or the namespace end, ask for less, delete what is not needed, "
+        "or have the limit raised",
         matched=True,
         limit=True,
         report=Report.WHILE_WAITING,
     ),
     Reason.ACCOUNT_LIMIT: ReasonFacts(
         "its account, or one above it, is at a limit or has used up its budget",
-        "wait until others of the account end, ask for less, or have its limit raised (spec.limits or spec.budget of the FluxAccount)",
+        "wait until others of the account end, ask for less, or have its limit raised (spec.limits or "
+        "spec.budget of the FluxAccount)",
         matched=True,
         limit=True,
         report=Report.WHILE_WAITING,
     ),
     Reason.WAITING_FOR_NODES: ReasonFacts(
         "there is not enough free at once",
-        "it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner",
+        "it starts when enough of what runs has ended; asking for less, or for less time, "
+        "may start it sooner",
         matched=True,
         report=Report.WHILE_WAITING,
     ),
@@ -171,13 +177,15 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.RELEASE_FAILED: ReasonFacts(
         "the API server refused its release, or its pods",
-        "correct what the API server names (a quota, a ServiceAccount, a policy); it is retried automatically",
+        "correct what the API server names (a quota, a ServiceAccount, a policy); "
+        "it is retried automatically",
         matched=True,
         report=Report.TO_A_PERSON,
     ),
     Reason.BIND_FAILED: ReasonFacts(
         "a pod could not be bound to its node",
-        "see the pod's Events; a bare Pod that the stock scheduler binds keeps its place on the node until it is deleted",
+        "see the pod's Events; a bare Pod that the stock scheduler binds keeps its place on the node until "
+        "it is deleted",
         matched=True,
         report=Report.TO_A_PERSON,
     ),
@@ -189,7 +197,8 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.PREEMPTED: ReasonFacts(
         "a workload of higher priority took its nodes",
-        "nothing is needed where it waits again: it keeps its submit time; what nobody creates again is to be submitted again",
+        "nothing is needed where it waits again: it keeps its submit time; "
+        "what nobody creates again is to be submitted again",
         matched=True,
     ),
     Reason.INVALID_REQUEST: ReasonFacts(
@@ -215,17 +224,20 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.PROVISIONING: ReasonFacts(
         "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
-        "nothing is needed: it starts when they are ready; kubectl get provisioningrequests (or nodeclaims, of Karpenter) shows it",
+        "nothing is needed: it starts when they are ready; "
+        "kubectl get provisioningrequests (or nodeclaims, of Karpenter) shows it",
         matched=True,
         report=Report.WHILE_WAITING,
     ),
     Reason.TIME_LIMIT: ReasonFacts(
         "it reached the end of its duration, and its queue ends it",
-        "ask for a longer duration (annotation fluxqueue/duration) the next time, or have it save what it has",
+        "ask for a longer duration (annotation fluxqueue/duration) the next time, "
+        "or have it save what it has",
     ),
     Reason.DEADLINE_UNREACHABLE: ReasonFacts(
         "as it is planned now, it ends after its deadline",
-        "it starts all the same when it can: a shorter duration, a smaller request or a higher priority may help",
+        "it starts all the same when it can: a shorter duration, "
+        "a smaller request or a higher priority may help",
         matched=True,
         report=Report.TO_A_PERSON,
     ),

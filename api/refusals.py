@@ -1,8 +1,9 @@
 """Bind refusals: the project's scheduler reports that it cannot bind a pod to its node.
 
-People read the condition ``PodScheduled``, which every scheduler writes. It stays on the pod when the queue revokes the pod's node and
-assigns another one, and it names no node in a form for programs. So the scheduler writes a second condition in the same patch, which
-names the allocation and the node of the refusal. The refusal is valid while the pod still has both.
+People read the condition ``PodScheduled``, which every scheduler writes. It stays on the pod when the queue
+revokes the pod's node and assigns another one, and it names no node in a form for programs. So the scheduler
+writes a second condition in the same patch, which names the allocation and the node of the refusal. The
+refusal is valid while the pod still has both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from fluxqueue.api.pods import Pod
 __all__ = ["UNSCHEDULABLE", "refusal", "refused_condition"]
 
 UNSCHEDULABLE = "Unschedulable"
-"""Reason of ``PodScheduled`` if the pod does not fit on its node. With any other reason the scheduler only waits."""
+"""Reason of ``PodScheduled`` if the pod does not fit on its node.
+With any other reason the scheduler only waits."""
 
 
 def refused_condition(pod: Pod, at: str) -> dict[str, Any]:
@@ -38,9 +40,16 @@ def refused_condition(pod: Pod, at: str) -> dict[str, Any]:
 
 
 def refusal(pod: Pod) -> str:
-    """Return why the project's scheduler does not bind a pod to its present node; empty if there is no such refusal."""
+    """Return why the project's scheduler does not bind a pod to its present node;
+    empty if there is no such refusal.
+    """
     scheduled, refused = pod.status.condition("PodScheduled"), pod.status.condition(names.REFUSED_CONDITION)
-    if not pod.revocable or scheduled is None or scheduled.status != "False" or scheduled.reason != UNSCHEDULABLE:
+    if (
+        not pod.revocable
+        or scheduled is None
+        or scheduled.status != "False"
+        or scheduled.reason != UNSCHEDULABLE
+    ):
         return ""
     if refused is None or refused.message != _released_to(pod):
         return ""
@@ -49,4 +58,7 @@ def refusal(pod: Pod) -> str:
 
 def _released_to(pod: Pod) -> str:
     meta = pod.metadata
-    return f"{meta.annotation(names.ALLOCATION_ANNOTATION) or ''} {meta.annotation(names.NODES_ANNOTATION) or ''}"
+    return (
+        f"{meta.annotation(names.ALLOCATION_ANNOTATION) or ''} "
+        f"{meta.annotation(names.NODES_ANNOTATION) or ''}"
+    )

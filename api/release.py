@@ -1,7 +1,7 @@
 """The name of the distribution, which people install, and its version.
 
-The package index has another project called ``fluxqueue``. So the distribution has a name of its own, while the package and the commands
-are called fluxqueue.
+The package index has another project called ``fluxqueue``. So the distribution has a name of its own, while
+the package and the commands are called fluxqueue.
 """
 
 from __future__ import annotations

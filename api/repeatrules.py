@@ -1,8 +1,9 @@
 """How a reservation repeats: the part of RFC 5545's recurrence rules (RRULE) that has at most one time a day.
 
-``FREQ=WEEKLY;BYDAY=TU``, ``FREQ=MONTHLY;BYDAY=1MO``, ``FREQ=DAILY;INTERVAL=2;COUNT=5``. What is left out would make a rule dear to follow
-or hard to read: rules of seconds to hours, ``BYSETPOS``, ``BYYEARDAY``, ``BYWEEKNO``. Each combination that is accepted either has a time
-soon or is found to have none within a fraction of a second (`fluxqueue.queue.model.occurrences`).
+``FREQ=WEEKLY;BYDAY=TU``, ``FREQ=MONTHLY;BYDAY=1MO``, ``FREQ=DAILY;INTERVAL=2;COUNT=5``. What is left out
+would make a rule dear to follow or hard to read: rules of seconds to hours, ``BYSETPOS``, ``BYYEARDAY``,
+``BYWEEKNO``. Each combination that is accepted either has a time soon or is found to have none within a
+fraction of a second (`fluxqueue.queue.model.occurrences`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class RepeatRule:
     count
         Number of times in all; None: no limit.
     until
-        The last time begins at this one at the latest; naive if it is meant in the time zone of the reservation.
+        The last time begins at this one at the latest; naive if it is meant in the time zone of the
+        reservation.
     by_day
         Weekdays from 0 (Monday), each with the number of the weekday in its month or year (0: every one).
     by_month_day, by_month
@@ -128,7 +130,9 @@ def _remedy(key: str) -> str:
 def _number(key: str, text: str, least: int, most: int) -> int:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     if not least <= number <= most or not number:
-        raise InvalidRepeat(f"{key}={text[:40]}: write a number from {least} to {most}{', but not 0' if least < 0 else ''}")
+        raise InvalidRepeat(
+            f"{key}={text[:40]}: write a number from {least} to {most}{', but not 0' if least < 0 else ''}"
+        )
     return number
 
 
@@ -141,7 +145,10 @@ def _days(text: str) -> tuple[tuple[int, int], ...]:
     for each in text.split(",") if text else ():
         day = _DAY.fullmatch(each)
         if day is None:
-            raise InvalidRepeat(f"BYDAY={each[:40]}: write weekdays such as MO,TU, or 1MO and -1FR for the first and last of a month")
+            raise InvalidRepeat(
+                f"BYDAY={each[:40]}: write weekdays such as MO,TU, "
+                "or 1MO and -1FR for the first and last of a month"
+            )
         days.append((WEEKDAYS.index(day[2]), int(day[1] or 0)))
     return tuple(days)
 

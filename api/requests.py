@@ -1,9 +1,10 @@
 """The effective requests of a pod, summed as the scheduler sums them.
 
-The rules are those of PodRequests in k8s.io/component-helpers/resource (KEP-753, KEP-2837, KEP-688). The requests of containers and
-sidecars are added. An ordinary init container runs alone with the sidecars that were started before it, so the maximum over time counts.
-Pod-level resources replace the sum of the resources that they name. The pod's overhead is added. A limit without a request is also the
-request: the API server writes that into pods, and this module does it for templates.
+The rules are those of PodRequests in k8s.io/component-helpers/resource (KEP-753, KEP-2837, KEP-688). The
+requests of containers and sidecars are added. An ordinary init container runs alone with the sidecars that
+were started before it, so the maximum over time counts. Pod-level resources replace the sum of the resources
+that they name. The pod's overhead is added. A limit without a request is also the request: the API server
+writes that into pods, and this module does it for templates.
 
 No quantity, and no sum of quantities, exceeds `fluxqueue.api.bounds`.
 """
@@ -22,7 +23,9 @@ __all__ = ["InvalidRequest", "pod_level_requests", "pod_requests", "pod_usage", 
 
 
 class InvalidRequest(ValueError):
-    """A request that is not a quantity or exceeds its bound; the message names the container and the resource."""
+    """A request that is not a quantity or exceeds its bound;
+    the message names the container and the resource.
+    """
 
 
 def pod_requests(spec: PodSpec) -> dict[str, Decimal]:
@@ -49,37 +52,53 @@ def pod_requests(spec: PodSpec) -> dict[str, Decimal]:
     for name, amount in running.items():
         if amount > maximum(name):
             raise InvalidRequest(
-                f"the pod requests more {name} in all than the most one pod may ask for, which is {maximum_text(name)}: lower it"
+                f"the pod requests more {name} in all than the most one pod may ask for, which is "
+                f"{maximum_text(name)}: lower it"
             )
     return {name: amount for name, amount in running.items() if amount}
 
 
 def pod_usage(pod: Pod) -> dict[str, Decimal]:
-    """Return what a bound pod uses of its node, as the scheduler counts it (PodRequests with UseStatusResources).
+    """Return what a bound pod uses of its node, as the scheduler counts it (PodRequests with
+    UseStatusResources).
 
-    While a pod is resized in place, the maximum of three amounts counts: requested, allocated by the node, and in effect. If the node
-    declares the resize infeasible, the requested amount does not count (KEP-1287). No bounds apply, because the pod already has the
-    resources.
+    While a pod is resized in place, the maximum of three amounts counts: requested, allocated by the node,
+    and in effect. If the node declares the resize infeasible, the requested amount does not count (KEP-1287).
+    No bounds apply, because the pod already has the resources.
 
     Returns
     -------
     dict
-        Resource name -> amount in its base unit. An invalid quantity counts as none; the API server accepts no such pod.
+        Resource name -> amount in its base unit. An invalid quantity counts as none; the API server accepts
+        no such pod.
     """
-    statuses = {status.name: status for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
+    statuses = {
+        status.name: status
+        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    }
     infeasible = _resize_is_infeasible(pod)
 
     def usage(container: Container, *, stays: bool) -> dict[str, Decimal]:
         own = _valid(container.resources)
         status = statuses.get(container.name) if stays else None
-        return own if status is None or status.resources is None else _effective(own, status, infeasible=infeasible)
+        return (
+            own
+            if status is None or status.resources is None
+            else _effective(own, status, infeasible=infeasible)
+        )
 
     used = _maximum_over_time(pod.spec, usage)
     if pod.spec.resources is not None:
-        own = {name: amount for name, amount in _valid(pod.spec.resources, with_limits=False).items() if _is_pod_level(name)}
+        own = {
+            name: amount
+            for name, amount in _valid(pod.spec.resources, with_limits=False).items()
+            if _is_pod_level(name)
+        }
         status = pod.status
         if own and status.resources is not None:
-            as_container = ContainerStatus(resources=status.resources, allocated_resources=status.allocated_resources)
+            as_container = ContainerStatus(
+                resources=status.resources, allocated_resources=status.allocated_resources
+            )
             effective = _effective(own, as_container, infeasible=infeasible)
             own = {name: effective.get(name, Decimal()) for name in own}
         used.update(own)
@@ -92,7 +111,9 @@ def _resize_is_infeasible(pod: Pod) -> bool:
     return condition is not None and condition.reason == "Infeasible"
 
 
-def _effective(requested: Mapping[str, Decimal], status: ContainerStatus, *, infeasible: bool) -> dict[str, Decimal]:
+def _effective(
+    requested: Mapping[str, Decimal], status: ContainerStatus, *, infeasible: bool
+) -> dict[str, Decimal]:
     effective = {} if infeasible else dict(requested)
     _raise_to(effective, _valid(status.resources or ResourceRequirements(), with_limits=False))
     _raise_to(effective, _valid(ResourceRequirements(requests=status.allocated_resources)))
@@ -119,8 +140,9 @@ def _is_pod_level(name: str) -> bool:
 def pod_level_requests(spec: PodSpec) -> dict[str, Decimal]:
     """Return the pod-level requests (``spec.resources``), which replace the sum of the containers' requests.
 
-    If a resource has a pod-level limit and no pod-level request, its request is the sum of the containers' requests, or the limit if no
-    container requests it (KEP-2837; defaultPodRequests of the API server). Pod-level requests exist for cpu, memory and huge pages.
+    If a resource has a pod-level limit and no pod-level request, its request is the sum of the containers'
+    requests, or the limit if no container requests it (KEP-2837; defaultPodRequests of the API server).
+    Pod-level requests exist for cpu, memory and huge pages.
 
     Raises
     ------
@@ -138,7 +160,9 @@ def _pod_level(spec: PodSpec, containers: Mapping[str, Decimal]) -> dict[str, De
         if not _is_pod_level(name):
             continue
         requested = name in (spec.resources.requests or {})
-        amounts[name] = _quantity(value, "the pod", name) if requested or name not in containers else containers[name]
+        amounts[name] = (
+            _quantity(value, "the pod", name) if requested or name not in containers else containers[name]
+        )
     return amounts
 
 
@@ -185,7 +209,8 @@ def _quantity(value: str | int | float, where: str, resource: str) -> Decimal:
         raise InvalidRequest(f"{where} requests {resource}: {error}") from None
     if amount > maximum(resource):
         raise InvalidRequest(
-            f"{where} requests {value!s:.40} {resource}: the most one pod may ask for is {maximum_text(resource)}, lower it"
+            f"{where} requests {value!s:.40} {resource}: the most one pod may ask for is "
+            f"{maximum_text(resource)}, lower it"
         )
     return amount
 

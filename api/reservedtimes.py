@@ -1,6 +1,8 @@
-"""When a FluxReservation holds: its first time, how long each time lasts, and how it repeats, as its spec says it.
+"""When a FluxReservation holds: its first time, how long each time lasts, and how it repeats, as its spec
+says it.
 
-Admission and the queue read the spec with the same code. To list the times is the queue's (`fluxqueue.queue.model.occurrences`).
+Admission and the queue read the spec with the same code. To list the times is the queue's
+(`fluxqueue.queue.model.occurrences`).
 """
 
 from __future__ import annotations
@@ -66,9 +68,14 @@ def read_times(spec: FluxReservationSpec) -> ReservedTimes:
         except InvalidDuration as error:
             raise InvalidTimes(f"spec.duration: {error}") from None
     else:
-        length_s = int((_time("spec.end", spec.end or "", zone).astimezone(UTC) - start.astimezone(UTC)) / timedelta(seconds=1))
+        length_s = int(
+            (_time("spec.end", spec.end or "", zone).astimezone(UTC) - start.astimezone(UTC))
+            / timedelta(seconds=1)
+        )
         if length_s < 1:
-            raise InvalidTimes(f"spec.end: {(spec.end or '')[:_SHOWN]!r} is not after spec.start: correct one of them")
+            raise InvalidTimes(
+                f"spec.end: {(spec.end or '')[:_SHOWN]!r} is not after spec.start: correct one of them"
+            )
         if length_s > MAX_DURATION_S:
             raise InvalidTimes("spec.end is more than ten years after spec.start: correct the year")
     try:
@@ -82,8 +89,11 @@ def read_times(spec: FluxReservationSpec) -> ReservedTimes:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (KeyError, OSError, ValueError):  # a folder of zones is an OSError, a path that leads out of them a ValueError
-        raise InvalidTimes(f"spec.timeZone: {name[:_SHOWN]!r} is no time zone: write one such as Europe/Berlin or UTC") from None
+    except (KeyError, OSError, ValueError):
+        # a folder of zones is an OSError, a path that leads out of them a ValueError
+        raise InvalidTimes(
+            f"spec.timeZone: {name[:_SHOWN]!r} is no time zone: write one such as Europe/Berlin or UTC"
+        ) from None
 
 
 def _time(field: str, text: str, zone: ZoneInfo) -> datetime:
@@ -92,6 +102,8 @@ def _time(field: str, text: str, zone: ZoneInfo) -> datetime:
     except ValueError:
         time = None
     if time is None or time.year not in _YEARS:
-        raise InvalidTimes(f"{field}: {text[:_SHOWN]!r} is not a time from {_YEARS[0]} to {_YEARS[-1]}: {_FORM}")
+        raise InvalidTimes(
+            f"{field}: {text[:_SHOWN]!r} is not a time from {_YEARS[0]} to {_YEARS[-1]}: {_FORM}"
+        )
     time = time.replace(microsecond=0)
     return time.replace(tzinfo=zone) if time.tzinfo is None else time.astimezone(zone)

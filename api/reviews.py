@@ -1,7 +1,8 @@
-"""TokenReview and SubjectAccessReview: the questions by which a program asks the API server who a caller is and what he may do.
+"""TokenReview and SubjectAccessReview: the questions by which a program asks the API server who a caller is
+and what he may do.
 
-Both are created and never stored: the response has the answer in its status. The structs are partial, like those of
-`fluxqueue.api.metadata`.
+Both are created and never stored: the response has the answer in its status. The structs are partial, like
+those of `fluxqueue.api.metadata`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The choice of the scheduler that binds a pod: the cluster's own, or the project's.
 
-The queue chooses for the pods of a Job when it releases the Job; the webhook chooses for pods that are gated at their creation. Both use
-this module, so that they decide alike. The order of precedence is: the scheduler that the pod names, because ``spec.schedulerName`` cannot
-be changed later; the label; the FluxQueue; the installation's default. If the project's scheduler is not installed, it gets only pods that
-name it.
+The queue chooses for the pods of a Job when it releases the Job; the webhook chooses for pods that are gated
+at their creation. Both use this module, so that they decide alike. The order of precedence is: the scheduler
+that the pod names, because ``spec.schedulerName`` cannot be changed later; the label; the FluxQueue; the
+installation's default. If the project's scheduler is not installed, it gets only pods that name it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 
-__all__ = ["DEFAULT_SCHEDULER_NAME", "InvalidScheduler", "choose_scheduler", "invalid_scheduler_label", "parse_scheduler", "queue_name_of"]
+__all__ = [
+    "DEFAULT_SCHEDULER_NAME",
+    "InvalidScheduler",
+    "choose_scheduler",
+    "invalid_scheduler_label",
+    "parse_scheduler",
+    "queue_name_of",
+]
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 """``spec.schedulerName`` of a pod that names none; the API server writes it before admission."""
@@ -92,5 +99,7 @@ def choose_scheduler(
 
 
 def queue_name_of(meta: ObjectMeta, namespace_labels: Mapping[str, str]) -> str:
-    """Return the queue that an object names: by its own label, by its namespace's label, or the default queue."""
+    """Return the queue that an object names: by its own label, by its namespace's label,
+    or the default queue.
+    """
     return meta.label(names.QUEUE_LABEL) or namespace_labels.get(names.QUEUE_LABEL) or names.DEFAULT_QUEUE

@@ -1,7 +1,8 @@
 """Volumes, claims and storage classes: the fields on which placement depends (see `fluxqueue.api.metadata`).
 
-A pod uses a volume through a PersistentVolumeClaim. The PersistentVolume says from which nodes it can be accessed, the StorageClass when
-and where volumes are provisioned, and the CSINode how many volumes of a driver can be attached to a node.
+A pod uses a volume through a PersistentVolumeClaim. The PersistentVolume says from which nodes it can be
+accessed, the StorageClass when and where volumes are provisioned, and the CSINode how many volumes of a
+driver can be attached to a node.
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ class StorageClass(PartialObject, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """True if volumes are provisioned or bound only after a node is selected for the pod (WaitForFirstConsumer)."""
+        """True if volumes are provisioned or bound only after a node is selected for the pod
+        (WaitForFirstConsumer).
+        """
         return self.volume_binding_mode == "WaitForFirstConsumer"
 
     @property

@@ -7,7 +7,8 @@ from typing import Final
 __all__ = ["LONGEST_SUBMITTER", "readable_submitter"]
 
 LONGEST_SUBMITTER: Final = 1_024
-"""Characters of a user name. A longer one is not recorded: a part of it could be the name of somebody else."""
+"""Characters of a user name.
+A longer one is not recorded: a part of it could be the name of somebody else."""
 
 
 def readable_submitter(name: str | None) -> str:

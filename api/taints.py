@@ -1,11 +1,13 @@
 """The taints that decide which pods can be placed on a node now.
 
-Three taints are left out, because they state that a node is cordoned, not ready or unreachable. The graph marks such a node as down, and
-one fact should not be represented twice. The others count, among them those of pressure (`PRESSURES`). The node controller derives these
-from the conditions of the node with a delay, so a condition counts as its taint at once.
+Three taints are left out, because they state that a node is cordoned, not ready or unreachable. The graph
+marks such a node as down, and one fact should not be represented twice. The others count, among them those of
+pressure (`PRESSURES`). The node controller derives these from the conditions of the node with a delay, so a
+condition counts as its taint at once.
 
-A request carries what its pods tolerate, as texts: ``gpu=yes:NoSchedule``, ``gpu:NoSchedule`` (any value), ``gpu:`` (any value and effect).
-They do not depend on the taints that nodes have. So a new taint on a node changes no request.
+A request carries what its pods tolerate, as texts: ``gpu=yes:NoSchedule``, ``gpu:NoSchedule`` (any value),
+``gpu:`` (any value and effect). They do not depend on the taints that nodes have. So a new taint on a node
+changes no request.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ PRESSURES: Final[Mapping[str, Taint]] = {
     "PIDPressure": Taint(key="node.kubernetes.io/pid-pressure", effect="NoSchedule"),
     "NetworkUnavailable": Taint(key="node.kubernetes.io/network-unavailable", effect="NoSchedule"),
 }
-"""Type of a condition -> the taint that Kubernetes sets while it is True (nodeConditionToTaintKeyStatusMap of the node controller)."""
+"""Type of a condition -> the taint that Kubernetes sets while it is True (nodeConditionToTaintKeyStatusMap of
+the node controller)."""
 
 TOLERATES_ALL: Final = ":"
 """The text of a toleration of all taints."""
@@ -88,7 +91,13 @@ def _toleration_text(toleration: Toleration) -> str:
 
 
 def effective_taints(node: Node) -> frozenset[Taint]:
-    """Return the taints of a node that is up. Soft taints are included; only those with `HARD_EFFECTS` exclude pods."""
+    """Return the taints of a node that is up.
+    Soft taints are included; only those with `HARD_EFFECTS` exclude pods.
+    """
     written = {taint for taint in node.spec.taints or () if taint.key not in _COVERED_BY_DOWN}
-    pressures = {PRESSURES[each.type] for each in node.status.conditions or () if each.type in PRESSURES and each.status == "True"}
+    pressures = {
+        PRESSURES[each.type]
+        for each in node.status.conditions or ()
+        if each.type in PRESSURES and each.status == "True"
+    }
     return frozenset(written | pressures)

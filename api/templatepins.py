@@ -1,12 +1,14 @@
-"""A pod template that holds the one node of all its pods, so that nobody has to be asked when one of them is created.
+"""A pod template that holds the one node of all its pods, so that nobody has to be asked when one of them is
+created.
 
-The release of a Job whose pods come one at a time writes the node into the template: as required node affinity, which each pod then has
-from the beginning, and with the label ``fluxqueue/pinned``, which keeps the admission webhook from being asked about these pods. Policies
-guard the label like the allocation beside it. A pod of such a Job is never gated: it comes to the node of its Job's slot as long as the
-Job runs. So that slot is not freed before the template is cleared, or the Job is over.
+The release of a Job whose pods come one at a time writes the node into the template: as required node
+affinity, which each pod then has from the beginning, and with the label ``fluxqueue/pinned``, which keeps the
+admission webhook from being asked about these pods. Policies guard the label like the allocation beside it. A
+pod of such a Job is never gated: it comes to the node of its Job's slot as long as the Job runs. So that slot
+is not freed before the template is cleared, or the Job is over.
 
-The pin is written only into a template without required node affinity of its own. A person who applies a manifest again would replace that
-list, which a running Job refuses.
+The pin is written only into a template without required node affinity of its own. A person who applies a
+manifest again would replace that list, which a running Job refuses.
 
 All functions are pure. The parts of affinity are decoded JSON, as in `fluxqueue.api.pods`.
 """
@@ -38,7 +40,9 @@ def has_required_nodes(spec: PodSpec) -> bool:
 
 
 def node_affinity(node: str) -> dict[str, Any]:
-    """Return the required node affinity that ties a pod to exactly one node, to be merged into ``spec.affinity``."""
+    """Return the required node affinity that ties a pod to exactly one node,
+    to be merged into ``spec.affinity``.
+    """
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [pin]}]}}}
 
@@ -50,7 +54,9 @@ def without_pin(template: PodTemplateSpec) -> PodTemplateSpec:
     """
     if not is_pinned(template.metadata):
         return template
-    labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != names.PINNED_LABEL}
+    labels = {
+        key: value for key, value in (template.metadata.labels or {}).items() if key != names.PINNED_LABEL
+    }
     return msgspec.structs.replace(
         template,
         metadata=msgspec.structs.replace(template.metadata, labels=labels),
@@ -59,11 +65,15 @@ def without_pin(template: PodTemplateSpec) -> PodTemplateSpec:
 
 
 def affinity_patch_without_pin(template: PodTemplateSpec) -> dict[str, Any]:
-    """Return the part of a strategic merge patch of a template's spec that removes the pin; empty if there is none.
+    """Return the part of a strategic merge patch of a template's spec that removes the pin; empty if there is
+    none.
 
     A part of the affinity that would be left empty is removed as well.
     """
-    before, after = template.spec.affinity, _unpinned(template) if is_pinned(template.metadata) else template.spec.affinity
+    before, after = (
+        template.spec.affinity,
+        _unpinned(template) if is_pinned(template.metadata) else template.spec.affinity,
+    )
     if before == after:
         return {}
     if after is None or before is None:
@@ -79,7 +89,11 @@ def _unpinned(template: PodTemplateSpec) -> Mapping[str, Any] | None:
     required = nodes.get(_REQUIRED)
     if required is None:
         return template.spec.affinity
-    pin = {"key": "metadata.name", "operator": "In", "values": [template.metadata.annotation(names.NODES_ANNOTATION)]}
+    pin = {
+        "key": "metadata.name",
+        "operator": "In",
+        "values": [template.metadata.annotation(names.NODES_ANNOTATION)],
+    }
     terms = [kept for term in required.get("nodeSelectorTerms") or () if (kept := _term_without(term, pin))]
     others = {key: value for key, value in nodes.items() if key != _REQUIRED}
     left = {**others, _REQUIRED: {"nodeSelectorTerms": terms}} if terms else others

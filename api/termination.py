@@ -1,7 +1,7 @@
 """How a program ends: on SIGTERM or SIGINT, or with an error from one of its tasks.
 
-The kubelet sends SIGTERM to stop a container, a terminal sends SIGINT. Both cancel the program's work here, so that its context managers
-run: a Lease is released, calls under way are answered.
+The kubelet sends SIGTERM to stop a container, a terminal sends SIGINT. Both cancel the program's work here,
+so that its context managers run: a Lease is released, calls under way are answered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What an object asks of the topology of the cluster: which level its pods lie below, groups of them, and how they share nodes.
+"""What an object asks of the topology of the cluster: which level its pods lie below, groups of them, and how
+they share nodes.
 
-Levels are vertex types of the graph above nodes, and ``node`` itself. Each is named by a node label. An object names a level by its name
-or by its label, so that Kueue's annotations, whose values are labels, mean the same. The annotations of the object count before those of
-its pod template, ours before Kueue's, and all of them before the defaults of its queue. ``none`` ends a default. A default never makes an
-object invalid by what the object says itself: it yields.
+Levels are vertex types of the graph above nodes, and ``node`` itself. Each is named by a node label. An
+object names a level by its name or by its label, so that Kueue's annotations, whose values are labels, mean
+the same. The annotations of the object count before those of its pod template, ours before Kueue's, and all
+of them before the defaults of its queue. ``none`` ends a default. A default never makes an object invalid by
+what the object says itself: it yields.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class TopologyRequest:
     required
         All pods lie below one vertex of this level.
     preferred
-        All pods lie below one vertex of this level if possible, else below one of the next level up, and so on.
+        All pods lie below one vertex of this level if possible, else below one of the next level up, and so
+        on.
     slice_level, slice_size
         Each group of so many pods, in the order of ranks, lies below one vertex of this level.
     exclusive
@@ -120,7 +123,10 @@ def levels_problem(levels: Sequence[TopologyLevel]) -> str:
         return f"{len(levels)} levels are too many: at most {_MOST_LEVELS}"
     for name, label in levels:
         if not _NAME.fullmatch(name) or name in _RESERVED:
-            return f"{name!r} is no name of a level: use lower-case letters, digits and dashes, and none of {', '.join(sorted(_RESERVED))}"
+            return (
+                f"{name!r} is no name of a level: use lower-case letters, digits and dashes, and none of "
+                f"{', '.join(sorted(_RESERVED))}"
+            )
         if not label:
             return f"level {name!r} has no label: name the node label whose value names the {name} of a node"
     if len({name for name, _ in levels}) < len(levels) or len({label for _, label in levels}) < len(levels):
@@ -129,7 +135,8 @@ def levels_problem(levels: Sequence[TopologyLevel]) -> str:
 
 
 def levels_of(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
-    """Read levels as the options of programs name them, from the top down: each ``rack=topology.kubernetes.io/rack``.
+    """Read levels as the options of programs name them, from the top down: each
+    ``rack=topology.kubernetes.io/rack``.
 
     Raises
     ------
@@ -143,7 +150,9 @@ def levels_of(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
 
 
 def topology_of(
-    annotations: Sequence[Mapping[str, str] | None], defaults: Mapping[str, str], levels: Sequence[TopologyLevel]
+    annotations: Sequence[Mapping[str, str] | None],
+    defaults: Mapping[str, str],
+    levels: Sequence[TopologyLevel],
 ) -> TopologyRequest:
     """Return what an object asks of the topology.
 
@@ -174,7 +183,8 @@ def topology_of(
 
 
 def within_domain(request: TopologyRequest, label: str, levels: Sequence[TopologyLevel]) -> TopologyRequest:
-    """Return the request with all its pods in one domain of a node label: below one vertex, if that is the label of a level.
+    """Return the request with all its pods in one domain of a node label: below one vertex, if that is the
+    label of a level.
 
     Parameters
     ----------
@@ -185,14 +195,19 @@ def within_domain(request: TopologyRequest, label: str, levels: Sequence[Topolog
     levels
         The levels of this installation, from the top down.
     """
-    level = next((name for name, each in levels if each == label), NODE_LEVEL if label == names.HOSTNAME_LABEL else "")
+    level = next(
+        (name for name, each in levels if each == label), NODE_LEVEL if label == names.HOSTNAME_LABEL else ""
+    )
     if not level or request != ANYWHERE:
         return replace(request, together=label)
     return replace(request, required=level)
 
 
-def unreadable_topology(*annotations: Mapping[str, str] | None, levels: Sequence[TopologyLevel] = ()) -> Iterator[str]:
-    """Yield a sentence for each annotation that cannot be read, or names no level, whatever the defaults of its queue are.
+def unreadable_topology(
+    *annotations: Mapping[str, str] | None, levels: Sequence[TopologyLevel] = ()
+) -> Iterator[str]:
+    """Yield a sentence for each annotation that cannot be read, or names no level, whatever the defaults of
+    its queue are.
 
     Parameters
     ----------
@@ -209,7 +224,11 @@ def unreadable_topology(*annotations: Mapping[str, str] | None, levels: Sequence
         partial(reader.truth, names.EXCLUSIVE_ANNOTATION),
         partial(reader.number, names.PODS_PER_NODE_ANNOTATION),
         partial(reader.number, names.KUEUE_SLICE_SIZE_ANNOTATION),
-        *((partial(reader.level, *_REQUIRED), partial(reader.level, *_PREFERRED), reader.slice_level) if levels else ()),
+        *(
+            (partial(reader.level, *_REQUIRED), partial(reader.level, *_PREFERRED), reader.slice_level)
+            if levels
+            else ()
+        ),
     )
     for check in checks:
         try:
@@ -236,7 +255,10 @@ class _Reader:
     """Reads the values that are set, each with where it is set."""
 
     def __init__(
-        self, annotations: Sequence[Mapping[str, str] | None], defaults: Mapping[str, str], levels: Sequence[TopologyLevel]
+        self,
+        annotations: Sequence[Mapping[str, str] | None],
+        defaults: Mapping[str, str],
+        levels: Sequence[TopologyLevel],
     ) -> None:
         self._own = [each for each in annotations if each]
         self._defaults = defaults
@@ -267,7 +289,10 @@ class _Reader:
         if name not in self._order:
             known = ", ".join(reversed(self._order))
             meant = did_you_mean(text, [*self._order, *self._by_label])
-            raise UnknownLevel(f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, or the node label of one")
+            raise UnknownLevel(
+                f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, "
+                "or the node label of one"
+            )
         return name
 
     def with_slice(self, request: TopologyRequest) -> TopologyRequest:
@@ -275,7 +300,9 @@ class _Reader:
         size, level, where = self.own_slice()
         optional = bool(size) and not where.startswith(_OWN)
         if size and not (optional and self._value(names.KUEUE_SLICE_LEVEL_ANNOTATION)[0]):
-            return replace(request, slice_level=self._named(level, where), slice_size=size, optional_slices=optional)
+            return replace(
+                request, slice_level=self._named(level, where), slice_size=size, optional_slices=optional
+            )
         level, where = self._value(names.KUEUE_SLICE_LEVEL_ANNOTATION)
         size = self.number(names.KUEUE_SLICE_SIZE_ANNOTATION)
         if bool(level) != bool(size):
@@ -294,7 +321,9 @@ class _Reader:
             raise InvalidTopology(f"{where}: {error}") from None
 
     def slice_level(self) -> str:
-        """Return the level of its slices, in our words or Kueue's; empty if none is named, or if the slices cannot be read."""
+        """Return the level of its slices, in our words or Kueue's;
+        empty if none is named, or if the slices cannot be read.
+        """
         try:
             _, level, where = self.own_slice()
         except InvalidTopology:
@@ -307,7 +336,9 @@ class _Reader:
         if not text:
             return 0
         if not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= max_pods():
-            raise InvalidTopology(f"{where}: {text!r:.80} is no number of pods: write a whole number from 1 to {max_pods()}")
+            raise InvalidTopology(
+                f"{where}: {text!r:.80} is no number of pods: write a whole number from 1 to {max_pods()}"
+            )
         return int(text)
 
     def truth(self, key: str) -> bool:
@@ -318,7 +349,8 @@ class _Reader:
         return text == "true"
 
     def in_order(self, request: TopologyRequest) -> TopologyRequest:
-        """Return the request without the defaults that contradict what the object says; refuse other contradictions.
+        """Return the request without the defaults that contradict what the object says; refuse other
+        contradictions.
 
         What all pods below a required default do anyway need not be asked for.
         """
@@ -336,7 +368,8 @@ class _Reader:
         if self._above(slices, request.preferred):
             if preferred_by_default is request.optional_slices:
                 raise InvalidTopology(
-                    f"the level of its slices, {slices}, is above the preferred level {preferred}: name one at or below it"
+                    f"the level of its slices, {slices}, is above the preferred level {preferred}: "
+                    "name one at or below it"
                 )
             if preferred_by_default:
                 return replace(request, preferred="")
@@ -351,4 +384,7 @@ class _Reader:
 
 
 def _not_below(what: str, level: str, required: str) -> str:
-    return f"its {what} level {level} is above the required level {required}: name a level at or below {required}"
+    return (
+        f"its {what} level {level} is above the required level {required}: "
+        f"name a level at or below {required}"
+    )

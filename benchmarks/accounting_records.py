@@ -1,9 +1,11 @@
-"""Size of the accounting's records, the processor time of queries on them, and of the pruning that writes them.
+"""Size of the accounting's records, the processor time of queries on them, and of the pruning that writes
+them.
 
-``PYTHONPATH=tests python benchmarks/accounting_records.py [--jobs 1000000] [--prune 5000] [--json FILE]`` on a private Postgres. Jobs over
-twelve months are inserted as records: one in ten had been requeued once, hostlists name 4 nodes. They are of 40 namespaces, 20 accounts and
-300 users. Questions are asked of the views, and as ``kubectl fluxqueue history`` and ``report`` ask. Times are those of the server process
-(from /proc), so that other work on the machine does not change them.
+``PYTHONPATH=tests python benchmarks/accounting_records.py [--jobs 1000000] [--prune 5000] [--json FILE]`` on
+a private Postgres. Jobs over twelve months are inserted as records: one in ten had been requeued once,
+hostlists name 4 nodes. They are of 40 namespaces, 20 accounts and 300 users. Questions are asked of the
+views, and as ``kubectl fluxqueue history`` and ``report`` ask. Times are those of the server process (from
+/proc), so that other work on the machine does not change them.
 """
 
 from __future__ import annotations
@@ -57,15 +59,23 @@ SELECT CASE WHEN former THEN {jobs} + n ELSE n END, n, 'team-' || n % 40, 'queue
           FROM generate_series(1, {jobs}) n, (VALUES (true), (false)) AS f (former) WHERE n % 10 = 0 OR NOT former) AS ends
 """
 _QUERIES = {
-    "the last 50 ends of a namespace": "SELECT * FROM fluxqueue.jobs WHERE namespace = 'team-7' AND finished_at IS NOT NULL"
-    " AND finished_at > now() - interval '7 days' ORDER BY finished_at DESC LIMIT 50",
+    "the last 50 ends of a namespace": (
+        "SELECT * FROM fluxqueue.jobs WHERE namespace = 'team-7' AND finished_at IS NOT NULL"
+        " AND finished_at > now() - interval '7 days' ORDER BY finished_at DESC LIMIT 50"
+    ),
     "use by namespace in 30 days": "SELECT namespace, sum(node_s) FROM (SELECT namespace,"
     " nodes * EXTRACT(epoch FROM freed_at - granted_at) AS node_s FROM fluxqueue.allocations"
     " WHERE freed_at > now() - interval '30 days') AS a GROUP BY namespace",
-    "use_by_day, all": "SELECT namespace, sum(node_s), sum(gpu_s) FROM fluxqueue.use_by_day GROUP BY namespace",
-    "waits by queue in 7 days": "SELECT queue, percentile_cont(0.5) WITHIN GROUP (ORDER BY wait_s) FROM fluxqueue.waits"
-    " WHERE submitted_at > now() - interval '7 days' GROUP BY queue",
-    "preemptions, all": "SELECT namespace, count(*), sum(lost_node_s) FROM fluxqueue.preemptions GROUP BY namespace",
+    "use_by_day, all": (
+        "SELECT namespace, sum(node_s), sum(gpu_s) FROM fluxqueue.use_by_day GROUP BY namespace"
+    ),
+    "waits by queue in 7 days": (
+        "SELECT queue, percentile_cont(0.5) WITHIN GROUP (ORDER BY wait_s) FROM fluxqueue.waits"
+        " WHERE submitted_at > now() - interval '7 days' GROUP BY queue"
+    ),
+    "preemptions, all": (
+        "SELECT namespace, count(*), sum(lost_node_s) FROM fluxqueue.preemptions GROUP BY namespace"
+    ),
 }
 
 
@@ -75,7 +85,11 @@ _HISTORY: dict[str, list[tuple[str, str]]] = {
     "history: a user in 30 days, first 100": [("user", "user-7"), ("since", "30d")],
     "history: a year, first 1,000": [("since", "365d"), ("limit", "1000")],
     "history: a year, 1,000 in the middle": [("since", "365d"), ("limit", "1000"), ("cursor", "MIDDLE")],
-    "history: one user's failures in a year (none)": [("user", "user-7"), ("state", "failed"), ("since", "365d")],
+    "history: one user's failures in a year (none)": [
+        ("user", "user-7"),
+        ("state", "failed"),
+        ("since", "365d"),
+    ],
 }
 _REPORTS: dict[str, list[tuple[str, str]]] = {
     "report: 30 days by namespace": [],
@@ -104,12 +118,15 @@ def records(dsn: str, jobs: int) -> dict[str, float]:
         for statement in (_JOBS, _ALLOCATIONS):
             connection.execute(statement.format(jobs=jobs).encode())
         connection.execute("VACUUM ANALYZE")
-        connection.execute("SET max_parallel_workers_per_gather = 0")  # workers would be processes of their own
+        # workers would be processes of their own
+        connection.execute("SET max_parallel_workers_per_gather = 0")
         of_all = sql.SQL("ALTER DATABASE {} SET max_parallel_workers_per_gather = 0")
         connection.execute(of_all.format(sql.Identifier(connection.info.dbname)))
         for table in ("ended_workload", "ended_allocation"):
             row = connection.execute(
-                "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = %s::regclass", (f"fluxqueue.{table}",)
+                "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = "
+                "%s::regclass",
+                (f"fluxqueue.{table}",),
             ).fetchone()
             assert row is not None
             figures[f"{table}, bytes for each job"] = float(row[0]) / jobs
@@ -121,11 +138,18 @@ def records(dsn: str, jobs: int) -> dict[str, float]:
 
 
 async def people(dsn: str) -> dict[str, float]:
-    """Return the processor time of what ``kubectl fluxqueue history`` and ``report`` ask, on the records that are there."""
+    """Return the processor time of what ``kubectl fluxqueue history`` and ``report`` ask,
+    on the records that are there.
+    """
     figures: dict[str, float] = {}
-    async with Database(dsn, size=1) as database, await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watching:
+    async with (
+        Database(dsn, size=1) as database,
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watching,
+    ):
         accounting, now = Accounting(database), await Store(database).now()
-        found = await watching.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        found = await watching.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         pids = [int(row[0]) for row in await found.fetchall()]
         await database.pool.check()
         middle = str(Cursor.behind(now - timedelta(days=182), 1))
@@ -146,13 +170,18 @@ async def people(dsn: str) -> dict[str, float]:
 async def pruning(dsn: str, jobs: int) -> dict[str, float]:
     """Return the processor time of Postgres for pruning a workload of four pods."""
     await migrate(dsn)
-    async with Database(dsn, size=1) as database, await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watching:
+    async with (
+        Database(dsn, size=1) as database,
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watching,
+    ):
         store = Store(database)
         ledger = Ledger(store, await store.acquire_leadership("benchmark"), lambda: datetime.now(UTC))
         life = LongLife(store, ledger, dsn, 4, prunes=False)
         await life.serve(jobs)
         await life.measure()
-        found = await watching.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        found = await watching.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         pids = [int(row[0]) for row in await found.fetchall()]
         later, before = await store.now() + timedelta(seconds=1), _cpu_s(pids)
         while any(await store.prune_allocations(ledger.epoch, later)):

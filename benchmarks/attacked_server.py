@@ -1,7 +1,9 @@
-"""One server of the project in a process of its own, for `attacks.py`: it prints its ports as JSON and serves until it is killed.
+"""One server of the project in a process of its own, for `attacks.py`: it prints its ports as JSON and serves
+until it is killed.
 
-The servers are those of the programs, with their limits. What is behind them is a stand-in: the API server that reviews tokens answers
-in 2 ms and accepts those that begin with ``known``, the caches of the extender are empty, and the dashboard shows an empty queue.
+The servers are those of the programs, with their limits. What is behind them is a stand-in: the API server
+that reviews tokens answers in 2 ms and accepts those that begin with ``known``, the caches of the extender
+are empty, and the dashboard shows an empty queue.
 
     python benchmarks/attacked_server.py {queue,extender,dashboard} FOLDER
 """
@@ -59,20 +61,31 @@ def queue(folder: Path) -> tuple[dict[str, int], list[Awaitable[None]]]:
     """Return the ports of metrics and health of a replica, and what serves them."""
     port = free_port()
     health = health_server(HOST, 0, dict, lambda: ReplicaRole.LEADER)
-    admin = AdminServer(AdminAddress(HOST, port, folder / "tls"), cast(Any, ReviewingApi()), (metrics_endpoint(REGISTRY),), REGISTRY)
+    admin = AdminServer(
+        AdminAddress(HOST, port, folder / "tls"),
+        cast(Any, ReviewingApi()),
+        (metrics_endpoint(REGISTRY),),
+        REGISTRY,
+    )
     return {"metrics": port, "health": health.port}, [health.serve(), admin.serve()]
 
 
 def extender(folder: Path) -> tuple[dict[str, int], list[Awaitable[None]]]:
     """Return the port of the extender, and what serves it."""
     port = free_port()
-    settings = ExtenderSettings(host=HOST, port=port, certificate_directory=folder / "tls", client_ca=folder / "clients" / "ca.crt")
-    return {"extender": port}, [ExtenderServer(settings).serve(cast(Any, None), SchedulerCaches(cast(Any, None)))]
+    settings = ExtenderSettings(
+        host=HOST, port=port, certificate_directory=folder / "tls", client_ca=folder / "clients" / "ca.crt"
+    )
+    return {"extender": port}, [
+        ExtenderServer(settings).serve(cast(Any, None), SchedulerCaches(cast(Any, None)))
+    ]
 
 
 def dashboard(folder: Path) -> tuple[dict[str, int], list[Awaitable[None]]]:
     """Return the port of the dashboard, and what serves it."""
-    certificate = ServedCertificate(folder / "tls", Readiness("browser"), _NoMetrics(), lambda: dt.datetime.now(dt.UTC))
+    certificate = ServedCertificate(
+        folder / "tls", Readiness("browser"), _NoMetrics(), lambda: dt.datetime.now(dt.UTC)
+    )
     certificate.check()
     server = GuardedServer(Stage().app, listen(HOST, 0), LIMITS, context=certificate.context)
     return {"dashboard": server.port}, [server.serve()]

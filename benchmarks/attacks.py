@@ -1,13 +1,18 @@
-"""What the kubelet and Prometheus see of each port while one pod holds silent connections to it, or sends wrong tokens.
+"""What the kubelet and Prometheus see of each port while one pod holds silent connections to it, or sends
+wrong tokens.
 
-Each server runs in a process of its own that begins with the usual soft limit of 1,024 open files. The attack is a process too. It comes
-from another loopback address than who is measured, as another pod does, and connects again a tenth of a second after it is cut off:
+Each server runs in a process of its own that begins with the usual soft limit of 1,024 open files. The attack
+is a process too. It comes from another loopback address than who is measured, as another pod does, and
+connects again a tenth of a second after it is cut off:
 
-- **silence**: connections that say nothing, not even a TLS handshake. Meanwhile a caller asks on new connections, four times a second.
-- **wrong tokens**: 20 different ones a second to the metrics port. Thirty Prometheus, each with a token of its own, scrape every 31 s,
-  when the answer about their token has expired, so each scrape needs a new review.
+- **silence**: connections that say nothing, not even a TLS handshake. Meanwhile a caller asks on new
+  connections, four times a second.
+- **wrong tokens**: 20 different ones a second to the metrics port. Thirty Prometheus, each with a token of
+  its own, scrape every 31 s, when the answer about their token has expired, so each scrape needs a new
+  review.
 
-Prints a table in Markdown: median, 99th percentile and longest time of an answer, and how many failed within 10 s.
+Prints a table in Markdown: median, 99th percentile and longest time of an answer, and how many failed within
+10 s.
 
     python benchmarks/attacks.py [--seconds 10] [--output benchmarks/results/attacks.json]
 """
@@ -75,10 +80,18 @@ MEASURED = (
 
 def main() -> int:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description="Answers of each port during attacks by silence and by wrong tokens.")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of each part (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "attacks.json", help="JSON file (default: %(default)s)")
-    parser.add_argument("--silent", nargs=2, type=int, metavar=("PORT", "CONNECTIONS"), help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        description="Answers of each port during attacks by silence and by wrong tokens."
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="length of each part (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / "attacks.json", help="JSON file (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--silent", nargs=2, type=int, metavar=("PORT", "CONNECTIONS"), help=argparse.SUPPRESS
+    )
     parser.add_argument("--guess", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.silent:
@@ -121,14 +134,27 @@ def write(results: dict[str, Any], output: Path) -> None:
     """Write the results, and print them as a table."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(results, indent=2) + "\n")
-    print(f"{results['cores']} cores, load average {results['load_before']} before and {results['load_after']} after\n")
-    print("| attacked | asked | silent connections | p50 ms | p99 ms | max ms | failed | resident MiB |\n|---|---|---|---|---|---|---|---|")
+    print(
+        f"{results['cores']} cores, load average {results['load_before']} before and "
+        f"{results['load_after']} after\n"
+    )
+    print(
+        "| attacked | asked | silent connections | p50 ms | p99 ms | max ms | failed | resident MiB |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
     for row in results["silence"]:
         times = f"{row['p50_ms']} | {row['p99_ms']} | {row['max_ms']}"
         failed = f"{row['failed']} of {row['asks']}"
-        print(f"| {row['attacked']} | `{row['asked']}` | {row['connections']:,} | {times} | {failed} | {row['resident_mib']} |")
+        print(
+            f"| {row['attacked']} | `{row['asked']}` | {row['connections']:,} | {times} | {failed} | "
+            f"{row['resident_mib']} |"
+        )
     tokens = results["wrong_tokens"]
-    print(f"\n{_WRONG_PER_S} wrong tokens a second: {tokens['served']} of {tokens['scrapes']} scrapes served, p99 {tokens['p99_ms']} ms")
+    print(
+        "\n"
+        f"{_WRONG_PER_S} wrong tokens a second: {tokens['served']} of {tokens['scrapes']} scrapes served, "
+        f"p99 {tokens['p99_ms']} ms"
+    )
 
 
 def make_certificates(folder: Path) -> None:
@@ -151,7 +177,11 @@ def program(kind: str, folder: Path) -> Iterator[tuple[int, dict[str, int]]]:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT_LIMIT, hard))
 
-    pipes = {"stderr": subprocess.PIPE} if kind == "webhook" else {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    pipes = (
+        {"stderr": subprocess.PIPE}
+        if kind == "webhook"
+        else {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    )
     with subprocess.Popen(command, text=True, preexec_fn=limit, **pipes) as process:  # type: ignore[call-overload]
         try:
             yield process.pid, ports_of(process, kind)
@@ -172,7 +202,10 @@ def ports_of(process: subprocess.Popen[str], kind: str) -> dict[str, int]:
 
 def silent(asked: Asked, connections: int, folder: Path, seconds: float) -> dict[str, Any]:
     """Attack a port with silent connections; return what a caller saw."""
-    with program(asked.program, folder) as (pid, ports), attacking("--silent", ports[asked.attacked], connections):
+    with (
+        program(asked.program, folder) as (pid, ports),
+        attacking("--silent", ports[asked.attacked], connections),
+    ):
         context = client_context(folder) if asked.tls else None
         times = asyncio.run(ask_repeatedly(ports[asked.port], asked.path, context, seconds))
         return {**summary(times), "resident_mib": resident_mib(pid)}
@@ -186,13 +219,20 @@ def wrong_tokens(folder: Path) -> dict[str, Any]:
         with attacking("--guess", ports["metrics"]):
             times = asyncio.run(scrape(ports["metrics"], context, rounds=_ROUNDS))
     answered = summary(times)
-    return {"wrong_per_s": _WRONG_PER_S, "scrapes": len(times), "served": len(times) - answered["failed"], **answered}
+    return {
+        "wrong_per_s": _WRONG_PER_S,
+        "scrapes": len(times),
+        "served": len(times) - answered["failed"],
+        **answered,
+    }
 
 
 @contextlib.contextmanager
 def attacking(*options: object) -> Iterator[None]:
     """Run an attack; it has begun fully when the block begins."""
-    with subprocess.Popen([sys.executable, __file__, *map(str, options)], stdout=subprocess.PIPE, text=True) as attackers:
+    with subprocess.Popen(
+        [sys.executable, __file__, *map(str, options)], stdout=subprocess.PIPE, text=True
+    ) as attackers:
         assert attackers.stdout is not None
         attackers.stdout.readline()
         try:
@@ -243,23 +283,34 @@ async def send_wrong_tokens(port: int) -> None:
         await asyncio.sleep(1 / _WRONG_PER_S)
 
 
-async def ask_repeatedly(port: int, path: str, context: ssl.SSLContext | None, seconds: float) -> list[float | None]:
-    """Ask on new connections at a steady rate; return the seconds of each answer, None for one that failed."""
+async def ask_repeatedly(
+    port: int, path: str, context: ssl.SSLContext | None, seconds: float
+) -> list[float | None]:
+    """Ask on new connections at a steady rate; return the seconds of each answer,
+    None for one that failed.
+    """
     begun = time.perf_counter()
     return list(
         await asyncio.gather(
-            *(timed(begun + number * _EVERY_S, port, path, context, f"{KNOWN}-caller") for number in range(int(seconds / _EVERY_S)))
+            *(
+                timed(begun + number * _EVERY_S, port, path, context, f"{KNOWN}-caller")
+                for number in range(int(seconds / _EVERY_S))
+            )
         )
     )
 
 
 async def scrape(port: int, context: ssl.SSLContext, *, rounds: int) -> list[float | None]:
-    """Let each Prometheus scrape, spread over the period; return the seconds of each scrape, None for one that was not served."""
+    """Let each Prometheus scrape, spread over the period;
+    return the seconds of each scrape, None for one that was not served.
+    """
     begun, apart = time.perf_counter(), _SCRAPE_S / _SCRAPERS
     return list(
         await asyncio.gather(
             *(
-                timed(begun + turn * _SCRAPE_S + number * apart, port, "/metrics", context, f"{KNOWN}-{number}")
+                timed(
+                    begun + turn * _SCRAPE_S + number * apart, port, "/metrics", context, f"{KNOWN}-{number}"
+                )
                 for turn, number in itertools.product(range(rounds), range(_SCRAPERS))
             )
         )
@@ -273,9 +324,17 @@ async def timed(due: float, port: int, path: str, context: ssl.SSLContext | None
     return time.perf_counter() - begun if await ask(port, path, context, token) else None
 
 
-async def ask(port: int, path: str, context: ssl.SSLContext | None, token: str, source: tuple[str, int] | None = None) -> bool:
+async def ask(
+    port: int, path: str, context: ssl.SSLContext | None, token: str, source: tuple[str, int] | None = None
+) -> bool:
     """Send one request on a connection of its own; return whether it was answered with 200 in time."""
-    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    request = (
+        f"GET {path} HTTP/1.1\r\n"
+        "Host: localhost\r\n"
+        f"Authorization: Bearer {token}\r\n"
+        "Connection: close\r\n"
+        "\r\n"
+    )
     try:
         async with asyncio.timeout(_LIMIT_S):
             reader, writer = await asyncio.open_connection(HOST, port, ssl=context, local_addr=source)
@@ -302,7 +361,11 @@ def summary(times: list[float | None]) -> dict[str, Any]:
     if not answered:
         return {"asks": len(times), "failed": len(times), "p50_ms": None, "p99_ms": None, "max_ms": None}
     at = {"p50_ms": len(answered) // 2, "p99_ms": int(len(answered) * 0.99), "max_ms": -1}
-    return {"asks": len(times), "failed": len(times) - len(answered), **{name: round(answered[n] * 1e3, 1) for name, n in at.items()}}
+    return {
+        "asks": len(times),
+        "failed": len(times) - len(answered),
+        **{name: round(answered[n] * 1e3, 1) for name, n in at.items()},
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Measures what the rules of `spec.planning` and the policy hybrid come to: slowdown and utilisation against plain EASY, in the simulator.
+"""Measures what the rules of `spec.planning` and the policy hybrid come to: slowdown and utilisation against
+plain EASY, in the simulator.
 
-The traces are those of Lublin and Feitelson with seeds 1 to 6, and two that are like those of the archive: people submit the same program
-several times in a row, and state durations by the f-model (Feitelson and Mu'alem Weil 2001: uniform between once and f times the run time),
-rounded up to what people write. All of them are made here, so the same version gives the same figures.
+The traces are those of Lublin and Feitelson with seeds 1 to 6, and two that are like those of the archive:
+people submit the same program several times in a row, and state durations by the f-model (Feitelson and
+Mu'alem Weil 2001: uniform between once and f times the run time), rounded up to what people write. All of
+them are made here, so the same version gives the same figures.
 
     nice -n 19 .venv/bin/python benchmarks/better_plans.py --out benchmarks/results/better-plans.json
 """
@@ -47,7 +49,9 @@ _ALL_PLANS = 2
 
 
 def archive_like(jobs: int, users: int, seed: int) -> Trace:
-    """Return a trace of people who repeat their programs: each job of the model runs one to eight times, a little different each time."""
+    """Return a trace of people who repeat their programs:
+    each job of the model runs one to eight times, a little different each time.
+    """
     random = np.random.default_rng([seed, 7])
     model = lublin_trace(jobs, _NODES, seed).scaled(1.0)
     made: list[TraceJob] = []
@@ -58,7 +62,9 @@ def archive_like(jobs: int, users: int, seed: int) -> Trace:
         at = max(float(job.submit_s), free_at[user])
         for _ in range(min(8, int(random.zipf(2.0)))):
             runtime = max(1, round(job.runtime_s * float(random.lognormal(0.0, 0.15))))
-            made.append(TraceJob(1, round(at), job.nodes, runtime, _stated(runtime, random), user=f"user{user}"))
+            made.append(
+                TraceJob(1, round(at), job.nodes, runtime, _stated(runtime, random), user=f"user{user}")
+            )
             at += float(random.exponential(min(job.runtime_s, 3_600)))
         free_at[user] = at
     made.sort(key=lambda each: each.submit_s)
@@ -75,7 +81,10 @@ def traces(jobs: int, load: float) -> Iterator[tuple[str, Trace]]:
     """Yield the traces with their names."""
     for seed in range(1, 7):
         trace = lublin_trace(jobs, _NODES, seed).scaled(load).overestimated(1.0, _F, seed)
-        yield f"lublin {seed}", replace(trace, jobs=tuple(replace(job, user=f"user{job.number % 20}") for job in trace.jobs))
+        yield (
+            f"lublin {seed}",
+            replace(trace, jobs=tuple(replace(job, user=f"user{job.number % 20}") for job in trace.jobs)),
+        )
     for seed in range(1, 1 + _ARCHIVE_LIKE):
         yield f"archive-like {seed}", archive_like(jobs, 30, seed).scaled(load)
 

@@ -1,11 +1,13 @@
 """A burst of single-pod Jobs on the local control plane, with fluxqueue and without, in turn.
 
-Each round creates the same Jobs in a namespace that the queue manages and in one that it does not, in alternating order. It follows every
-Job from the call that creates it to the watch event that shows its pod bound to a node. ``--scheduler`` selects the scheduler of the
-managed pods: the stock scheduler, ours, or both in turn, by a label of the Jobs. Plain Jobs are always bound by the stock scheduler. Writes
-are counted by the API server itself (``apiserver_request_total``), ours by the metrics of the queue and of our scheduler. CPU is that of
-each program from the first creation to the last Binding. The local control plane raises the client limits of kube-scheduler and the
-controller manager in all cases. On a cluster with their defaults all columns are lower.
+Each round creates the same Jobs in a namespace that the queue manages and in one that it does not, in
+alternating order. It follows every Job from the call that creates it to the watch event that shows its pod
+bound to a node. ``--scheduler`` selects the scheduler of the managed pods: the stock scheduler, ours, or both
+in turn, by a label of the Jobs. Plain Jobs are always bound by the stock scheduler. Writes are counted by the
+API server itself (``apiserver_request_total``), ours by the metrics of the queue and of our scheduler. CPU is
+that of each program from the first creation to the last Binding. The local control plane raises the client
+limits of kube-scheduler and the controller manager in all cases. On a cluster with their defaults all columns
+are lower.
 """
 
 from __future__ import annotations
@@ -73,7 +75,13 @@ def manifest(name: str, column: str, run_s: int) -> dict[str, Any]:
                 "metadata": {"annotations": {"fluxqueue.local/run-seconds": str(run_s)}},
                 "spec": {
                     "restartPolicy": "Never",
-                    "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "busybox",
+                            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+                        }
+                    ],
                 },
             }
         },
@@ -112,9 +120,12 @@ async def api_writes(api: Api) -> tuple[Counter[str], Counter[str]]:
         if (
             labels.get("verb") in _WRITES
             and labels.get("code", "").startswith("2")
-            and labels.get("resource") not in ("leases", "nodes", "tokenreviews", "subjectaccessreviews", "serviceaccounts")
+            and labels.get("resource")
+            not in ("leases", "nodes", "tokenreviews", "subjectaccessreviews", "serviceaccounts")
         ):
-            (events if labels["resource"] == "events" else objects)[labels["resource"]] += int(float(found["value"]))
+            (events if labels["resource"] == "events" else objects)[labels["resource"]] += int(
+                float(found["value"])
+            )
     return objects, events
 
 
@@ -132,13 +143,17 @@ def our_writes(cluster: InProcessCluster) -> int:
 
 
 def cpu_of_programs(cluster: InProcessCluster) -> dict[str, float]:
-    """Return the CPU seconds so far of each program of the cluster except Postgres, which is many processes."""
+    """Return the CPU seconds so far of each program of the cluster except Postgres,
+    which is many processes.
+    """
     running = {component.value: process for component, process in cluster.control_plane.processes.items()}
     running |= {name: program.process for name, program in cluster.programs.items()}
     return {name: cpu_s(process) for name, process in running.items()}
 
 
-async def burst(api: Api, bound: Bound, cluster: InProcessCluster, column: str, tag: str, arguments: argparse.Namespace) -> Round:
+async def burst(
+    api: Api, bound: Bound, cluster: InProcessCluster, column: str, tag: str, arguments: argparse.Namespace
+) -> Round:
     jobs, namespace = arguments.jobs, NAMESPACE[column]
     before, before_events = await api_writes(api)
     ours = our_writes(cluster)
@@ -204,14 +219,21 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster, columns:
         watching = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
         await asyncio.sleep(2)
-        idle = {each: await singles(api, bound, each, "warm", 5) and await singles(api, bound, each, "one", 20) for each in columns}
+        idle = {
+            each: await singles(api, bound, each, "warm", 5) and await singles(api, bound, each, "one", 20)
+            for each in columns
+        }
         for column in columns:
             await clean(api, pods, NAMESPACE[column])
         rounds: list[Round] = []
         for number in range(arguments.rounds):
             for column in columns if number % 2 == 0 else reversed(columns):
                 result = await burst(api, bound, cluster, column, f"r{number}", arguments)
-                print(f"round {number + 1}/{arguments.rounds} {column}: {result.jobs_per_s:.1f} Jobs/s", file=sys.stderr, flush=True)
+                print(
+                    f"round {number + 1}/{arguments.rounds} {column}: {result.jobs_per_s:.1f} Jobs/s",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 rounds.append(result)
                 await clean(api, pods, NAMESPACE[column])
                 await asyncio.sleep(2)
@@ -220,7 +242,12 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster, columns:
 
 
 def summary(results: dict[str, Any], columns: list[str]) -> str:
-    lines = [f"{'':16}{'Jobs/s':>8}{'p50 s':>8}{'p99 s':>8}{'writes':>8}{'+Events':>8}{'ours':>6}{'idle p50 ms':>13}"]
+    lines = [
+        (
+            f"{'':16}{'Jobs/s':>8}{'p50 s':>8}{'p99 s':>8}{'writes':>8}{'+Events':>8}{'ours':>6}"
+            f"{'idle p50 ms':>13}"
+        )
+    ]
     keys = ("jobs_per_s", "p50_s", "p99_s", "writes_per_job", "events_per_job", "ours_per_job")
     figures: dict[str, dict[str, float]] = {}
     cpu: dict[str, dict[str, float]] = {}
@@ -228,10 +255,15 @@ def summary(results: dict[str, Any], columns: list[str]) -> str:
         rounds = [item for item in results["rounds"] if item["column"] == column]
         middle = figures[column] = {key: statistics.median(item[key] for item in rounds) for key in keys}
         programs = rounds[0]["cpu_ms_per_job"]
-        cpu[column] = {program: statistics.median(item["cpu_ms_per_job"][program] for item in rounds) for program in programs}
+        cpu[column] = {
+            program: statistics.median(item["cpu_ms_per_job"][program] for item in rounds)
+            for program in programs
+        }
         lines.append(
-            f"{column:16}{middle['jobs_per_s']:8.1f}{middle['p50_s']:8.2f}{middle['p99_s']:8.2f}{middle['writes_per_job']:8.1f}"
-            f"{middle['events_per_job']:8.1f}{middle['ours_per_job']:6.1f}{1000 * statistics.median(results['idle_s'][column]):13.0f}"
+            f"{column:16}{middle['jobs_per_s']:8.1f}{middle['p50_s']:8.2f}{middle['p99_s']:8.2f}"
+            f"{middle['writes_per_job']:8.1f}"
+            f"{middle['events_per_job']:8.1f}{middle['ours_per_job']:6.1f}"
+            f"{1000 * statistics.median(results['idle_s'][column]):13.0f}"
         )
     lines += ["", f"{'CPU ms per Job':26}" + "".join(f"{column:>17}" for column in columns)]
     for program in cpu[columns[0]]:
@@ -251,7 +283,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scheduler", choices=(STOCK, FLUXION, "both"), default=STOCK, help="who binds (default: %(default)s)")
+    parser.add_argument(
+        "--scheduler",
+        choices=(STOCK, FLUXION, "both"),
+        default=STOCK,
+        help="who binds (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "burst.json")
     arguments = parser.parse_args()
     who = [STOCK, FLUXION] if arguments.scheduler == "both" else [arguments.scheduler]
@@ -259,7 +296,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-burst-") as folder:
         Path(folder).chmod(0o711)
         options = ClusterOptions(nodes=8, values={"scheduler": {"enabled": FLUXION in who}})
-        with InProcessCluster(Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)) as cluster:
+        with InProcessCluster(
+            Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)
+        ) as cluster:
             results = asyncio.run(run(arguments, cluster, columns))
     print(summary(results, columns))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

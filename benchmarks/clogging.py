@@ -1,12 +1,14 @@
 """Clogging: many Jobs whose pods need each other, at once on a small cluster, with fluxqueue and without.
 
-A parallel program waits at its start until all of its processes run, and occupies their nodes while it waits. If pods are placed one by
-one, a few Jobs that each have some of their pods can occupy all nodes for ever. So in this benchmark a pod uses a whole node, and ends only
-after all pods of its Job have run together for a while: a Job that starts in part does not end.
+A parallel program waits at its start until all of its processes run, and occupies their nodes while it waits.
+If pods are placed one by one, a few Jobs that each have some of their pods can occupy all nodes for ever. So
+in this benchmark a pod uses a whole node, and ends only after all pods of its Job have run together for a
+while: a Job that starts in part does not end.
 
-The same Jobs (by seed) are created at once in a namespace that the queue manages and in one that it does not, one after the other. A round
-ends when all Jobs have finished, or when nothing has changed for so long that no further change is expected. A *partial start* is a Job of
-which some pods were on nodes for more than a few seconds while others were not.
+The same Jobs (by seed) are created at once in a namespace that the queue manages and in one that it does not,
+one after the other. A round ends when all Jobs have finished, or when nothing has changed for so long that no
+further change is expected. A *partial start* is a Job of which some pods were on nodes for more than a few
+seconds while others were not.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class Gang:
 
 @dataclass
 class Outcome:
-    """The results of one namespace's Jobs. Turnaround is from creation to the end of the last pod, of the Jobs that finished."""
+    """The results of one namespace's Jobs.
+    Turnaround is from creation to the end of the last pod, of the Jobs that finished.
+    """
 
     namespace: str
     jobs: int
@@ -71,7 +75,9 @@ class Outcome:
 
 
 class Programs:
-    """Ends the pods of a Job once all of them have run together, as the processes of a parallel program do."""
+    """Ends the pods of a Job once all of them have run together,
+    as the processes of a parallel program do.
+    """
 
     def __init__(self, api: Api, pods: ObjectCache[Pod], run_s: float) -> None:
         self.gangs: dict[tuple[str, str], Gang] = {}
@@ -85,7 +91,11 @@ class Programs:
     def _note(self, change: Change[Pod]) -> None:
         pod = change.new
         owner = pod.metadata.controller if pod is not None else None
-        gang = self.gangs.get((pod.metadata.namespace, owner.name)) if pod is not None and owner is not None else None
+        gang = (
+            self.gangs.get((pod.metadata.namespace, owner.name))
+            if pod is not None and owner is not None
+            else None
+        )
         if pod is None or owner is None or gang is None:
             return
         now, name = time.monotonic(), pod.metadata.name
@@ -131,7 +141,9 @@ def manifest(name: str, size: int, planned_s: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CloggingLoad:
-    """How many Jobs, how long the pods of one run together, after how long without change nothing is expected, the seed of the sizes."""
+    """How many Jobs, how long the pods of one run together, after how long without change nothing is
+    expected, the seed of the sizes.
+    """
 
     jobs: int = 100
     run_s: float = 1.0
@@ -144,7 +156,12 @@ class CloggingLoad:
         return round(self.run_s) + 2
 
 
-async def clog(programs: Programs, namespace: str, load: CloggingLoad, create_job: Callable[[str, int], Awaitable[object]]) -> Outcome:
+async def clog(
+    programs: Programs,
+    namespace: str,
+    load: CloggingLoad,
+    create_job: Callable[[str, int], Awaitable[object]],
+) -> Outcome:
     """Create all Jobs at once and follow them until they end, or until there is no further change.
 
     Parameters
@@ -207,7 +224,10 @@ async def run(load: CloggingLoad, kubeconfig: Path) -> list[Outcome]:
     pods: ObjectCache[Pod] = ObjectCache()
     async with Api.connect(kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
         for name, labels in ((MANAGED, {"fluxqueue/managed": "true"}), (PLAIN, {})):
-            await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+            await api.create(
+                NAMESPACES,
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
+            )
         programs = Programs(api, pods, load.run_s)
         reflector = Reflector(api, PODS, pods)
         watching = asyncio.create_task(reflector.run())
@@ -231,7 +251,10 @@ def table(outcomes: list[Outcome]) -> str:
     for each in outcomes:
         mean = "-" if each.mean_turnaround_s is None else f"{each.mean_turnaround_s:.1f}"
         makespan = "-" if each.makespan_s is None else f"{each.makespan_s:.1f}"
-        lines.append(f"{each.namespace:18}{each.finished:>6}/{each.jobs:<3}{each.partial_starts:>16}{mean:>19}{makespan:>12}")
+        lines.append(
+            f"{each.namespace:18}{each.finished:>6}/{each.jobs:<3}{each.partial_starts:>16}{mean:>19}"
+            f"{makespan:>12}"
+        )
     return "\n".join(lines)
 
 
@@ -239,8 +262,12 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100)
-    parser.add_argument("--run-seconds", type=float, default=1.0, help="how long the pods of a Job run together")
-    parser.add_argument("--stuck-seconds", type=float, default=20.0, help="without any change after which nothing is expected")
+    parser.add_argument(
+        "--run-seconds", type=float, default=1.0, help="how long the pods of a Job run together"
+    )
+    parser.add_argument(
+        "--stuck-seconds", type=float, default=20.0, help="without any change after which nothing is expected"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "clogging.json")
     arguments = parser.parse_args()
@@ -248,7 +275,9 @@ def main() -> None:
         Path(folder).chmod(0o711)
         report = partial(print, file=sys.stderr, flush=True)
         with InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=8), report=report) as cluster:
-            load = CloggingLoad(arguments.jobs, arguments.run_seconds, arguments.stuck_seconds, arguments.seed)
+            load = CloggingLoad(
+                arguments.jobs, arguments.run_seconds, arguments.stuck_seconds, arguments.seed
+            )
             outcomes = asyncio.run(run(load, cluster.kubeconfig))
     print(table(outcomes))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

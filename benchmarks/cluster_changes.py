@@ -1,8 +1,9 @@
 """How soon the graph shows a change of the cluster, and how soon a freed node is used again.
 
-It runs on the local control plane with many nodes and Jobs running on some of them. Each time starts at the call that changes an object
-(before it is sent) and ends at the first answer of Fluxion, polled every few milliseconds, that shows the change. So the times include the
-API server, the watch, the queue, the matcher and the polling of this program.
+It runs on the local control plane with many nodes and Jobs running on some of them. Each time starts at the
+call that changes an object (before it is sent) and ends at the first answer of Fluxion, polled every few
+milliseconds, that shows the change. So the times include the API server, the watch, the queue, the matcher
+and the polling of this program.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ def a_job(name: str, cpu: str, run: str) -> dict[str, Any]:
         "metadata": {"annotations": {"fluxqueue.local/run-seconds": run}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
 
 
 class Bench:
@@ -72,7 +78,14 @@ class Bench:
 
     def up(self, name: str) -> bool | None:
         """True if a node is up in the graph, None if the graph does not have it."""
-        return next((use.up for use in self.fluxion.stat(call=CallContext(), per_node=True).node_use if use.node == name), None)
+        return next(
+            (
+                use.up
+                for use in self.fluxion.stat(call=CallContext(), per_node=True).node_use
+                if use.node == name
+            ),
+            None,
+        )
 
     def _is(self, name: str, state: bool | None) -> bool:
         return self.up(name) is state
@@ -99,7 +112,9 @@ class Bench:
     def foreign(self) -> int:
         """Return the number of foreign pods that the graph counts."""
         jobs = self.fluxion.list_jobs(call=CallContext(), with_shares=True)
-        return sum(share.amounts.get("pods", 0) for job in jobs if job.mode is JobMode.SYSTEM for share in job.shares)
+        return sum(
+            share.amounts.get("pods", 0) for job in jobs if job.mode is JobMode.SYSTEM for share in job.shares
+        )
 
     def foreign_pods(self, pods: int, per_s: float) -> dict[str, float]:
         """Bind foreign pods at a rate, and wait until the graph counts each."""
@@ -107,7 +122,9 @@ class Bench:
         born: list[float] = []
         seen: list[float] = []
         began = time.perf_counter()
-        spec = {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "100m"}}}]}
+        spec = {
+            "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "100m"}}}]
+        }
         annotations = {"fluxqueue.local/run-seconds": "forever"}
         while len(seen) < pods:
             if len(born) < pods and time.perf_counter() >= began + len(born) / per_s:
@@ -127,7 +144,9 @@ class Bench:
         }
 
     def next_releases(self, rounds: int) -> dict[str, float]:
-        """End the last pod of a Job, and measure the time until the Job that waits for its node is released."""
+        """End the last pod of a Job, and measure the time until the Job that waits for its node is
+        released.
+        """
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
         # A node in the middle: running work is on the first ones, and the last ones are changed.
         selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(self.nodes // 2)}}
@@ -139,7 +158,9 @@ class Bench:
             self.client.request("POST", path, job)
 
         def running(turn: int) -> list[str]:
-            pods = self.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"job-name=turn-{turn}")["items"]
+            pods = self.client.get(
+                f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"job-name=turn-{turn}"
+            )["items"]
             return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
 
         def released(turn: int) -> bool:
@@ -152,7 +173,11 @@ class Bench:
             time.sleep(0.5)
             (pod,) = running(turn)
             since = time.perf_counter()
-            self.client.request("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status", {"status": {"phase": "Succeeded"}})
+            self.client.request(
+                "PATCH",
+                f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status",
+                {"status": {"phase": "Succeeded"}},
+            )
             seconds_of.append(until(f"Job turn-{turn + 1} is released", partial(released, turn + 1), since))
         return summary(seconds_of)
 
@@ -165,9 +190,17 @@ def a_bench(nodes: int) -> Iterator[Bench]:
         try:
             cluster.start(300)
             client = cluster.control_plane.client
-            client.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"fluxqueue/managed": "true"}}})
+            client.request(
+                "POST",
+                "/api/v1/namespaces",
+                {"metadata": {"name": NAMESPACE, "labels": {"fluxqueue/managed": "true"}}},
+            )
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-            until("the default service account is there", lambda: client.find(account) is not None, time.perf_counter())
+            until(
+                "the default service account is there",
+                lambda: client.find(account) is not None,
+                time.perf_counter(),
+            )
             with FluxionClient(f"127.0.0.1:{cluster.programs['fluxion'].port}") as fluxion:
                 yield Bench(cluster, fluxion, nodes)
         finally:
@@ -184,7 +217,11 @@ def main() -> int:
     with a_bench(arguments.nodes) as bench:
         for number in range(arguments.jobs):
             try:
-                bench.client.request("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", a_job(f"runs-{number}", "1", "forever"))
+                bench.client.request(
+                    "POST",
+                    f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+                    a_job(f"runs-{number}", "1", "forever"),
+                )
             except ApiServerError as error:
                 raise SystemExit(f"Job runs-{number}: {error}") from None
         until("the Jobs have nodes", lambda: bench.allocated() >= arguments.jobs, time.perf_counter())

@@ -1,10 +1,12 @@
-"""Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the matcher, also once they are gone.
+"""Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the
+matcher, also once they are gone.
 
-``python benchmarks/different_requests.py [--jobs 3300] [--values 400] [--nodes 100] [--budget MIB] [--json FILE]``. Each Job has a
-required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all
-Jobs ask for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind
-its service. Each part is measured in a process of its own. FluxJobs are counted as they are listed at start, each with its own copy of
-the request; the leader has them share it with their rows soon after. With a budget, the rest waits without a request
+``python benchmarks/different_requests.py [--jobs 3300] [--values 400] [--nodes 100] [--budget MIB] [--json
+FILE]``. Each Job has a required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the
+most that is accepted, with 503, and with 0 all Jobs ask for the same. It needs no services: the queue's part
+is its caches and rows in memory, the matcher's part the engine behind its service. Each part is measured in a
+process of its own. FluxJobs are counted as they are listed at start, each with its own copy of the request;
+the leader has them share it with their rows soon after. With a budget, the rest waits without a request
 (`fluxqueue.queue.intake.namespace_budgets`).
 """
 
@@ -55,8 +57,16 @@ def documents(jobs: int, values: int) -> Iterator[bytes]:
         names = [f"node-{rng.randrange(10**12):012}.example.com" for _ in range(values)]
         terms = [{"matchExpressions": [{"key": KEY, "operator": "In", "values": [*names, "node-1"]}]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        job = make_job(f"job-{number}").cpu("1").suspended().uid(f"job-{number}").annotation("fluxqueue/suspended-by", "webhook")
-        yield msgspec.json.encode(job.with_("spec.template.spec.affinity", {"nodeAffinity": required}).build())
+        job = (
+            make_job(f"job-{number}")
+            .cpu("1")
+            .suspended()
+            .uid(f"job-{number}")
+            .annotation("fluxqueue/suspended-by", "webhook")
+        )
+        yield msgspec.json.encode(
+            job.with_("spec.template.spec.affinity", {"nodeAffinity": required}).build()
+        )
 
 
 def resident_mib() -> float:
@@ -82,7 +92,9 @@ async def queue(jobs: int, values: int, budget: WaitingBudget) -> dict[str, floa
     rows, stored = ledger.all(), resident_mib()
     assert len(rows) == jobs
     for row in rows:
-        manifest = fluxjob_manifest(row.name, row, [], FluxJobStatus(state=row.state, reason=row.reason, message=row.message))
+        manifest = fluxjob_manifest(
+            row.name, row, [], FluxJobStatus(state=row.state, reason=row.reason, message=row.message)
+        )
         manifest["metadata"]["uid"] = f"fluxjob-{row.name}"
         caches.fluxjobs.apply(decode(msgspec.json.encode(manifest), FluxJob, "list"))
     return {
@@ -102,7 +114,13 @@ async def matcher(jobs: int, values: int, nodes: int) -> dict[str, float]:
     """Return what the matcher takes while they wait, and after they are gone."""
     names = [f"node-{number}" for number in range(nodes)]
     specs = [
-        GraphNodeSpec(name, (Pool("cpu", 1000, 10), Pool("pods", 110, 1)), (), {KEY: name, label_property(KEY, name): ""}) for name in names
+        GraphNodeSpec(
+            name,
+            (Pool("cpu", 1000, 10), Pool("pods", 110, 1)),
+            (),
+            {KEY: name, label_property(KEY, name): ""},
+        )
+        for name in names
     ]
     engine, now = Engine(), CallContext(now=1_000)
     engine.init("first", nodes=specs, call=now)

@@ -1,8 +1,10 @@
-"""Time of kube-scheduler's filter request for 5,000 nodes, by the extender's clock and at the client's end of the connection.
+"""Time of kube-scheduler's filter request for 5,000 nodes, by the extender's clock and at the client's end of
+the connection.
 
-The extender is served as in production, with TLS and a client certificate, on caches of 5,000 nodes with five pods each. The client is a
-separate process that keeps its connection, like kube-scheduler. The request is about a foreign pod, which is the harder case: some nodes
-have capacity reserved for released pods, so they have to be compared. It is measured with names (``nodeCacheCapable``) and whole nodes.
+The extender is served as in production, with TLS and a client certificate, on caches of 5,000 nodes with five
+pods each. The client is a separate process that keeps its connection, like kube-scheduler. The request is
+about a foreign pod, which is the harder case: some nodes have capacity reserved for released pods, so they
+have to be compared. It is measured with names (``nodeCacheCapable``) and whole nodes.
 
     python benchmarks/extender_filter.py [--nodes 5000] [--times 100] [--output benchmarks/results/extender_filter.json]
 """
@@ -72,7 +74,11 @@ async def measure(nodes: int, times: int) -> dict[str, Any]:
         cluster = Cluster(nodes)
         port = free_port()
         settings = ExtenderSettings(
-            host="127.0.0.1", port=port, certificate_directory=folder / "tls", client_ca=folder / "clients" / "ca.crt", drain_s=0
+            host="127.0.0.1",
+            port=port,
+            certificate_directory=folder / "tls",
+            client_ca=folder / "clients" / "ca.crt",
+            drain_s=0,
         )
         serving = asyncio.create_task(ExtenderServer(settings).serve(cast(Any, None), cluster.caches))
         report: dict[str, Any] = {"nodes": nodes, "pods_on_each": PODS_ON_EACH}
@@ -80,8 +86,12 @@ async def measure(nodes: int, times: int) -> dict[str, Any]:
             for promised in (0, nodes // 10, nodes):
                 cluster.promise(promised)
                 for verb in ("filter", "prioritize"):
-                    report[f"names, {promised} promised, {verb}"] = await run(port, folder, verb, cluster.names_body(), times)
-            report["whole nodes, filter"] = await run(port, folder, "filter", cluster.nodes_body(), max(times // 10, 3))
+                    report[f"names, {promised} promised, {verb}"] = await run(
+                        port, folder, verb, cluster.names_body(), times
+                    )
+            report["whole nodes, filter"] = await run(
+                port, folder, "filter", cluster.nodes_body(), max(times // 10, 3)
+            )
         finally:
             serving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -110,21 +120,35 @@ class Cluster:
     def promise(self, nodes: int) -> None:
         for name in self.names[:nodes]:
             annotations = {"fluxqueue/allocation": "7", "fluxqueue/fluxion-nodes": name}
-            self.caches.pods.apply(msgspec.convert(pod(f"promised-{name}", metadata={"annotations": annotations}), Pod))
+            self.caches.pods.apply(
+                msgspec.convert(pod(f"promised-{name}", metadata={"annotations": annotations}), Pod)
+            )
 
     def names_body(self) -> bytes:
         return encode({"Pod": pod("asked"), "Nodes": None, "NodeNames": self.names})
 
     def nodes_body(self) -> bytes:
-        items = [{key: node[key] for key in ("metadata", "spec", "status") if key in node} for node in self.nodes]
-        items = [item | {"metadata": {"name": item["metadata"]["name"], **item["metadata"]}} for item in items]
+        items = [
+            {key: node[key] for key in ("metadata", "spec", "status") if key in node} for node in self.nodes
+        ]
+        items = [
+            item | {"metadata": {"name": item["metadata"]["name"], **item["metadata"]}} for item in items
+        ]
         return encode({"Pod": pod("asked"), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
 
 
-def pod(name: str, *, metadata: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+def pod(
+    name: str, *, metadata: dict[str, Any] | None = None, spec: dict[str, Any] | None = None
+) -> dict[str, Any]:
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1", **(metadata or {})},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "resourceVersion": "1",
+            **(metadata or {}),
+        },
         "spec": {"containers": containers, **(spec or {})},
         "status": {},
     }
@@ -138,7 +162,17 @@ async def run(port: int, folder: Path, verb: str, body: bytes, times: int) -> di
     """Send requests from another process, and read what the extender measured."""
     (folder / "body").write_bytes(body)
     before = SECONDS.labels(verb)._sum.get()
-    command = [sys.executable, __file__, "--ask", str(port), str(folder), verb, str(folder / "body"), "--times", str(times)]
+    command = [
+        sys.executable,
+        __file__,
+        "--ask",
+        str(port),
+        str(folder),
+        verb,
+        str(folder / "body"),
+        "--times",
+        str(times),
+    ]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     answer, _ = await process.communicate()
     assert process.returncode == 0, answer
@@ -166,7 +200,11 @@ def ask(port: int, folder: Path, verb: str, body: bytes, times: int) -> dict[str
         assert answer.status == 200, content[:200]
         assert b'"Error":"' not in content or b'"Error":""' in content, content[-200:]
     taken = sorted(taken[warm:])
-    quantiles = {"min": taken[0], "p50": statistics.median(taken), "p99": taken[min(len(taken) - 1, int(len(taken) * 0.99))]}
+    quantiles = {
+        "min": taken[0],
+        "p50": statistics.median(taken),
+        "p99": taken[min(len(taken) - 1, int(len(taken) * 0.99))],
+    }
     return {"asked": times + warm, "client_ms": {name: round(value, 2) for name, value in quantiles.items()}}
 
 

@@ -1,7 +1,9 @@
-"""A flame graph of one of our programs as a static SVG file, and which part of the code takes how much of its CPU time.
+"""A flame graph of one of our programs as a static SVG file, and which part of the code takes how much of its
+CPU time.
 
-The input are folded stacks, one line for each stack with the number of its samples, as ``py-spy record -f raw`` writes them
-(``queue_cpu.py --flame FILE.txt``). A bar is a function, as wide as its share of the samples; the functions that it calls are above it.
+The input are folded stacks, one line for each stack with the number of its samples, as
+``py-spy record -f raw`` writes them (``queue_cpu.py --flame FILE.txt``). A bar is a function, as wide as its
+share of the samples; the functions that it calls are above it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ Stacks = Mapping[tuple[str, ...], int]
 
 
 def read_stacks(lines: Iterable[str]) -> Stacks:
-    """Return the number of samples of each stack of functions, outermost first, below what starts the event loop."""
+    """Return the number of samples of each stack of functions, outermost first,
+    below what starts the event loop.
+    """
     stacks: Counter[tuple[str, ...]] = Counter()
     for line in lines:
         frames, _, count = line.rstrip("\n").rpartition(" ")
@@ -77,19 +81,28 @@ def draw(stacks: Stacks, title: str) -> str:
     for bar in bars:
         left, top, width = 4 + bar.left * _WIDTH, _TOP + (depth - bar.depth) * _ROW, bar.width * _WIDTH
         text = bar.name.partition(" (")[0]
-        shown = text if len(text) * _CHARACTER < width - 4 else text[: max(int((width - 4) / _CHARACTER) - 1, 0)]
+        shown = (
+            text if len(text) * _CHARACTER < width - 4 else text[: max(int((width - 4) / _CHARACTER) - 1, 0)]
+        )
         parts.append(
-            f'<g><title>{escape(bar.name)}: {bar.width:.1%}</title><rect x="{left:.1f}" y="{top}" width="{max(width - 0.4, 0.3):.1f}" '
-            f'height="{_ROW - 1}" fill="{_COLOURS[areas.index(bar.area) % len(_COLOURS)]}" fill-opacity="0.55"/>'
+            (
+                f'<g><title>{escape(bar.name)}: {bar.width:.1%}</title><rect x="{left:.1f}" y="{top}" '
+                f'width="{max(width - 0.4, 0.3):.1f}" height="{_ROW - 1}" '
+                f'fill="{_COLOURS[areas.index(bar.area) % len(_COLOURS)]}" fill-opacity="0.55"/>'
+            )
             + (f'<text x="{left + 2:.1f}" y="{top + 11}">{escape(shown)}</text>' if len(shown) > 2 else "")
             + "</g>"
         )
     for number, area in enumerate(areas):
         left, top = 6 + number % 4 * 290, _TOP + (depth + 2) * _ROW + number // 4 * _ROW
-        parts.append(f'<rect x="{left}" y="{top}" width="10" height="10" fill="{_COLOURS[number % len(_COLOURS)]}" fill-opacity="0.55"/>')
+        parts.append(
+            f'<rect x="{left}" y="{top}" width="10" height="10" fill="{_COLOURS[number % len(_COLOURS)]}" '
+            'fill-opacity="0.55"/>'
+        )
         parts.append(f'<text x="{left + 14}" y="{top + 9}">{escape(area)}</text>')
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 8} {height}" font-family="sans-serif" font-size="10">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 8} {height}" '
+        'font-family="sans-serif" font-size="10">'
         f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
 
@@ -138,7 +151,9 @@ def main() -> None:
     parser.add_argument("stacks", type=Path, help="folded stacks")
     parser.add_argument("picture", type=Path, help="the SVG file to be written")
     parser.add_argument("--title", default="CPU time of the queue")
-    parser.add_argument("--per-job-ms", type=float, default=0.0, help="CPU time of one Job, to be divided in the table")
+    parser.add_argument(
+        "--per-job-ms", type=float, default=0.0, help="CPU time of one Job, to be divided in the table"
+    )
     arguments = parser.parse_args()
     with arguments.stacks.open() as lines:
         stacks = read_stacks(lines)

@@ -1,11 +1,12 @@
 """Jobs per second that the Fluxion service matches over gRPC.
 
-The real program runs in a process of its own, with one client on the loopback address. There are two graphs of 1,000 nodes under policy
-lonode, empty at the start of each round. `flat` is the graph of flux-sched's figures (32 cores and 4 memory vertices a node, as JGF) with
-the job c1 (node[1]->slot[1]->core[1]). `queue` is the graph that the queue sends (nodes in pools of 100 millicores and 256 MiB, a slot of
-cpu, memory and a pod slot). A round matches 60 batches of 100 under ids of the caller, then cancels all. For comparison there are the same
-batches in this process without gRPC, and one Match per call, which is the only way in the Go service. flux-sched's own figure (in process,
-one match at a time) was measured on a machine of the same kind.
+The real program runs in a process of its own, with one client on the loopback address. There are two graphs
+of 1,000 nodes under policy lonode, empty at the start of each round. `flat` is the graph of flux-sched's
+figures (32 cores and 4 memory vertices a node, as JGF) with the job c1 (node[1]->slot[1]->core[1]). `queue`
+is the graph that the queue sends (nodes in pools of 100 millicores and 256 MiB, a slot of cpu, memory and a
+pod slot). A round matches 60 batches of 100 under ids of the caller, then cancels all. For comparison there
+are the same batches in this process without gRPC, and one Match per call, which is the only way in the Go
+service. flux-sched's own figure (in process, one match at a time) was measured on a machine of the same kind.
 
     python benchmarks/fluxion_grpc.py [--rounds 3] [--output benchmarks/results/fluxion_grpc.json]
 """
@@ -67,20 +68,29 @@ def jobspec(resources: dict[str, Any]) -> str:
 
 
 def slot(**amounts: int) -> dict[str, Any]:
-    return {"type": "slot", "count": 1, "label": "task", "with": [{"type": kind, "count": count} for kind, count in amounts.items()]}
+    return {
+        "type": "slot",
+        "count": 1,
+        "label": "task",
+        "with": [{"type": kind, "count": count} for kind, count in amounts.items()],
+    }
 
 
 SHAPES = (
     Shape(
         "flat, c1",
-        tuple(GraphNodeSpec(f"node{number}", (Pool("core", 32), Pool("memory", 4))) for number in range(NODES)),
+        tuple(
+            GraphNodeSpec(f"node{number}", (Pool("core", 32), Pool("memory", 4))) for number in range(NODES)
+        ),
         jobspec({"type": "node", "count": 1, "with": [slot(core=1)]}),
         as_jgf=True,
     ),
     Shape(
         "queue, one pod",
         tuple(
-            GraphNodeSpec(f"node{number}", (Pool("cpu", 32_000, 10), Pool("memory", 131_072, 32), Pool("pods", 110)))
+            GraphNodeSpec(
+                f"node{number}", (Pool("cpu", 32_000, 10), Pool("memory", 131_072, 32), Pool("pods", 110))
+            )
             for number in range(NODES)
         ),
         jobspec(slot(cpu=1_000, memory=2_048, pods=1)),
@@ -91,18 +101,27 @@ SHAPES = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Jobs a second that the Fluxion service matches over gRPC.")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "fluxion_grpc.json", help="JSON file (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of each measurement (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / "fluxion_grpc.json", help="JSON file (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     results = uvloop.run(measure(arguments.rounds))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(results, indent=2) + "\n")
     print(f"MatchBatch of {BATCH}, {NODES} nodes, lonode; jobs a second, median of {arguments.rounds} rounds")
-    print(f"{'':<18}{'over gRPC':>11}{'p50 ms':>9}{'p99 ms':>9}{'in process':>12}{'one a call':>12}{'server us/job':>15}{'Init s':>8}")
+    print(
+        f"{'':<18}{'over gRPC':>11}{'p50 ms':>9}{'p99 ms':>9}{'in process':>12}{'one a call':>12}"
+        f"{'server us/job':>15}{'Init s':>8}"
+    )
     for row in results["shapes"]:
         print(
-            f"{row['shape']:<18}{row['grpc_per_s']:>11.0f}{row['batch_p50_ms']:>9.1f}{row['batch_p99_ms']:>9.1f}"
-            f"{row['in_process_per_s']:>12.0f}{row['single_per_s']:>12.0f}{row['server_cpu_us_per_job']:>15.0f}{row['init_s']:>8.2f}"
+            f"{row['shape']:<18}{row['grpc_per_s']:>11.0f}{row['batch_p50_ms']:>9.1f}"
+            f"{row['batch_p99_ms']:>9.1f}"
+            f"{row['in_process_per_s']:>12.0f}{row['single_per_s']:>12.0f}"
+            f"{row['server_cpu_us_per_job']:>15.0f}{row['init_s']:>8.2f}"
         )
     print(f"goal: {GOAL_PER_S} (flat, c1, over gRPC); the original, in process: {ORIGINAL_PER_S}")
     return 0 if results["goal_met"] else 1
@@ -113,7 +132,11 @@ async def measure(rounds: int) -> dict[str, Any]:
         async with AsyncFluxionClient(target) as client:
             shapes = [await measure_shape(shape, client, pid, rounds) for shape in SHAPES]
     return {
-        "machine": {"cpus": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+        },
         "nodes": NODES,
         "batch": BATCH,
         "rounds": rounds,
@@ -166,7 +189,9 @@ async def one_round(fluxion: Fluxion, shape: Shape, latencies: list[float]) -> f
     for number in range(BATCHES):
         first = number * BATCH + 1
         sent = time.perf_counter()
-        batch = await fluxion.match_batch([JobMatchRequest(shape.jobspec, jobid) for jobid in range(first, first + BATCH)], call=CALL)
+        batch = await fluxion.match_batch(
+            [JobMatchRequest(shape.jobspec, jobid) for jobid in range(first, first + BATCH)], call=CALL
+        )
         latencies.append(time.perf_counter() - sent)
         assert all(result.verdict is MatchVerdict.GRANTED for result in batch.results)
     rate = BATCHES * BATCH / (time.perf_counter() - started)
@@ -176,8 +201,12 @@ async def one_round(fluxion: Fluxion, shape: Shape, latencies: list[float]) -> f
 
 
 async def one_a_call(client: AsyncFluxionClient, shape: Shape) -> float:
-    """Return the compatible matches per second: each is a call with R in its answer, on a graph without a clock."""
-    await client.init("lonode", jgf=write_jgf(shape.nodes)) if shape.as_jgf else await client.init("lonode", nodes=shape.nodes)
+    """Return the compatible matches per second: each is a call with R in its answer,
+    on a graph without a clock.
+    """
+    await client.init("lonode", jgf=write_jgf(shape.nodes)) if shape.as_jgf else await client.init(
+        "lonode", nodes=shape.nodes
+    )
     started = time.perf_counter()
     for _ in range(SINGLES):
         await client.match(shape.jobspec)

@@ -1,8 +1,9 @@
 """Matches per second of the Fluxion engine in process, next to measurements of flux-sched.
 
-Graphs and jobs are those of the reference measurements: flat (cluster, nodes, 32 cores and 4 memory vertices each), racks of 40 nodes,
-flatgpu (8 gpus on every fourth node); c1 = one core on one node, n4c8 = 8 cores on each of 4 nodes, x64 = 64 whole nodes, c1g1 = a core
-and a gpu. The queue's own shape, slots on any nodes of fine-grained pools, comes last, with figures for growth.
+Graphs and jobs are those of the reference measurements: flat (cluster, nodes, 32 cores and 4 memory vertices
+each), racks of 40 nodes, flatgpu (8 gpus on every fourth node); c1 = one core on one node, n4c8 = 8 cores on
+each of 4 nodes, x64 = 64 whole nodes, c1g1 = a core and a gpu. The queue's own shape, slots on any nodes of
+fine-grained pools, comes last, with figures for growth.
 Times are CPU seconds of this process. Writes benchmarks/results/fluxion_matching.json.
 """
 
@@ -49,7 +50,10 @@ def jgf(kind: str, count: int) -> str:
     def add(type_: str, number: int, parent: tuple[int, str] | None) -> tuple[int, str]:
         path = f"{parent[1] if parent else ''}/{type_}{number}"
         ident = len(vertices)
-        vertices.append(f'{{"id":"{ident}","metadata":{{"type":"{type_}","id":{number},"paths":{{"containment":"{path}"}}}}}}')
+        vertices.append(
+            f'{{"id":"{ident}","metadata":{{"type":"{type_}","id":{number},"paths":{{"containment":"'
+            f'{path}"}}}}}}'
+        )
         if parent:
             edges.append(f'{{"source":"{parent[0]}","target":"{ident}"}}')
         return ident, path
@@ -70,15 +74,31 @@ def jgf(kind: str, count: int) -> str:
 
 def jobspec(*levels: dict[str, Any], duration: int = 3600) -> str:
     task = {"command": ["app"], "slot": "s", "count": {"per_slot": 1}}
-    return json.dumps({"version": 9999, "resources": list(levels), "tasks": [task], "attributes": {"system": {"duration": duration}}})
+    return json.dumps(
+        {
+            "version": 9999,
+            "resources": list(levels),
+            "tasks": [task],
+            "attributes": {"system": {"duration": duration}},
+        }
+    )
 
 
 def slot(count: int, **needs: int) -> dict[str, Any]:
-    return {"type": "slot", "count": count, "label": "s", "with": [{"type": kind, "count": amount} for kind, amount in needs.items()]}
+    return {
+        "type": "slot",
+        "count": count,
+        "label": "s",
+        "with": [{"type": kind, "count": amount} for kind, amount in needs.items()],
+    }
 
 
 def nodes(count: int, *inside: dict[str, Any], exclusive: bool = False) -> dict[str, Any]:
-    return {"type": "node", "count": count, "with": list(inside)} if inside else {"type": "node", "count": count, "exclusive": exclusive}
+    return (
+        {"type": "node", "count": count, "with": list(inside)}
+        if inside
+        else {"type": "node", "count": count, "exclusive": exclusive}
+    )
 
 
 JOBS = {
@@ -90,7 +110,9 @@ JOBS = {
 
 
 def rate(work: Callable[[], Any], *, seconds: float = 1.0, most: int = 4_000) -> float:
-    """Return calls per CPU second. It stops after the time or the number of calls, or when the work returns False."""
+    """Return calls per CPU second.
+    It stops after the time or the number of calls, or when the work returns False.
+    """
     began, calls = time.process_time(), 0
     while calls < most and time.process_time() - began < seconds:
         if work() is False:
@@ -100,7 +122,9 @@ def rate(work: Callable[[], Any], *, seconds: float = 1.0, most: int = 4_000) ->
 
 
 def resident_mb() -> int:
-    """Return the resident memory of this process. With the first graph of a process that is the graph and the interpreter."""
+    """Return the resident memory of this process.
+    With the first graph of a process that is the graph and the interpreter.
+    """
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() // 2**20
@@ -134,7 +158,15 @@ def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
 
             found = rate(match)
             original, goal = ORIGINAL.get((kind, size, policy, job), (None, None))
-            yield {"graph": kind, "nodes": size, "policy": policy, "job": job, "per_s": found, "original": original, "goal": goal}
+            yield {
+                "graph": kind,
+                "nodes": size,
+                "policy": policy,
+                "job": job,
+                "per_s": found,
+                "original": original,
+                "goal": goal,
+            }
             for jobid in made:
                 engine.cancel(jobid)
         original_s, original_mb = LOADED.get(size, (None, None)) if kind == "flat" else (None, None)
@@ -164,14 +196,24 @@ def measure_full(size: int) -> Iterator[dict[str, Any]]:
         "original": 22.6 if size == 10_000 else 2.9,
     }
     reserve = rate(lambda: engine.match(JOBS["c1"], RESERVE), most=200)
-    yield {"graph": "flat, full", "nodes": size, "what": "reservations/s", "value": reserve, "original": 1.1 if size == 10_000 else 10.9}
+    yield {
+        "graph": "flat, full",
+        "nodes": size,
+        "what": "reservations/s",
+        "value": reserve,
+        "original": 1.1 if size == 10_000 else 10.9,
+    }
 
 
 def measure_queue(size: int) -> Iterator[dict[str, Any]]:
-    """Measure the queue's shape on fine-grained nodes: 64 cpus of 1000 in pieces of 10, 256 GiB in pieces of 32 MiB, 110 pods."""
+    """Measure the queue's shape on fine-grained nodes:
+    64 cpus of 1000 in pieces of 10, 256 GiB in pieces of 32 MiB, 110 pods.
+    """
     specs = [
         GraphNodeSpec(
-            f"n{number}", (Pool("cpu", 63_910, 10), Pool("memory", 262_000, 32), Pool("pods", 110)), properties={f"zone{number % 3}": ""}
+            f"n{number}",
+            (Pool("cpu", 63_910, 10), Pool("memory", 262_000, 32), Pool("pods", 110)),
+            properties={f"zone{number % 3}": ""},
         )
         for number in range(size)
     ]
@@ -179,7 +221,13 @@ def measure_queue(size: int) -> Iterator[dict[str, Any]]:
     began = time.process_time()
     engine.init("lonode", nodes=specs, call=CallContext(now=0))
     vertices = engine.stat().vertices
-    yield {"graph": "pools", "nodes": size, "what": "load, s", "value": time.process_time() - began, "vertices": vertices}
+    yield {
+        "graph": "pools",
+        "nodes": size,
+        "what": "load, s",
+        "value": time.process_time() - began,
+        "vertices": vertices,
+    }
     clock = iter(range(1, 1 << 40))
     for what, level in (
         ("slot[1]: 1 cpu, 2 GiB, matches/s", slot(1, cpu=1_000, memory=2_048, pods=1)),
@@ -221,7 +269,12 @@ def measure_growth() -> Iterator[dict[str, Any]]:
         while full.stat().reserved_jobs < reserved:
             full.match(JOBS["n4c8"], RESERVE)
         value = rate(lambda: full.match(JOBS["n4c8"], RESERVE), most=50)
-        yield {"graph": "flat, full", "nodes": 1_000, "what": f"n4c8 reservations/s behind {reserved}", "value": value}
+        yield {
+            "graph": "flat, full",
+            "nodes": 1_000,
+            "what": f"n4c8 reservations/s behind {reserved}",
+            "value": value,
+        }
 
 
 def show(row: dict[str, Any]) -> None:
@@ -231,8 +284,13 @@ def show(row: dict[str, Any]) -> None:
         mark = "" if row["goal"] is None or row["per_s"] >= row["goal"] else "   BELOW GOAL"
         print(f"{where:28} {row['job']:5} {row['per_s']:9.0f}/s{beside}{mark}")
     elif "load_s" in row:
-        beside = f"   original {row['original_s']:g} s, {row['original_mb']:g} MB" if row["original_s"] else ""
-        print(f"{where:28} load  {row['load_s']:9.2f} s, peak {row['peak_mb']} MB, {row['after_mb']} MB after{beside}")
+        beside = (
+            f"   original {row['original_s']:g} s, {row['original_mb']:g} MB" if row["original_s"] else ""
+        )
+        print(
+            f"{where:28} load  {row['load_s']:9.2f} s, peak {row['peak_mb']} MB, "
+            f"{row['after_mb']} MB after{beside}"
+        )
     else:
         beside = f"   original {row['original']:g}" if row.get("original") else ""
         print(f"{where:28} {row['what']}: {row['value']:.3g}{beside}")

@@ -1,12 +1,15 @@
-"""CPU of a leader for each pod of a large gang, on an API server and tables in memory, and how long strangers' Jobs wait meanwhile.
+"""CPU of a leader for each pod of a large gang, on an API server and tables in memory, and how long
+strangers' Jobs wait meanwhile.
 
-``python benchmarks/gang_costs.py [--sizes 1000,10000] [--kinds nonindexed,indexed,podgroup] [--rate 400]``. With ``--kinds waiting`` the
-sizes are those of Jobs of one pod that wait for one node, each with another request, until each has its row. A leader of all parts and the
-matcher run in this process; there is no network, no Postgres and no Job controller. The pods of a gang come at a rate and are bound as
-soon as nothing keeps them. Each second somebody else creates a Job of one pod, which ends after two seconds. The CPU time of the stand-ins
-is part of the figures. How long strangers wait is told in seconds and in seconds of CPU of this process: on a busy machine only the second
-says something about the queue. With ``--steps`` the CPU time of the longest step of the event loop is told, which costs a quarter more.
-`benchmarks/growth.py` measures the same with real programs.
+``python benchmarks/gang_costs.py [--sizes 1000,10000] [--kinds nonindexed,indexed,podgroup] [--rate
+400]``. With ``--kinds waiting`` the sizes are those of Jobs of one pod that wait for one node, each with
+another request, until each has its row. A leader of all parts and the matcher run in this process; there is
+no network, no Postgres and no Job controller. The pods of a gang come at a rate and are bound as soon as
+nothing keeps them. Each second somebody else creates a Job of one pod, which ends after two seconds. The CPU
+time of the stand-ins is part of the figures. How long strangers wait is told in seconds and in seconds of CPU
+of this process: on a busy machine only the second says something about the queue. With ``--steps`` the CPU
+time of the longest step of the event loop is told, which costs a quarter more. `benchmarks/growth.py`
+measures the same with real programs.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class Cluster:
     def _bind(self, pod: Pod) -> None:
         body, node = self.memory.get("pods", pod.metadata.name), pinned_node(pod)
         assert node is not None, pod
-        self.memory.put("pods", body | {"spec": body["spec"] | {"nodeName": node}, "status": {"phase": "Running"}})
+        self.memory.put(
+            "pods", body | {"spec": body["spec"] | {"nodeName": node}, "status": {"phase": "Running"}}
+        )
         self.bound.add(pod.metadata.uid)
 
     def _end(self, name: str) -> None:
@@ -94,7 +99,9 @@ class Cluster:
         asyncio.get_running_loop().call_later(_RUN_S, self.memory.remove, "jobs", name)
 
     async def make_waiting(self, jobs: int, rate: float) -> None:
-        """Create Jobs at a rate that wait for a node on which other work runs, and ask for something else each."""
+        """Create Jobs at a rate that wait for a node on which other work runs,
+        and ask for something else each.
+        """
         self.memory.put("jobs", held(filling_job(GANG, "n0")))
         while GANG not in self.released_at:
             await asyncio.sleep(_TICK_S)
@@ -113,7 +120,11 @@ class Cluster:
             while GANG not in self.released_at:
                 await asyncio.sleep(_TICK_S)
         hosts = (
-            hostlists.decode(self.memory.get("jobs", GANG)["spec"]["template"]["metadata"]["annotations"][names.NODES_ANNOTATION])
+            hostlists.decode(
+                self.memory.get("jobs", GANG)["spec"]["template"]["metadata"]["annotations"][
+                    names.NODES_ANNOTATION
+                ]
+            )
             if kind == "indexed"
             else []
         )
@@ -133,11 +144,20 @@ class Cluster:
             return body
         job = self.memory.get("jobs", GANG)
         body = copy.deepcopy(job["spec"]["template"])
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": GANG, "uid": job["metadata"]["uid"], "controller": True}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": GANG,
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+        }
         body["metadata"] |= {"name": f"{GANG}-{number}", "ownerReferences": [owner]}
         if hosts:
             del body["spec"]["schedulingGates"]
-            body["metadata"]["annotations"] |= {names.COMPLETION_INDEX_ANNOTATION: str(number), names.NODES_ANNOTATION: hosts[number]}
+            body["metadata"]["annotations"] |= {
+                names.COMPLETION_INDEX_ANNOTATION: str(number),
+                names.NODES_ANNOTATION: hosts[number],
+            }
         return body
 
 
@@ -185,9 +205,9 @@ class Outcome:
         waits, of_cpu = sorted(self.released_s), sorted(self.released_cpu_s)
         longest = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.longest_s.items())
         return (
-            f"{self.kind:>10} {self.pods:6} pods: {self.seconds:.1f} s, {self.cpu_ms_of_pod:.2f} ms of CPU a pod; {len(waits)} strangers: "
-            f"{statistics.median(waits):.2f} s, at most {waits[-1]:.2f}; of CPU {statistics.median(of_cpu):.2f}, at most {of_cpu[-1]:.2f}; "
-            f"longest: {longest}"
+            f"{self.kind:>10} {self.pods:6} pods: {self.seconds:.1f} s, {self.cpu_ms_of_pod:.2f} ms of CPU "
+            f"a pod; {len(waits)} strangers: {statistics.median(waits):.2f} s, at most {waits[-1]:.2f}; of "
+            f"CPU {statistics.median(of_cpu):.2f}, at most {of_cpu[-1]:.2f}; longest: {longest}"
         )
 
 
@@ -196,8 +216,15 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     outcome, memory, trigger = Outcome(kind, pods), MemoryApi(), Trigger()
     cores = "8" if kind == WAITING else "64"
     for number in range(-(-pods // _PODS_OF_NODE) + 2):
-        memory.put("nodes", make_node(f"n{number}", cpu=cores, memory="256Gi", pods=str(_PODS_OF_NODE + 10)).build())
-    cluster, caches, ledger, fluxion = Cluster(memory), managed_caches(memory), await memory_ledger(), LocalFluxion()
+        memory.put(
+            "nodes", make_node(f"n{number}", cpu=cores, memory="256Gi", pods=str(_PODS_OF_NODE + 10)).build()
+        )
+    cluster, caches, ledger, fluxion = (
+        Cluster(memory),
+        managed_caches(memory),
+        await memory_ledger(),
+        LocalFluxion(),
+    )
     caches.jobs.add_handler(cluster.job_changed)
     caches.pods.add_handler(cluster.pod_changed)
     context = LeaderContext(memory.api, caches, ledger, trigger, RecordedEvents().recorder, QueueConfig())
@@ -205,7 +232,9 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
     controllers = (*parts.controllers, *planning.controllers)
-    sweeper = make_sweeper(context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch))
+    sweeper = make_sweeper(
+        context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
+    )
     await sweeper.adopt()
     await sweeper.resync()
     work = [
@@ -218,11 +247,20 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
             others = asyncio.create_task(strangers(cluster, outcome))
             await asyncio.sleep(1)
             began, used = time.perf_counter(), time.process_time()
-            making = asyncio.create_task(cluster.make_waiting(pods, rate) if kind == WAITING else cluster.make_pods(kind, pods, rate))
+            making = asyncio.create_task(
+                cluster.make_waiting(pods, rate) if kind == WAITING else cluster.make_pods(kind, pods, rate)
+            )
             async with asyncio.timeout(_LIMIT_S):
-                while len(cluster.bound) < pods if kind != WAITING else not making.done() or _waiting(ledger) < pods:
+                while (
+                    len(cluster.bound) < pods
+                    if kind != WAITING
+                    else not making.done() or _waiting(ledger) < pods
+                ):
                     await asyncio.sleep(_TICK_S if kind != WAITING else _LONG_TICK_S)
-            outcome.seconds, outcome.cpu_ms_of_pod = time.perf_counter() - began, 1e3 * (time.process_time() - used) / pods
+            outcome.seconds, outcome.cpu_ms_of_pod = (
+                time.perf_counter() - began,
+                1e3 * (time.process_time() - used) / pods,
+            )
             await making
             swept = time.perf_counter()
             await sweeper.sweep()
@@ -237,8 +275,12 @@ def _waiting(ledger: Ledger) -> int:
     return sum(row.name.startswith(WAITING) for row in ledger.all())
 
 
-async def follow(trigger: Trigger, task: ControlTask, run: Callable[[], Awaitable[None]], outcome: Outcome) -> None:
-    """Run a control task whenever it is requested, with the pauses of `fluxqueue.queue.tasks.control_tasks`."""
+async def follow(
+    trigger: Trigger, task: ControlTask, run: Callable[[], Awaitable[None]], outcome: Outcome
+) -> None:
+    """Run a control task whenever it is requested, with the pauses of
+    `fluxqueue.queue.tasks.control_tasks`.
+    """
     while True:
         await trigger.take(task)
         began = time.perf_counter()
@@ -251,7 +293,9 @@ async def follow(trigger: Trigger, task: ControlTask, run: Callable[[], Awaitabl
 
 @contextlib.contextmanager
 def steps_noted(outcome: Outcome) -> Iterator[None]:
-    """Note the CPU time of the longest step of the event loop: on a busy machine a step takes longer than its CPU time."""
+    """Note the CPU time of the longest step of the event loop:
+    on a busy machine a step takes longer than its CPU time.
+    """
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
@@ -288,7 +332,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="1000,10000")
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--rate", type=float, default=400, help="pods that are created in a second (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=400, help="pods that are created in a second (default: %(default)s)"
+    )
     parser.add_argument("--steps", action="store_true", help="measure the longest step of the event loop")
     asked = parser.parse_args()
     for pods in map(int, asked.sizes.split(",")):

@@ -10,7 +10,11 @@ __all__ = ["filling_job", "job", "member", "stateful_set", "unlike_job", "waitin
 
 
 def pod_spec() -> dict[str, Any]:
-    return {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]}
+    return {
+        "containers": [
+            {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}
+        ]
+    }
 
 
 def template(**labels: str) -> dict[str, Any]:
@@ -19,7 +23,12 @@ def template(**labels: str) -> dict[str, Any]:
 
 
 def job(name: str, pods: int, *, indexed: bool) -> dict[str, Any]:
-    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed" if indexed else "NonIndexed", "template": template()}
+    spec = {
+        "parallelism": pods,
+        "completions": pods,
+        "completionMode": "Indexed" if indexed else "NonIndexed",
+        "template": template(),
+    }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
@@ -27,8 +36,18 @@ def stateful_set(name: str, pods: int) -> dict[str, Any]:
     of_gang = template(app=name)
     of_gang["metadata"]["annotations"][names.GANG_ANNOTATION] = "true"
     of_gang["spec"]["restartPolicy"] = "Always"
-    spec = {"replicas": pods, "podManagementPolicy": "Parallel", "selector": {"matchLabels": {"app": name}}, "template": of_gang}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec | {"serviceName": name}}
+    spec = {
+        "replicas": pods,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": name}},
+        "template": of_gang,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": spec | {"serviceName": name},
+    }
 
 
 def member(group: str, pods: int, number: int) -> dict[str, Any]:
@@ -39,19 +58,29 @@ def member(group: str, pods: int, number: int) -> dict[str, Any]:
 
 
 def waiting_job(name: str, number: int, node: str) -> dict[str, Any]:
-    """Return a Job of one pod that asks for most of a node, and for other cores and memory than any other number below a million."""
+    """Return a Job of one pod that asks for most of a node, and for other cores and memory than any other
+    number below a million.
+    """
     body = job(name, 1, indexed=False)
     _ask(body, node, cpu=f"{5_000 + 7_919 * number % 3_000}m", memory=f"{1_024 + 7_919 * number % 4_096}Mi")
     return body
 
 
 def unlike_job(name: str, number: int, node: str) -> dict[str, Any]:
-    """Return a Job of one pod that waits for a node, with a list of nodes of its own, so that its refusal says nothing about others."""
+    """Return a Job of one pod that waits for a node, with a list of nodes of its own,
+    so that its refusal says nothing about others.
+    """
     body = job(name, 1, indexed=False)
     spec = body["spec"]["template"]["spec"]
     spec["containers"][0]["resources"] = {"requests": {"cpu": "5"}}
-    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node, f"absent-{number}"]}]}
-    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    term = {
+        "matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": [node, f"absent-{number}"]}
+        ]
+    }
+    spec["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
     return body
 
 

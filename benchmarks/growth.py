@@ -1,17 +1,21 @@
-"""Large gangs, or much waiting work, on the local control plane, and a stranger's one-pod Job every second beside each.
+"""Large gangs, or much waiting work, on the local control plane, and a stranger's one-pod Job every second
+beside each.
 
-For each kind and size a gang is created in one namespace. It is followed until all its pods are bound. Meanwhile another namespace gets a
-Job of one pod every second, whose time from the call that creates it to its release (`spec.suspend` is false) is what counts: work of
-others must not wait for a large gang. With ``--plain`` the same is done in namespaces that the queue does not manage: there the time until
-the pod of the Job is bound says what machine and control plane cost. With ``--kinds waiting`` the sizes are those of Jobs of one pod that
-wait for one node, each with a request of its own; they have arrived when each has its row. Those of ``--kinds unlike`` have each a list of
-nodes of its own, so that the refusal of one says nothing about another.
+For each kind and size a gang is created in one namespace. It is followed until all its pods are bound.
+Meanwhile another namespace gets a Job of one pod every second, whose time from the call that creates it to
+its release (`spec.suspend` is false) is what counts: work of others must not wait for a large gang. With
+``--plain`` the same is done in namespaces that the queue does not manage: there the time until the pod of the
+Job is bound says what machine and control plane cost. With ``--kinds waiting`` the sizes are those of Jobs of
+one pod that wait for one node, each with a request of its own; they have arrived when each has its row. Those
+of ``--kinds unlike`` have each a list of nodes of its own, so that the refusal of one says nothing about
+another.
 
-The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of its event loop with the CPU time
-of the blocks: on a busy machine a block takes longer than its CPU time. Of strangers it has the seconds until they were stored, had nodes,
-and were released, as the tables say, and until this program saw it; ``nodes p99`` begins when the API server has answered the creation.
-After the gang runs, a full sweep of the queue is waited for (``--after``), because it also grows with the gang. The cluster has the nodes
-that the largest gang fills.
+The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of
+its event loop with the CPU time of the blocks: on a busy machine a block takes longer than its CPU time. Of
+strangers it has the seconds until they were stored, had nodes, and were released, as the tables say, and
+until this program saw it; ``nodes p99`` begins when the API server has answered the creation. After the gang
+runs, a full sweep of the queue is waited for (``--after``), because it also grows with the gang. The cluster
+has the nodes that the largest gang fills.
 """
 
 from __future__ import annotations
@@ -57,7 +61,10 @@ class Place:
     managed: bool
 
 
-QUEUED, PLAIN = Place("growth-gang", "growth-stranger", managed=True), Place("plain-gang", "plain-stranger", managed=False)
+QUEUED, PLAIN = (
+    Place("growth-gang", "growth-stranger", managed=True),
+    Place("plain-gang", "plain-stranger", managed=False),
+)
 GANGS = ("indexed", "nonindexed", "podgroup", "statefulset")
 WAITING = {"waiting": waiting_job, "unlike": unlike_job}
 """As many Jobs of one pod that wait for a node, each with a request of its own."""
@@ -94,7 +101,11 @@ class Watched:
 
     def _note_job(self, change: Change[Job]) -> None:
         job = change.new
-        if job is not None and job.metadata.namespace in (QUEUED.stranger, PLAIN.stranger) and not job.spec.suspend:
+        if (
+            job is not None
+            and job.metadata.namespace in (QUEUED.stranger, PLAIN.stranger)
+            and not job.spec.suspend
+        ):
             self.released_at.setdefault(job.metadata.name, time.monotonic())
 
     def _note_pod(self, change: Change[Pod]) -> None:
@@ -103,7 +114,10 @@ class Watched:
             return
         if pod.metadata.namespace in (QUEUED.gang, PLAIN.gang):
             self.bound.add(pod.metadata.uid)
-        elif pod.metadata.namespace in (QUEUED.stranger, PLAIN.stranger) and (owner := pod.metadata.controller) is not None:
+        elif (
+            pod.metadata.namespace in (QUEUED.stranger, PLAIN.stranger)
+            and (owner := pod.metadata.controller) is not None
+        ):
             self.bound_at.setdefault(owner.name, time.monotonic())
 
 
@@ -117,7 +131,10 @@ async def create(api: Api, watched: Watched, namespace: str, kind: str, name: st
         await api.create(JOBS, filling_job(f"{name}-filling", node), namespace)
         while not watched.bound:
             await asyncio.sleep(0.1)
-        await _all(partial(api.create, JOBS, made(f"{name}-{number}", number, node), namespace) for number in range(pods))
+        await _all(
+            partial(api.create, JOBS, made(f"{name}-{number}", number, node), namespace)
+            for number in range(pods)
+        )
     else:
         await api.create(JOBS, job(name, pods, indexed=kind == "indexed"), namespace)
 
@@ -172,7 +189,13 @@ def restarts(cluster: InProcessCluster) -> int:
 
 
 async def measure(
-    api: Api, cluster: InProcessCluster, watched: Watched, place: Place, kind: str, pods: int, arguments: argparse.Namespace
+    api: Api,
+    cluster: InProcessCluster,
+    watched: Watched,
+    place: Place,
+    kind: str,
+    pods: int,
+    arguments: argparse.Namespace,
 ) -> Outcome:
     queue = cluster.programs["queue"].process
     name, offset, before, restarted = (
@@ -189,12 +212,19 @@ async def measure(
     making = asyncio.create_task(create(api, watched, place.gang, kind, name, pods))
     while time.monotonic() - began < arguments.limit:
         await asyncio.sleep(0.1)
-        arrived = await asyncio.to_thread(waiting, cluster.database_dsn, place.gang) if kind in WAITING else len(watched.bound)
+        arrived = (
+            await asyncio.to_thread(waiting, cluster.database_dsn, place.gang)
+            if kind in WAITING
+            else len(watched.bound)
+        )
         if arrived >= pods:
             bound_s = time.monotonic() - began
             break
     await asyncio.gather(making, return_exceptions=True)
-    used = {program: 1000 * (cpu - before.get(program, 0.0)) / pods for program, cpu in cpu_of_programs(cluster).items()}
+    used = {
+        program: 1000 * (cpu - before.get(program, 0.0)) / pods
+        for program, cpu in cpu_of_programs(cluster).items()
+    }
     await asyncio.sleep(arguments.after)
     others.cancel()
     await asyncio.gather(others, return_exceptions=True)
@@ -212,12 +242,20 @@ async def measure(
         cpu_ms_of_pod=used,
         restarts=restarts(cluster) - restarted,
         leases_lost=sum(each.get("event") == "lease.lost" for each in log),
-        released_s=[watched.released_at[each] - at for each, (at, _) in created.items() if each in watched.released_at],
-        strangers_bound_s=[watched.bound_at[each] - at for each, (at, _) in created.items() if each in watched.bound_at],
+        released_s=[
+            watched.released_at[each] - at for each, (at, _) in created.items() if each in watched.released_at
+        ],
+        strangers_bound_s=[
+            watched.bound_at[each] - at for each, (at, _) in created.items() if each in watched.bound_at
+        ],
         missed=len(created.keys() - watched.bound_at.keys()),
         blocks=[(each["seconds"], each["cpu_s"]) for each in blocked],
-        longest_block=max(blocked, key=_cpu_s, default={"stack": ""})["stack"].rpartition("in run_until_complete")[2],
-        steps=await asyncio.to_thread(strangers_steps, cluster.database_dsn, QUEUED.stranger, created, watched.released_at, began),
+        longest_block=max(blocked, key=_cpu_s, default={"stack": ""})["stack"].rpartition(
+            "in run_until_complete"
+        )[2],
+        steps=await asyncio.to_thread(
+            strangers_steps, cluster.database_dsn, QUEUED.stranger, created, watched.released_at, began
+        ),
     )
 
 
@@ -238,15 +276,20 @@ async def remove(api: Api, watched: Watched, namespace: str) -> None:
     await clean(api, ObjectCache(), namespace)
     async with asyncio.timeout(600):
         while watched.pods.list(namespace):
-            with contextlib.suppress(ApiError):  # the API server ends the deletion of thousands after a minute
-                await api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", timeout_s=120)
+            # the API server ends the deletion of thousands after a minute
+            with contextlib.suppress(ApiError):
+                await api.request(
+                    "DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", timeout_s=120
+                )
             await asyncio.sleep(0.5)
 
 
 async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
-        places = [QUEUED, PLAIN] if arguments.plain and not WAITING.keys() & set(arguments.kinds) else [QUEUED]
+        places = (
+            [QUEUED, PLAIN] if arguments.plain and not WAITING.keys() & set(arguments.kinds) else [QUEUED]
+        )
         for place in places:
             labels = {names.MANAGED_LABEL: "true"} if place.managed else {}
             for namespace in (place.gang, place.stranger):
@@ -256,7 +299,14 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[
         await asyncio.sleep(2)
         for pods, kind, place in itertools.product(arguments.sizes, arguments.kinds, places):
             outcome = await measure(api, cluster, watched, place, kind, pods, arguments)
-            print(summary([outcome]), *outcome.steps[:_SLOWEST], outcome.longest_block, sep="\n", file=sys.stderr, flush=True)
+            print(
+                summary([outcome]),
+                *outcome.steps[:_SLOWEST],
+                outcome.longest_block,
+                sep="\n",
+                file=sys.stderr,
+                flush=True,
+            )
             outcomes.append(outcome)
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))
@@ -280,11 +330,28 @@ def _kinds(text: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=_sizes, default=[100, 1_000, 10_000], help="pods of the gangs (default: 100,1000,10000)")
-    parser.add_argument("--kinds", type=_kinds, default=list(GANGS), help=f"of {','.join(KINDS)} (default: {','.join(GANGS)})")
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=[100, 1_000, 10_000],
+        help="pods of the gangs (default: 100,1000,10000)",
+    )
+    parser.add_argument(
+        "--kinds", type=_kinds, default=list(GANGS), help=f"of {','.join(KINDS)} (default: {','.join(GANGS)})"
+    )
     parser.add_argument("--plain", action="store_true", help="measure each gang again without the queue")
-    parser.add_argument("--limit", type=float, default=900, help="seconds after which a gang is given up (default: %(default)s)")
-    parser.add_argument("--after", type=float, default=70, help="seconds that strangers go on once the gang runs (default: %(default)s)")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=900,
+        help="seconds after which a gang is given up (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--after",
+        type=float,
+        default=70,
+        help="seconds that strangers go on once the gang runs (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "growth.json")
     arguments = parser.parse_args()
     of_gangs = max(arguments.sizes) if set(arguments.kinds) - WAITING.keys() else 0
@@ -292,7 +359,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-growth-") as folder:
         Path(folder).chmod(0o711)
         options = ClusterOptions(nodes=nodes, node_pods=_PODS_OF_NODE)
-        with InProcessCluster(Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)) as cluster:
+        with InProcessCluster(
+            Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)
+        ) as cluster:
             outcomes = asyncio.run(run(arguments, cluster))
     print(summary(outcomes))
 

@@ -47,8 +47,8 @@ class Steps:
     began_s
         When it was created, in seconds since the creation of the gang.
     answered_s, row_s, nodes_s, released_s, seen_s
-        Seconds from its creation until the API server had answered, it had a row, nodes, a release in the table, and until this program
-        saw its release. What is not in the table is None.
+        Seconds from its creation until the API server had answered, it had a row, nodes, a release in the
+        table, and until this program saw its release. What is not in the table is None.
     """
 
     began_s: float
@@ -60,7 +60,9 @@ class Steps:
 
     @property
     def matching_s(self) -> float:
-        """From the answer of the API server until it had nodes: what the queue alone takes, and the way of a watch event."""
+        """From the answer of the API server until it had nodes:
+        what the queue alone takes, and the way of a watch event.
+        """
         return max(0.0, self.nodes_s - self.answered_s) if self.nodes_s is not None else math.inf
 
 
@@ -87,7 +89,8 @@ class Outcome:
     missed
         Strangers whose pods were not bound at all.
     blocks
-        Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
+        Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds
+        at most.
     longest_block
         The stack of the longest of them, from the event loop on.
     steps
@@ -111,7 +114,11 @@ class Outcome:
 
 
 def strangers_steps(
-    dsn: str, namespace: str, created: Mapping[str, tuple[float, float]], released_at: Mapping[str, float], began: float
+    dsn: str,
+    namespace: str,
+    created: Mapping[str, tuple[float, float]],
+    released_at: Mapping[str, float],
+    began: float,
 ) -> list[Steps]:
     """Return when the steps of each released stranger were over, the slowest first."""
     with psycopg.connect(dsn) as connection:
@@ -120,7 +127,9 @@ def strangers_steps(
     found = []
     for name in created.keys() & released_at.keys():
         at, answered = created[name]
-        row_s, nodes_s, released_s = (each - since - at if each is not None else None for each in rows.get(name, (None,) * 3))
+        row_s, nodes_s, released_s = (
+            each - since - at if each is not None else None for each in rows.get(name, (None,) * 3)
+        )
         found.append(Steps(at - began, answered - at, row_s, nodes_s, released_s, released_at[name] - at))
     return sorted(found, key=lambda each: each.seen_s, reverse=True)
 

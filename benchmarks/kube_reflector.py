@@ -1,9 +1,9 @@
 """How fast a reflector fills and follows, and its cost: many pods on a real API server of this machine.
 
-There are three figures. ``list`` is the time from an empty store to a synced one, page by page. ``watch`` replays the history since before
-the pods were created, so events arrive as fast as the API server can send them and not as fast as pods can be written. ``create`` is the
-rate of writes through the same transport, for comparison. CPU seconds are those of this process only; the API server runs on the same
-cores.
+There are three figures. ``list`` is the time from an empty store to a synced one, page by page. ``watch``
+replays the history since before the pods were created, so events arrive as fast as the API server can send
+them and not as fast as pods can be written. ``create`` is the rate of writes through the same transport, for
+comparison. CPU seconds are those of this process only; the API server runs on the same cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ NAMESPACE = "default"
 def pod(number: int) -> dict[str, Any]:
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     env = [{"name": f"VARIABLE_{i}", "value": "a value of some length"} for i in range(8)]
-    container = {"name": "main", "image": "none.invalid/none:1", "resources": resources, "env": env, "command": ["sleep", "3600"]}
+    container = {
+        "name": "main",
+        "image": "none.invalid/none:1",
+        "resources": resources,
+        "env": env,
+        "command": ["sleep", "3600"],
+    }
     labels = {"batch.kubernetes.io/job-name": f"job-{number // 10}", "app": "benchmark"}
     return {"metadata": {"name": f"pod-{number}", "labels": labels}, "spec": {"containers": [container]}}
 
@@ -122,7 +128,10 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/kube_reflector.json"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder, ControlPlane(Path(folder), nodes=0) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder,
+        ControlPlane(Path(folder), nodes=0) as cluster,
+    ):
         for component in (Component.SCHEDULER, Component.KWOK):
             cluster.stop_component(component, graceful=False)
         result = asyncio.run(measure(cluster, options.pods))

@@ -66,10 +66,18 @@ def main() -> int:
     template = pod_template(whole.identity, whole.spec, whole.injection)["spec"]
     rows = {
         "certificate_ms": timed(2_000, lambda number: make("sim", now)) * 1e3,
-        "render_1000_of_64_s": timed(CLUSTERS, lambda n: objects(clusters[n], certificate=certificate, image="queue", shares=shares))
+        "render_1000_of_64_s": timed(
+            CLUSTERS, lambda n: objects(clusters[n], certificate=certificate, image="queue", shares=shares)
+        )
         * CLUSTERS,
-        "injection_patch_us": timed(2_000, lambda number: inject_patch(template, whole.injection, number % SIZE)) * 1e6,
-        "config_map_kib": len(msgspec.json.encode(objects(clusters[0], certificate=None, image="queue", shares=shares)[0])) / 1024,
+        "injection_patch_us": timed(
+            2_000, lambda number: inject_patch(template, whole.injection, number % SIZE)
+        )
+        * 1e6,
+        "config_map_kib": len(
+            msgspec.json.encode(objects(clusters[0], certificate=None, image="queue", shares=shares)[0])
+        )
+        / 1024,
     }
     for name, value in rows.items():
         print(f"{name:<24}{value:10.3f}")

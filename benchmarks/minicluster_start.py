@@ -1,9 +1,10 @@
-"""Time that an idle local cluster takes from the creation of a MiniCluster until its last pod is ungated, and its number of writes.
+"""Time that an idle local cluster takes from the creation of a MiniCluster until its last pod is ungated, and
+its number of writes.
 
-MiniClusters of four brokers are created one after the other, as kubectl would create them. The time starts at the call and ends at the
-watch event in which the last pod has no gate of ours. The time until the pods run depends on the kubelet and the images and is not
-included. Writes are those of the queue, by its metric, from before the creation until the MiniCluster has formed and its status shows that.
-Events are counted separately.
+MiniClusters of four brokers are created one after the other, as kubectl would create them. The time starts at
+the call and ends at the watch event in which the last pod has no gate of ours. The time until the pods run
+depends on the kubelet and the images and is not included. Writes are those of the queue, by its metric, from
+before the creation until the MiniCluster has formed and its status shows that. Events are counted separately.
 """
 
 from __future__ import annotations
@@ -36,10 +37,18 @@ _WRITES = {"create", "patch", "update", "delete"}
 
 
 def manifest(name: str, size: int) -> dict[str, Any]:
-    container = {"image": "app", "command": "solve", "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}}
+    container = {
+        "image": "app",
+        "command": "solve",
+        "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}},
+    }
     return {
         "metadata": {"name": name},
-        "spec": {"size": size, "containers": [container], "pod": {"annotations": {"fluxqueue.local/run-seconds": "forever"}}},
+        "spec": {
+            "size": size,
+            "containers": [container],
+            "pod": {"annotations": {"fluxqueue.local/run-seconds": "forever"}},
+        },
     }
 
 
@@ -78,10 +87,14 @@ def our_writes(metrics: Callable[[], bytes]) -> Counter[str]:
     return writes
 
 
-async def run(arguments: argparse.Namespace, kubeconfig: Path, metrics: Callable[[], bytes]) -> dict[str, Any]:
+async def run(
+    arguments: argparse.Namespace, kubeconfig: Path, metrics: Callable[[], bytes]
+) -> dict[str, Any]:
     pods: ObjectCache[Pod] = ObjectCache()
     async with Api.connect(kubeconfig, user_agent="fluxqueue/benchmark") as api:
-        await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}})
+        await api.create(
+            NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}}
+        )
         ungated = Ungated(pods)
         reflector = Reflector(api, PODS, pods)
         watching = asyncio.create_task(reflector.run())
@@ -117,8 +130,10 @@ def summary(results: dict[str, Any]) -> str:
     objects = [sum(count for kind, count in each.items() if kind != "events") for each in results["writes"]]
     kinds = results["writes"][len(results["writes"]) // 2]
     return (
-        f"MiniCluster of {results['size']}, {len(waits)} in turn: create to last pod ungated p50 {statistics.median(waits):.2f} s, "
-        f"p99 {p99:.2f} s\nour writes each: median {statistics.median(objects):g} with {results['size']} pods among them: {kinds}"
+        f"MiniCluster of {results['size']}, {len(waits)} in turn: create to last pod ungated p50 "
+        f"{statistics.median(waits):.2f} s, p99 {p99:.2f} s\n"
+        f"our writes each: median {statistics.median(objects):g} with {results['size']} pods among them: "
+        f"{kinds}"
     )
 
 
@@ -127,15 +142,21 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4)
     parser.add_argument("--warm", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "minicluster_start.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results" / "minicluster_start.json"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-gangs-") as folder:
         Path(folder).chmod(0o711)
-        cluster = InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=8), report=partial(print, flush=True))
+        cluster = InProcessCluster(
+            Path(folder) / "cluster", ClusterOptions(nodes=8), report=partial(print, flush=True)
+        )
         with cluster:
             port = cluster.programs["queue"].metrics_port
             assert port is not None
-            results = asyncio.run(run(arguments, cluster.kubeconfig, partial(cluster.operators.metrics, port)))
+            results = asyncio.run(
+                run(arguments, cluster.kubeconfig, partial(cluster.operators.metrics, port))
+            )
     print(summary(results))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=2))

@@ -1,7 +1,9 @@
-"""How long `kubectl fluxqueue` takes for its first answer, and how long and how much memory for 10,000 workloads.
+"""How long `kubectl fluxqueue` takes for its first answer, and how long and how much memory for 10,000
+workloads.
 
-A server on this machine has the answers ready, in pages as the API server sends them, so the figures are those of the plugin alone. The
-memory is the peak of the process (``ru_maxrss``). ``python benchmarks/plugin_speed.py --runs 15`` prints a table.
+A server on this machine has the answers ready, in pages as the API server sends them, so the figures are
+those of the plugin alone. The memory is the peak of the process (``ru_maxrss``).
+``python benchmarks/plugin_speed.py --runs 15`` prints a table.
 """
 
 from __future__ import annotations
@@ -38,12 +40,25 @@ _FIELDS: dict[str, Any] = {"f:status": {f"f:field{number}": {} for number in ran
 
 def fluxjob(number: int) -> dict[str, Any]:
     """Return a FluxJob of usual size."""
-    name, uid, state = f"solver-{number:05d}", f"00000000-0000-4000-8000-{number:012d}", STATES[number % len(STATES)]
+    name, uid, state = (
+        f"solver-{number:05d}",
+        f"00000000-0000-4000-8000-{number:012d}",
+        STATES[number % len(STATES)],
+    )
     status: dict[str, Any] = {"state": state, "submittedAt": "2026-11-23T08:00:00Z", "account": "lab"}
     if state == "Pending":
-        status |= {"reason": "WaitingForNodes", "message": "needs 24 cpu, 8 are free on 3 nodes", "position": number}
+        status |= {
+            "reason": "WaitingForNodes",
+            "message": "needs 24 cpu, 8 are free on 3 nodes",
+            "position": number,
+        }
     else:
-        status |= {"nodes": "node-[1-4]", "jobid": number, "allocatedAt": "2026-11-23T08:00:01Z", "startedAt": "2026-11-23T08:00:02Z"}
+        status |= {
+            "nodes": "node-[1-4]",
+            "jobid": number,
+            "allocatedAt": "2026-11-23T08:00:01Z",
+            "startedAt": "2026-11-23T08:00:02Z",
+        }
     if state == "Completed":
         status |= {"finishedAt": "2026-11-23T09:00:02Z", "outcome": "Succeeded"}
     return {
@@ -57,7 +72,11 @@ def fluxjob(number: int) -> dict[str, Any]:
             "creationTimestamp": "2026-11-23T08:00:00Z",
             "labels": {names.QUEUE_LABEL: "default"},
             "managedFields": [
-                {"manager": "fluxqueue", "operation": "Update", "fieldsV1": {"f:status": {f"f:field{i}": {} for i in range(20)}}}
+                {
+                    "manager": "fluxqueue",
+                    "operation": "Update",
+                    "fieldsV1": {"f:status": {f"f:field{i}": {} for i in range(20)}},
+                }
             ],
         },
         "spec": {
@@ -78,7 +97,11 @@ def pages(count: int, size: int = 500) -> list[bytes]:
     for start in range(0, max(count, 1), size):
         items = [fluxjob(number) for number in range(start, min(start + size, count))]
         more = {"continue": str(start + size)} if start + size < count else {}
-        made.append(json.dumps({"kind": "FluxJobList", "metadata": {"resourceVersion": "1", **more}, "items": items}).encode())
+        made.append(
+            json.dumps(
+                {"kind": "FluxJobList", "metadata": {"resourceVersion": "1", **more}, "items": items}
+            ).encode()
+        )
     return made
 
 
@@ -90,7 +113,11 @@ def serve(answers: list[bytes]) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
-            body = answers[int(query.get("continue", ["0"])[0]) // 500] if "fluxjobs" in self.path else b'{"gitVersion": "v1.36.3"}'
+            body = (
+                answers[int(query.get("continue", ["0"])[0]) // 500]
+                if "fluxjobs" in self.path
+                else b'{"gitVersion": "v1.36.3"}'
+            )
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -110,7 +137,9 @@ def measured(words: list[str], kubeconfig: Path, runs: int) -> tuple[float, floa
     program, times, peak = Path(sys.executable).with_name("kubectl-fluxqueue"), [], 0
     for _ in range(runs):
         began = time.monotonic()
-        child = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
+        child = subprocess.Popen(
+            [program, *words], stdout=subprocess.DEVNULL, env={**os.environ, "KUBECONFIG": str(kubeconfig)}
+        )
         _, status, usage = os.wait4(child.pid, 0)
         times.append(time.monotonic() - began)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -137,7 +166,10 @@ def main() -> None:
             kubeconfig.write_text(json.dumps(document))
             for words in commands:
                 middle, longest, peak = measured(words, kubeconfig, options.runs)
-                print(f"{count} workloads, {' '.join(words)}: median {middle:.3f} s, longest {longest:.3f} s, {peak} MB")
+                print(
+                    f"{count} workloads, {' '.join(words)}: median {middle:.3f} s, "
+                    f"longest {longest:.3f} s, {peak} MB"
+                )
             server.shutdown()
 
 

@@ -1,9 +1,11 @@
-"""What one Job costs our own programs: CPU of each, SQL statements, commits, scheduling cycles and API requests.
+"""What one Job costs our own programs: CPU of each, SQL statements, commits, scheduling cycles and API
+requests.
 
-A local cluster with real Postgres, Fluxion and API server gets a steady trickle of single-pod Jobs that end by themselves, and then a
-burst. The figures are differences of counters (CPU time of processes, ``pg_stat_statements``, metrics of the queue), divided by the number
-of Jobs. So they are comparable on a machine that does other work too; the waits are not. ``--idle`` measures the cost without any Job: then
-what wakes a program is what counts, so the voluntary context switches of each thread are counted too.
+A local cluster with real Postgres, Fluxion and API server gets a steady trickle of single-pod Jobs that end
+by themselves, and then a burst. The figures are differences of counters (CPU time of processes,
+``pg_stat_statements``, metrics of the queue), divided by the number of Jobs. So they are comparable on a
+machine that does other work too; the waits are not. ``--idle`` measures the cost without any Job: then what
+wakes a program is what counts, so the voluntary context switches of each thread are counted too.
 
 ``--flame FILE`` writes a flame graph of the queue in the steady phase with py-spy, if that is installed.
 """
@@ -51,7 +53,10 @@ def postgres_pids(cluster: InProcessCluster) -> list[int]:
     process = cluster.postgres.process
     assert process is not None
     assert process.pid is not None
-    return [process.pid, *map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
+    return [
+        process.pid,
+        *map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()),
+    ]
 
 
 def wakeups(cluster: InProcessCluster) -> Counter[str]:
@@ -63,8 +68,16 @@ def wakeups(cluster: InProcessCluster) -> Counter[str]:
             try:
                 thread = (task / "comm").read_text().strip()
                 if name == "postgres":
-                    thread = (task / "cmdline").read_bytes().partition(b"\0")[0].decode().removeprefix("postgres: ")[:60]
-                switches = int((task / "status").read_text().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
+                    thread = (
+                        (task / "cmdline")
+                        .read_bytes()
+                        .partition(b"\0")[0]
+                        .decode()
+                        .removeprefix("postgres: ")[:60]
+                    )
+                switches = int(
+                    (task / "status").read_text().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0]
+                )
             except (FileNotFoundError, ProcessLookupError):
                 continue
             found[f"{name}: {thread}"] += switches
@@ -93,7 +106,9 @@ class Counters:
         self.wakeups = wakeups(cluster)
         self.at = time.monotonic()
         self.metrics = self._metrics(cluster)
-        rows = connection.execute("SELECT query, calls, total_exec_time + total_plan_time, wal_bytes FROM pg_stat_statements").fetchall()
+        rows = connection.execute(
+            "SELECT query, calls, total_exec_time + total_plan_time, wal_bytes FROM pg_stat_statements"
+        ).fetchall()
         self.statements: Counter[str] = Counter()
         self.statement_ms: Counter[str] = Counter()
         self.wal_bytes = 0
@@ -102,7 +117,9 @@ class Counters:
             self.statements[text] += calls
             self.statement_ms[text] += milliseconds
             self.wal_bytes += int(wal)
-        row = connection.execute("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").fetchone()
+        row = connection.execute(
+            "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone()
         assert row is not None
         self.commits = int(row[0])
 
@@ -127,8 +144,16 @@ def difference(before: Counters, after: Counters, jobs: int) -> dict[str, Any]:
     statements = after.statements - before.statements
     spent = {key: after.statement_ms[key] - before.statement_ms[key] for key in statements}
     metrics = after.metrics - before.metrics
-    calls = {key.removeprefix("api_calls_total "): value / count for key, value in metrics.items() if key.startswith("api_calls_total ")}
-    rest = {key: value / count for key, value in metrics.items() if "_total" in key or key.startswith("control_task_seconds_count")}
+    calls = {
+        key.removeprefix("api_calls_total "): value / count
+        for key, value in metrics.items()
+        if key.startswith("api_calls_total ")
+    }
+    rest = {
+        key: value / count
+        for key, value in metrics.items()
+        if "_total" in key or key.startswith("control_task_seconds_count")
+    }
     return {
         "jobs": jobs,
         "seconds": seconds,
@@ -138,7 +163,10 @@ def difference(before: Counters, after: Counters, jobs: int) -> dict[str, Any]:
         "statements": statements.total() / count,
         "statement_ms": sum(spent.values()) / count,
         "wal_bytes": (after.wal_bytes - before.wal_bytes) / count,
-        "by_statement": {key: {"calls": value / count, "ms": spent[key] / count} for key, value in statements.most_common(60)},
+        "by_statement": {
+            key: {"calls": value / count, "ms": spent[key] / count}
+            for key, value in statements.most_common(60)
+        },
         "api_calls": calls,
         "wakeups": {key: value / count for key, value in (after.wakeups - before.wakeups).most_common()},
         "metrics": {key: value for key, value in rest.items() if not key.startswith("api_calls_total")},
@@ -182,14 +210,20 @@ async def burst(api: Api, bound: Bound, tag: str, arguments: argparse.Namespace)
 Phase = Callable[[], Coroutine[Any, Any, list[float]]]
 
 
-async def measured(cluster: InProcessCluster, connection: psycopg.Connection[TupleRow], jobs: int, phase: Phase) -> dict[str, Any]:
+async def measured(
+    cluster: InProcessCluster, connection: psycopg.Connection[TupleRow], jobs: int, phase: Phase
+) -> dict[str, Any]:
     before = await asyncio.to_thread(Counters, cluster, connection)
     in_order = await phase()
     waits = sorted(in_order)
     after = await asyncio.to_thread(Counters, cluster, connection)
     result = difference(before, after, jobs)
     if waits:
-        result |= {"waits_s": in_order, "p50_s": statistics.median(waits), "p99_s": waits[min(len(waits) - 1, int(len(waits) * 0.99))]}
+        result |= {
+            "waits_s": in_order,
+            "p50_s": statistics.median(waits),
+            "p99_s": waits[min(len(waits) - 1, int(len(waits) * 0.99))],
+        }
     return result
 
 
@@ -206,7 +240,21 @@ def _recorder(cluster: InProcessCluster, arguments: argparse.Namespace) -> subpr
     seconds = arguments.jobs / arguments.rate
     form = "raw" if arguments.flame.suffix == ".txt" else "flamegraph"
     pid = str(cluster.programs[arguments.flame_of].process.pid)
-    command = [program, "record", "-p", pid, "-o", arguments.flame, "-d", str(int(seconds)), "-r", "250", "-f", form, "--nonblocking"]
+    command = [
+        program,
+        "record",
+        "-p",
+        pid,
+        "-o",
+        arguments.flame,
+        "-d",
+        str(int(seconds)),
+        "-r",
+        "250",
+        "-f",
+        form,
+        "--nonblocking",
+    ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
@@ -214,7 +262,9 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> dict[
     pods: ObjectCache[Pod] = ObjectCache()
     results: dict[str, Any] = {}
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
-        await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}})
+        await api.create(
+            NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}}
+        )
         bound = Bound(pods)
         reflector = Reflector(api, PODS, pods)
         watching = asyncio.create_task(reflector.run())
@@ -226,13 +276,18 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> dict[
             if arguments.jobs:
                 recorder = _recorder(cluster, arguments)
                 results["steady"] = await measured(
-                    cluster, connection, arguments.jobs, partial(steady, api, bound, "steady", arguments, arguments.jobs)
+                    cluster,
+                    connection,
+                    arguments.jobs,
+                    partial(steady, api, bound, "steady", arguments, arguments.jobs),
                 )
                 if recorder is not None:
                     await asyncio.to_thread(recorder.wait, 60)
             await clean(api, pods, NAMESPACE)
             if arguments.burst:
-                results["burst"] = await measured(cluster, connection, arguments.burst, partial(burst, api, bound, "burst", arguments))
+                results["burst"] = await measured(
+                    cluster, connection, arguments.burst, partial(burst, api, bound, "burst", arguments)
+                )
                 await clean(api, pods, NAMESPACE)
             if arguments.idle:
                 await asyncio.sleep(5)
@@ -246,10 +301,17 @@ def summary(results: dict[str, Any]) -> str:
     for phase, each in results.items():
         unit = "Job" if each["jobs"] else "second"
         lines += [f"== {phase}: {each['jobs']} Jobs in {each['seconds']:.0f} s; for each {unit}:"]
-        lines.append(f"CPU ms  ours {each['ours_ms']:.2f}: " + ", ".join(f"{name} {each['cpu_ms'][name]:.2f}" for name in OURS))
-        lines.append("        others: " + ", ".join(f"{name} {used:.2f}" for name, used in each["cpu_ms"].items() if name not in OURS))
         lines.append(
-            f"SQL     statements {each['statements']:.2f} ({each['statement_ms']:.2f} ms), commits {each['commits']:.2f}, "
+            f"CPU ms  ours {each['ours_ms']:.2f}: "
+            + ", ".join(f"{name} {each['cpu_ms'][name]:.2f}" for name in OURS)
+        )
+        lines.append(
+            "        others: "
+            + ", ".join(f"{name} {used:.2f}" for name, used in each["cpu_ms"].items() if name not in OURS)
+        )
+        lines.append(
+            f"SQL     statements {each['statements']:.2f} ({each['statement_ms']:.2f} ms), "
+            f"commits {each['commits']:.2f}, "
             f"WAL {each['wal_bytes'] / 1024:.1f} KiB"
         )
         if "p50_s" in each:
@@ -266,20 +328,39 @@ def summary(results: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=10.0, help="Jobs per second of the steady phase (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=300, help="Jobs of the steady phase; 0: none (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=10.0, help="Jobs per second of the steady phase (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=300, help="Jobs of the steady phase; 0: none (default: %(default)s)"
+    )
     parser.add_argument("--burst", type=int, default=0, help="Jobs of the burst (default: none)")
     parser.add_argument("--idle", type=float, default=0, help="seconds without Jobs (default: none)")
-    parser.add_argument("--run-seconds", type=int, default=3, help="how long a Job of the steady phase runs (default: %(default)s)")
+    parser.add_argument(
+        "--run-seconds",
+        type=int,
+        default=3,
+        help="how long a Job of the steady phase runs (default: %(default)s)",
+    )
     parser.add_argument("--flame", type=Path, help="file for a flame graph (.svg), or folded stacks (.txt)")
-    parser.add_argument("--flame-of", default="queue", help="the program of the flame graph (default: %(default)s)")
+    parser.add_argument(
+        "--flame-of", default="queue", help="the program of the flame graph (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "queue_cpu.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-cpu-") as folder:
         Path(folder).chmod(0o711)
-        cluster = InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=32), report=partial(print, file=sys.stderr, flush=True))
-        settings = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
-        settings["autovacuum_naptime"] = "1min"  # as in the chart's Postgres; a local cluster has a quarter of that
+        cluster = InProcessCluster(
+            Path(folder) / "cluster",
+            ClusterOptions(nodes=32),
+            report=partial(print, file=sys.stderr, flush=True),
+        )
+        settings = {
+            "shared_preload_libraries": "pg_stat_statements",
+            "pg_stat_statements.track_planning": "on",
+        }
+        # as in the chart's Postgres; a local cluster has a quarter of that
+        settings["autovacuum_naptime"] = "1min"
         cluster.postgres = LocalPostgres(cluster.folder / "postgres", settings=settings)
         with cluster:
             results = asyncio.run(run(arguments, cluster))

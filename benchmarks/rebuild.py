@@ -1,7 +1,9 @@
-"""Time that a new leader takes from the tables to a filled graph: it loads pending rows and live allocations and fills the matcher.
+"""Time that a new leader takes from the tables to a filled graph: it loads pending rows and live allocations
+and fills the matcher.
 
-``python benchmarks/rebuild.py [--pending 10000] [--live 1000] [--nodes 1000] [--json FILE]`` on a private Postgres and a matcher behind
-gRPC in a process of its own, as next to each queue. The caches of nodes are filled, as those of a follower are.
+``python benchmarks/rebuild.py [--pending 10000] [--live 1000] [--nodes 1000] [--json FILE]`` on a private
+Postgres and a matcher behind gRPC in a process of its own, as next to each queue. The caches of nodes are
+filled, as those of a follower are.
 """
 
 from __future__ import annotations
@@ -36,7 +38,13 @@ from fluxqueue.queue.store.ledger import Ledger
 ROUNDS = 5
 ENTRY = "import sys; from fluxqueue.cli.main import main; sys.exit(main())"
 MEMBERS = [{"type": "cpu", "count": 2000}, {"type": "memory", "count": 1024}, {"type": "pods", "count": 1}]
-JOBSPEC = json.dumps({"version": 1, "resources": [{"type": "slot", "count": 4, "label": SLOT, "with": MEMBERS}], "attributes": {}})
+JOBSPEC = json.dumps(
+    {
+        "version": 1,
+        "resources": [{"type": "slot", "count": 4, "label": SLOT, "with": MEMBERS}],
+        "attributes": {},
+    }
+)
 
 
 def described(number: int) -> NewWorkload:
@@ -69,16 +77,31 @@ async def fill(store: Store, pending: int, live: int, nodes: int) -> None:
     """Write the tables."""
     epoch = await store.acquire_leadership("before")
     for first in range(0, pending + live, 1000):
-        await store.upsert(epoch, [described(number) for number in range(first, min(first + 1000, pending + live))])
+        await store.upsert(
+            epoch, [described(number) for number in range(first, min(first + 1000, pending + live))]
+        )
     waiting = (await store.pending())[:live]
     jobids = await store.next_jobids(live)
     now = datetime.now(UTC)
     for first in range(0, live, 500):
         grants = []
-        for number, (workload, jobid) in enumerate(zip(waiting[first : first + 500], jobids[first : first + 500], strict=True), first):
+        for number, (workload, jobid) in enumerate(
+            zip(waiting[first : first + 500], jobids[first : first + 500], strict=True), first
+        ):
             hosts = tuple(f"n{(number * 4 + rank) % nodes}" for rank in range(4))
-            shares = tuple(NodeShare(host, {SLOT: 1}, {"cpu": 2000, "memory": 1024, "pods": 1}) for host in hosts)
-            grants.append(Grant(workload=workload.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1)))
+            shares = tuple(
+                NodeShare(host, {SLOT: 1}, {"cpu": 2000, "memory": 1024, "pods": 1}) for host in hosts
+            )
+            grants.append(
+                Grant(
+                    workload=workload.id,
+                    jobid=jobid,
+                    shares=shares,
+                    hosts=hosts,
+                    start=now,
+                    end=now + timedelta(hours=1),
+                )
+            )
         await store.grant(epoch, grants)
 
 
@@ -143,7 +166,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fq-bench-") as folder:
         Path(folder).chmod(0o711)
         with LocalPostgres(Path(folder) / "postgres") as server, matcher() as target:
-            figures = asyncio.run(measure(server.create_database("bench"), target, options.pending, options.live, options.nodes))
+            figures = asyncio.run(
+                measure(server.create_database("bench"), target, options.pending, options.live, options.nodes)
+            )
             server.stop()
     print(f"{options.pending} pending, {options.live} live, {options.nodes} nodes")
     for name, figure in figures.items():

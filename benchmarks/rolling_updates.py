@@ -1,9 +1,10 @@
 """Does a Deployment that is updated many times leave anything over, and does the queue grow because of it?
 
-A Deployment of ten pods that fill a cluster of ten nodes is updated many times on the local control plane. Each new pod waits until an old
-one ends, and gets its slot. After each update there must be ten allocations, one for each pod, in the matcher and in the tables. In the
-end, with the Deployment deleted, there must be none, and the doctor must report nothing. The memory of queue, matcher and webhook is read
-after each update. Its growth is the slope of a line through the second half of these values, when all code has run once.
+A Deployment of ten pods that fill a cluster of ten nodes is updated many times on the local control plane.
+Each new pod waits until an old one ends, and gets its slot. After each update there must be ten allocations,
+one for each pod, in the matcher and in the tables. In the end, with the Deployment deleted, there must be
+none, and the doctor must report nothing. The memory of queue, matcher and webhook is read after each update.
+Its growth is the slope of a line through the second half of these values, when all code has run once.
 """
 
 from __future__ import annotations
@@ -56,13 +57,20 @@ def slope(values: Sequence[float]) -> float:
 
 
 def deployment(turn: int) -> dict[str, Any]:
-    """Return a Deployment of pods of a whole node each. The turn in the template makes each update a rollout."""
+    """Return a Deployment of pods of a whole node each.
+    The turn in the template makes each update a rollout.
+    """
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "8"}}}
     template = {
         "metadata": {"labels": {"app": "web"}, "annotations": {"turn": str(turn)}},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
     }
-    spec = {"replicas": PODS, "revisionHistoryLimit": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    spec = {
+        "replicas": PODS,
+        "revisionHistoryLimit": 1,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template,
+    }
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
 
 
@@ -88,10 +96,16 @@ class Bench:
 
     def memory(self) -> dict[str, float]:
         """Return the resident MiB of each program."""
-        return {name: rss_mib(pid) for name in WATCHED if (pid := self.cluster.programs[name].process.pid) is not None}
+        return {
+            name: rss_mib(pid)
+            for name in WATCHED
+            if (pid := self.cluster.programs[name].process.pid) is not None
+        }
 
     def rolled_out(self) -> bool:
-        """True if the Deployment has processed its last change, and all of its pods are those of this change."""
+        """True if the Deployment has processed its last change, and all of its pods are those of this
+        change.
+        """
         current = self.client.get(f"{DEPLOYMENTS}/web")
         status = current.get("status", {})
         counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
@@ -101,13 +115,22 @@ class Bench:
         """Return the report of the doctor."""
         port = self.cluster.programs["queue"].metrics_port
         assert port is not None
-        return [finding["sentence"] for finding in self.cluster.operators.get(port, "/doctor?looks=1")["findings"]]
+        return [
+            finding["sentence"] for finding in self.cluster.operators.get(port, "/doctor?looks=1")["findings"]
+        ]
 
     def left(self) -> dict[str, int]:
         """Return all objects and rows that should not exist."""
         matcher, tables = self.held()
-        fluxjobs = self.client.get(f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.FLUXJOBS}")["items"]
-        return {"matcher": matcher, "tables": tables, "workloads": self.count(_WAITING), "fluxjobs": len(fluxjobs)}
+        fluxjobs = self.client.get(f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.FLUXJOBS}")[
+            "items"
+        ]
+        return {
+            "matcher": matcher,
+            "tables": tables,
+            "workloads": self.count(_WAITING),
+            "fluxjobs": len(fluxjobs),
+        }
 
     def run(self, updates: int) -> dict[str, Any]:
         """Update the Deployment this often, delete it, and return the report."""
@@ -117,7 +140,9 @@ class Bench:
         memory: list[dict[str, float]] = []
         for turn in range(1, updates + 1):
             began = time.perf_counter()
-            self.client.request("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"template": deployment(turn)["spec"]["template"]}})
+            self.client.request(
+                "PATCH", f"{DEPLOYMENTS}/web", {"spec": {"template": deployment(turn)["spec"]["template"]}}
+            )
             until(f"update {turn} is rolled out", self.rolled_out)
             took.append(time.perf_counter() - began)
             until(f"each pod holds one allocation after update {turn}", lambda: self.held() == (PODS, PODS))
@@ -155,7 +180,11 @@ def a_bench() -> Iterator[Bench]:
         try:
             cluster.start(300)
             client = cluster.control_plane.client
-            client.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}})
+            client.request(
+                "POST",
+                "/api/v1/namespaces",
+                {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}},
+            )
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
             until("the default service account is there", lambda: client.find(account) is not None)
             with (

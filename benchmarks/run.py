@@ -1,7 +1,7 @@
 """Runs the short benchmarks, one after the other: `make bench`.
 
-Each prints its own table and writes JSON to ``benchmarks/results``. They need an otherwise idle machine. The long benchmarks (full traces,
-deep tables, the matcher at 10,000 nodes) are separate targets.
+Each prints its own table and writes JSON to ``benchmarks/results``. They need an otherwise idle machine. The
+long benchmarks (full traces, deep tables, the matcher at 10,000 nodes) are separate targets.
 """
 
 from __future__ import annotations

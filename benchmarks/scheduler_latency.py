@@ -1,17 +1,20 @@
 """Time from release to binding, of pods and of gangs, with kube-scheduler and with ours, in one run.
 
-It has its own control plane and no queue: pods are released here as the queue releases them for either scheduler.
+It has its own control plane and no queue: pods are released here as the queue releases them for either
+scheduler.
 
-* ``ungated``: pods exist, gated. One patch takes the gate off; for the stock scheduler it adds the node affinity of one node, for ours the
-  annotations with allocation, node and, in a gang, its size.
-* ``created``: pods of a released Job. They are created as the webhook leaves them: with that affinity, or with those annotations.
+* ``ungated``: pods exist, gated. One patch takes the gate off; for the stock scheduler it adds the node
+  affinity of one node, for ours the annotations with allocation, node and, in a gang, its size.
+* ``created``: pods of a released Job. They are created as the webhook leaves them: with that affinity, or
+  with those annotations.
 
-A time runs from the return of the write that releases the pod to the watch event that shows its node, both in this process. For one pod a
-second time runs from the sending of that write, since a quick scheduler may have bound it before the API server answers. A gang has three
-times: from the sending of its first release to the last pod bound, which is what a user waits for; from the return of the last release; and
-of each pod from its own release. Our scheduler binds no pod of a gang before the last one is released, so the last two show when a pod is
-bound and not how quickly. Both ways take turns, the first one changing, so that both see the same machine. ``--foreign N`` also creates N
-pods per second, which the stock scheduler places.
+A time runs from the return of the write that releases the pod to the watch event that shows its node, both in
+this process. For one pod a second time runs from the sending of that write, since a quick scheduler may have
+bound it before the API server answers. A gang has three times: from the sending of its first release to the
+last pod bound, which is what a user waits for; from the return of the last release; and of each pod from its
+own release. Our scheduler binds no pod of a gang before the last one is released, so the last two show when a
+pod is bound and not how quickly. Both ways take turns, the first one changing, so that both see the same
+machine. ``--foreign N`` also creates N pods per second, which the stock scheduler places.
 """
 
 from __future__ import annotations
@@ -63,7 +66,12 @@ class Bindings:
 
     def _note(self, change: Change[Pod]) -> None:
         pod = change.new
-        if pod is not None and pod.spec.node_name and pod.metadata.namespace == NAMESPACE and pod.metadata.name not in self.at:
+        if (
+            pod is not None
+            and pod.spec.node_name
+            and pod.metadata.namespace == NAMESPACE
+            and pod.metadata.name not in self.at
+        ):
             self.at[pod.metadata.name] = time.monotonic()
             self._changed.set()
 
@@ -76,12 +84,17 @@ class Bindings:
                     await self._changed.wait()
         except TimeoutError:
             missing = [name for name in pods if name not in self.at]
-            raise SystemExit(f"{len(missing)} of {len(pods)} pods are not bound after {timeout_s:g} s: {', '.join(missing[:5])}") from None
+            raise SystemExit(
+                f"{len(missing)} of {len(pods)} pods are not bound after {timeout_s:g} s: "
+                f"{', '.join(missing[:5])}"
+            ) from None
 
 
 @dataclass(frozen=True)
 class Times:
-    """Return the seconds of each pod from response and sending of its release, and of all from the first and from the last release."""
+    """Return the seconds of each pod from response and sending of its release,
+    and of all from the first and from the last release.
+    """
 
     from_return: list[float]
     from_sending: list[float]
@@ -122,7 +135,11 @@ class Bench:
         await self._each(pods, release)
         await self.bindings.until([*pods])
         bound = {name: self.bindings.at[name] for name in pods}
-        wrong = [name for name, node in pods.items() if (pod := self.pods.get(NAMESPACE, name)) is not None and pod.spec.node_name != node]
+        wrong = [
+            name
+            for name, node in pods.items()
+            if (pod := self.pods.get(NAMESPACE, name)) is not None and pod.spec.node_name != node
+        ]
         if wrong:
             raise SystemExit(f"bound to another node than the released one: {', '.join(wrong[:5])}")
         await self._remove([*pods])
@@ -145,7 +162,9 @@ class Bench:
 
     async def _remove(self, pods: list[str]) -> None:
         path = PODS.path(NAMESPACE)
-        await self._each(pods, lambda name: self.api.request("DELETE", f"{path}/{name}", body={"gracePeriodSeconds": 0}))
+        await self._each(
+            pods, lambda name: self.api.request("DELETE", f"{path}/{name}", body={"gracePeriodSeconds": 0})
+        )
         async with asyncio.timeout(60):
             while any(self.pods.get(NAMESPACE, name) is not None for name in pods):
                 await asyncio.sleep(0.02)
@@ -153,13 +172,24 @@ class Bench:
 
 def manifest(name: str, way: str, *, gated: bool = True, cpu: str = "1") -> dict[str, Any]:
     """A pod before its release."""
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
-    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "terminationGracePeriodSeconds": 0,
+    }
     if way == FLUXION:
         spec["schedulerName"] = names.SCHEDULER_NAME
     if gated:
         spec["schedulingGates"] = [{"name": names.GATE}]
-    return {"metadata": {"name": name, "annotations": {"fluxqueue.local/run-seconds": "forever"}}, "spec": spec}
+    return {
+        "metadata": {"name": name, "annotations": {"fluxqueue.local/run-seconds": "forever"}},
+        "spec": spec,
+    }
 
 
 def merged(pod: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +233,9 @@ class Samples:
     bound: dict[str, int]
 
 
-async def run(arguments: argparse.Namespace, cluster: ControlPlane, ways: dict[str, Callable[[], float]]) -> Samples:
+async def run(
+    arguments: argparse.Namespace, cluster: ControlPlane, ways: dict[str, Callable[[], float]]
+) -> Samples:
     """Run all rounds; ``ways`` has the CPU seconds that each scheduler has used so far."""
     pods: ObjectCache[Pod] = ObjectCache()
     collected = Samples(defaultdict(lambda: defaultdict(list)), defaultdict(float), defaultdict(int))
@@ -216,7 +248,8 @@ async def run(arguments: argparse.Namespace, cluster: ControlPlane, ways: dict[s
         await reflector.synced.wait()
         await asyncio.sleep(2)
         bench = Bench(api, pods, bindings, itertools.count(1))
-        for way, born in itertools.product(ways, (UNGATED, CREATED)):  # warm-up: connections are open, and the code has run once
+        # warm-up: connections are open, and the code has run once
+        for way, born in itertools.product(ways, (UNGATED, CREATED)):
             for size in (1, 1, 1, arguments.gang):
                 await bench.measure(way, born, size)
         gc.collect()
@@ -265,7 +298,10 @@ def figures(collected: Samples) -> dict[str, Any]:
             for way, times in by_way.items()
         }
         if STOCK in by_way and FLUXION in by_way:
-            rows[what]["ratio"] = {key: rows[what][FLUXION][key] / rows[what][STOCK][key] for key in ("p50_ms", "p90_ms", "p99_ms")}
+            rows[what]["ratio"] = {
+                key: rows[what][FLUXION][key] / rows[what][STOCK][key]
+                for key in ("p50_ms", "p90_ms", "p99_ms")
+            }
     cpu = {way: 1000 * collected.cpu[way] / collected.bound[way] for way in collected.bound}
     return {"times": rows, "cpu_ms_per_pod": cpu}
 
@@ -276,7 +312,9 @@ def table(results: dict[str, Any]) -> str:
     for what, by_way in results["times"].items():
         for way, row in by_way.items():
             if way == "ratio":
-                lines.append(f"{'':42}{'ratio':>9}{row['p50_ms']:9.2f}{row['p90_ms']:9.2f}{row['p99_ms']:9.2f}")
+                lines.append(
+                    f"{'':42}{'ratio':>9}{row['p50_ms']:9.2f}{row['p90_ms']:9.2f}{row['p99_ms']:9.2f}"
+                )
             else:
                 values = "".join(f"{row[key]:9.1f}" for key in ("p50_ms", "p90_ms", "p99_ms", "max_ms"))
                 lines.append(f"{what:42}{way:>9}{values}{row['samples']:9}")
@@ -289,13 +327,29 @@ def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--singles", type=int, default=20, help="single pods of each way and birth in a round (default: %(default)s)")
-    parser.add_argument("--gangs", type=int, default=3, help="gangs of each way and birth in a round (default: %(default)s)")
-    parser.add_argument("--gang", type=int, default=100, help="pods of a gang, one a node (default: %(default)s)")
-    parser.add_argument("--foreign", type=float, default=0, help="pods a second that the stock scheduler places besides (default: none)")
+    parser.add_argument(
+        "--singles",
+        type=int,
+        default=20,
+        help="single pods of each way and birth in a round (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gangs", type=int, default=3, help="gangs of each way and birth in a round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--gang", type=int, default=100, help="pods of a gang, one a node (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--foreign",
+        type=float,
+        default=0,
+        help="pods a second that the stock scheduler places besides (default: none)",
+    )
     parser.add_argument("--ways", choices=("both", STOCK, FLUXION), default="both")
     parser.add_argument("--profile", type=Path, help="write a cProfile of our scheduler here")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "scheduler_latency.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results" / "scheduler_latency.json"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-latency-") as folder:
         Path(folder).chmod(0o711)

@@ -52,9 +52,13 @@ class SchedulerProcess:
         environment = {}
         if profile is not None:
             (folder / "profiled").mkdir(parents=True)
-            (folder / "profiled" / "sitecustomize.py").write_text(_PROFILED.format(path=str(profile.absolute())))
+            (folder / "profiled" / "sitecustomize.py").write_text(
+                _PROFILED.format(path=str(profile.absolute()))
+            )
             environment = {"PYTHONPATH": str(folder / "profiled")}
-        self._program = ContainerProcess(pod, container, 0, folder / "scheduler", folder / "scheduler.log", cluster, environment)
+        self._program = ContainerProcess(
+            pod, container, 0, folder / "scheduler", folder / "scheduler.log", cluster, environment
+        )
 
     @property
     def process(self) -> Process:
@@ -62,7 +66,11 @@ class SchedulerProcess:
         return self._program.process
 
     def __enter__(self) -> SchedulerProcess:
-        self._cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *self._objects, namespace=NAMESPACE)
+        self._cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+            *self._objects,
+            namespace=NAMESPACE,
+        )
         self._program.start()
         deadline = time.monotonic() + 60
         while not self._program.ready():
@@ -71,7 +79,9 @@ class SchedulerProcess:
             time.sleep(0.05)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._program.stop()
         if error is not None:
             print(self.process.log_excerpt())
@@ -88,13 +98,20 @@ def cpu_s(process: Process) -> float:
 
 
 def released(way: str, allocation: int, node: str, gang: int) -> dict[str, Any]:
-    """Return what a release adds to a pod, without the gate (strategic merge patch); ``gang`` is the number of pods of the allocation."""
-    annotations = {names.ALLOCATION_ANNOTATION: str(allocation), names.NODES_ANNOTATION: hostlists.encode([node])}
+    """Return what a release adds to a pod, without the gate (strategic merge patch);
+    ``gang`` is the number of pods of the allocation.
+    """
+    annotations = {
+        names.ALLOCATION_ANNOTATION: str(allocation),
+        names.NODES_ANNOTATION: hostlists.encode([node]),
+    }
     meta: dict[str, Any] = {"labels": {names.JOBID_LABEL: str(allocation)}, "annotations": annotations}
     if way == "fluxion":
         if gang > 1:
             annotations[names.GANG_SIZE_ANNOTATION] = str(gang)
         return {"metadata": meta}
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    }
     return {"metadata": meta, "spec": {"affinity": affinity}}

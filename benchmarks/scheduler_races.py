@@ -1,17 +1,20 @@
-"""Gangs of random size and foreign pods that race for the same nodes, bound by kube-scheduler and by ours in turn.
+"""Gangs of random size and foreign pods that race for the same nodes, bound by kube-scheduler and by ours in
+turn.
 
-It has one small cluster and one queue. In blocks that alternate between both ways, Indexed Jobs of random size go through the queue, while
-pods outside the queue keep arriving. kube-scheduler places those wherever it finds room, also on nodes where a gang has just been matched.
-Each block has the same gangs and the same foreign pods in both ways, drawn from the seed. Counted, in the order of one watch of all pods:
+It has one small cluster and one queue. In blocks that alternate between both ways, Indexed Jobs of random
+size go through the queue, while pods outside the queue keep arriving. kube-scheduler places those wherever it
+finds room, also on nodes where a gang has just been matched. Each block has the same gangs and the same
+foreign pods in both ways, drawn from the seed. Counted, in the order of one watch of all pods:
 
 * *partial start*: for more than two seconds some pods of a gang were on nodes, and others were not;
-* *double booking*: after the Binding of a pod of a gang, the pods bound to its node request more than it has, although the foreign Binding
-  that had taken the room was answered long enough before ours arrived that we could have known it: longer than 99 of 100 watch events of
-  the run took to this process, its *lag*;
-* *collision*: any other Binding that overbooks a node. Two programs that bind cannot see each other's Bindings before the watch shows
-  them. The *gap*, from the API server's audit log, is the time from the response to the first Binding to the arrival of the last one.
-  Below 0, both were in flight at once. kube-scheduler sends a Binding some time after its decision, so the gap of a foreign pod that
-  comes last may be long, and only kube-scheduler could have prevented it.
+* *double booking*: after the Binding of a pod of a gang, the pods bound to its node request more than it has,
+  although the foreign Binding that had taken the room was answered long enough before ours arrived that we
+  could have known it: longer than 99 of 100 watch events of the run took to this process, its *lag*;
+* *collision*: any other Binding that overbooks a node. Two programs that bind cannot see each other's
+  Bindings before the watch shows them. The *gap*, from the API server's audit log, is the time from the
+  response to the first Binding to the arrival of the last one. Below 0, both were in flight at once.
+  kube-scheduler sends a Binding some time after its decision, so the gap of a foreign pod that comes last may
+  be long, and only kube-scheduler could have prevented it.
 
 The foreign load is a share of the cluster. If all gangs finish, nothing was lost on the way.
 """
@@ -103,7 +106,9 @@ class Overbooking:
 
 @dataclass
 class Outcome:
-    """The results of one way; a *rematch* is an allocation beyond the first one of a gang. The gaps of collisions are in ms."""
+    """The results of one way; a *rematch* is an allocation beyond the first one of a gang.
+    The gaps of collisions are in ms.
+    """
 
     gangs: int = 0
     pods: int = 0
@@ -175,14 +180,25 @@ def draw(drawing: random.Random, largest: int) -> Shape:
 
 
 def _cpu(pod: Pod) -> Decimal:
-    return sum((Decimal(str((each.resources.requests or {}).get("cpu", 0))) for each in pod.spec.containers), Decimal(0))
+    return sum(
+        (Decimal(str((each.resources.requests or {}).get("cpu", 0))) for each in pod.spec.containers),
+        Decimal(0),
+    )
 
 
 def gang_manifest(name: str, shape: Shape, way: str) -> dict[str, Any]:
     """Return an Indexed Job whose pods all run together."""
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": str(shape.cpu), "memory": "64Mi"}}}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "resources": {"requests": {"cpu": str(shape.cpu), "memory": "64Mi"}},
+    }
     return {
-        "metadata": {"name": name, "labels": {names.SCHEDULER_LABEL: way}, "annotations": {names.DURATION_ANNOTATION: "10s"}},
+        "metadata": {
+            "name": name,
+            "labels": {names.SCHEDULER_LABEL: way},
+            "annotations": {names.DURATION_ANNOTATION: "10s"},
+        },
         "spec": {
             "completionMode": "Indexed",
             "completions": shape.size,
@@ -197,9 +213,16 @@ def gang_manifest(name: str, shape: Shape, way: str) -> dict[str, Any]:
 
 def foreign_manifest(name: str, cpu: int, run_s: float) -> dict[str, Any]:
     """Return a pod that the queue does not manage."""
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": str(cpu), "memory": "64Mi"}}}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "resources": {"requests": {"cpu": str(cpu), "memory": "64Mi"}},
+    }
     meta = {"name": name, "annotations": {RUN_SECONDS: f"{run_s:.2f}"}}
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}}
+    return {
+        "metadata": meta,
+        "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
 
 
 @contextlib.asynccontextmanager
@@ -219,7 +242,9 @@ async def foreign_pods(api: Api, seed: int, way: str, rate_per_s: float) -> Asyn
             while True:
                 await asyncio.sleep(drawing.expovariate(rate_per_s))
                 number += 1
-                group.create_task(one(f"foreign-{way}-{seed}-{number}", drawing.randint(1, 2), drawing.uniform(0.3, 3)))
+                group.create_task(
+                    one(f"foreign-{way}-{seed}-{number}", drawing.randint(1, 2), drawing.uniform(0.3, 3))
+                )
 
     task = asyncio.create_task(keep_coming())
     try:
@@ -230,13 +255,21 @@ async def foreign_pods(api: Api, seed: int, way: str, rate_per_s: float) -> Asyn
         await api.request("DELETE", PODS.path(FOREIGN), body={"gracePeriodSeconds": 0})
 
 
-async def block(api: Api, observer: BookingObserver, way: str, number: int, arguments: argparse.Namespace, outcome: Outcome) -> None:
+async def block(
+    api: Api,
+    observer: BookingObserver,
+    way: str,
+    number: int,
+    arguments: argparse.Namespace,
+    outcome: Outcome,
+) -> None:
     """Run one block of gangs to its end, with a limited number in progress."""
     seed = arguments.seed * 1000 + number
     drawing = random.Random(f"gangs {seed}")
     observer.way = way
     shapes = [
-        Shape(drawing.randint(2, arguments.largest), drawing.randint(1, 2), drawing.choice((0.2, 0.5, 1))) for _ in range(arguments.block)
+        Shape(drawing.randint(2, arguments.largest), drawing.randint(1, 2), drawing.choice((0.2, 0.5, 1)))
+        for _ in range(arguments.block)
     ]
     observer.gangs = {}
     limit = asyncio.Semaphore(arguments.at_once)
@@ -254,9 +287,15 @@ async def block(api: Api, observer: BookingObserver, way: str, number: int, argu
     async with foreign_pods(api, seed, way, arguments.foreign):
         try:
             async with asyncio.timeout(arguments.stuck_seconds):
-                await asyncio.gather(*(one(f"{way}-{number}-{index}", shape) for index, shape in enumerate(shapes)))
+                await asyncio.gather(
+                    *(one(f"{way}-{number}-{index}", shape) for index, shape in enumerate(shapes))
+                )
         except TimeoutError:
-            print(f"block {number}, {way}: not all finished within {arguments.stuck_seconds:g} s", file=sys.stderr, flush=True)
+            print(
+                f"block {number}, {way}: not all finished within {arguments.stuck_seconds:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
     now = time.monotonic()
     for name, gang in observer.gangs.items():
         if gang.partial(now):
@@ -272,12 +311,15 @@ async def block(api: Api, observer: BookingObserver, way: str, number: int, argu
     outcome.bindings_of_foreign_pods += observer.foreign_bound - foreign
     await api.request("DELETE", JOBS.path(GANGS), query={"propagationPolicy": "Background"})
     summary = (
-        f"{outcome.finished}/{outcome.gangs} gangs, {outcome.partial_starts} partial, {len(observer.overbookings) - overbooked} overbooked"
+        f"{outcome.finished}/{outcome.gangs} gangs, {outcome.partial_starts} partial, "
+        f"{len(observer.overbookings) - overbooked} overbooked"
     )
     print(f"block {number}, {way}: {summary}, {now - began:.0f} s", file=sys.stderr, flush=True)
 
 
-async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> tuple[dict[str, Outcome], BookingObserver]:
+async def run(
+    arguments: argparse.Namespace, cluster: InProcessCluster
+) -> tuple[dict[str, Outcome], BookingObserver]:
     """Run all blocks, both ways in turn."""
     ways = [STOCK, FLUXION] if arguments.ways == "both" else [arguments.ways]
     outcomes = {way: Outcome() for way in ways}
@@ -285,7 +327,10 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> tuple
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
         for name, labels in ((GANGS, {names.MANAGED_LABEL: "true"}), (FOREIGN, {})):
             await api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-        offered = {node.metadata.name: Decimal(str((node.status.allocatable or {})["cpu"])) for node in await api.list(NODES)}
+        offered = {
+            node.metadata.name: Decimal(str((node.status.allocatable or {})["cpu"]))
+            for node in await api.list(NODES)
+        }
         observer = BookingObserver(offered)
         pods.add_handler(observer.note)
         reflector = Reflector(api, PODS, pods)
@@ -302,7 +347,9 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> tuple
 
 
 def gap_ms(overbooking: Overbooking, bindings: dict[str, tuple[datetime, datetime]]) -> float:
-    """Return the milliseconds from the response to the previous Binding to the arrival of this one; below 0 both were in flight."""
+    """Return the milliseconds from the response to the previous Binding to the arrival of this one;
+    below 0 both were in flight.
+    """
     mine = bindings.get(overbooking.pod)
     others = [times for name in overbooking.standing if (times := bindings.get(name)) is not None]
     if mine is None or not others:
@@ -311,9 +358,15 @@ def gap_ms(overbooking: Overbooking, bindings: dict[str, tuple[datetime, datetim
 
 
 def settle(outcomes: dict[str, Outcome], observer: BookingObserver, cluster: InProcessCluster) -> list[float]:
-    """Separate double bookings from collisions, and count rematches; return the lags of the watch in ms, sorted."""
+    """Separate double bookings from collisions, and count rematches;
+    return the lags of the watch in ms, sorted.
+    """
     bindings = binding_times(cluster.control_plane.folder / "audit.log")
-    lags = sorted(1000 * (at - bindings[name][1]).total_seconds() for name, at in observer.seen.items() if name in bindings)
+    lags = sorted(
+        1000 * (at - bindings[name][1]).total_seconds()
+        for name, at in observer.seen.items()
+        if name in bindings
+    )
     window_ms = lags[int(len(lags) * 0.99)] if lags else 0.0
     for each in observer.overbookings:
         gap = gap_ms(each, bindings)
@@ -324,7 +377,11 @@ def settle(outcomes: dict[str, Outcome], observer: BookingObserver, cluster: InP
             outcome.gang_came_last.append(round(gap, 1))
         else:
             outcome.double_bookings += 1
-            print(f"{each.way}: {each.node} overbooked by {each.pod}, gap {gap:.1f} ms, beside {', '.join(each.standing)}", file=sys.stderr)
+            print(
+                f"{each.way}: {each.node} overbooked by {each.pod}, gap {gap:.1f} ms, "
+                f"beside {', '.join(each.standing)}",
+                file=sys.stderr,
+            )
     with psycopg.connect(cluster.database_dsn, autocommit=True) as connection:
         for way, outcome in outcomes.items():
             row = connection.execute(_ALLOCATIONS, (GANGS, f"{way}-%")).fetchone()
@@ -342,44 +399,86 @@ def table(outcomes: dict[str, Outcome]) -> str:
     rows.append(("collisions, gang last", [str(len(one.gang_came_last)) for one in each]))
     rows.append(("collisions, foreign pod last", [str(len(one.foreign_came_last)) for one in each]))
     gaps = [sorted(one.gang_came_last + one.foreign_came_last) for one in each]
-    rows.append(("gap of a collision, ms, p50; max", [f"{statistics.median(gap):.0f}; {gap[-1]:.0f}" if gap else "-" for gap in gaps]))
-    rows.append(("pods of gangs / foreign pods bound", [f"{one.pods}/{one.bindings_of_foreign_pods}" for one in each]))
+    rows.append(
+        (
+            "gap of a collision, ms, p50; max",
+            [f"{statistics.median(gap):.0f}; {gap[-1]:.0f}" if gap else "-" for gap in gaps],
+        )
+    )
+    rows.append(
+        ("pods of gangs / foreign pods bound", [f"{one.pods}/{one.bindings_of_foreign_pods}" for one in each])
+    )
     rows.append(("matched again", [str(one.rematches) for one in each]))
     rows.append(("seconds", [f"{one.seconds:.0f}" for one in each]))
-    for title, key in (("created to last pod bound, s", "waits_s"), ("first to last pod bound, s", "spreads_s")):
+    for title, key in (
+        ("created to last pod bound, s", "waits_s"),
+        ("first to last pod bound, s", "spreads_s"),
+    ):
         for share, label in ((0.5, "p50"), (0.99, "p99"), (1.0, "max")):
             values = [sorted(getattr(one, key)) for one in each]
-            rows.append((f"{title}, {label}", [f"{v[min(len(v) - 1, int(len(v) * share))]:.2f}" if v else "-" for v in values]))
+            rows.append(
+                (
+                    f"{title}, {label}",
+                    [f"{v[min(len(v) - 1, int(len(v) * share))]:.2f}" if v else "-" for v in values],
+                )
+            )
     return "\n".join(f"{title:38}" + "".join(f"{value:>14}" for value in values) for title, values in rows)
 
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gangs", type=int, default=1000, help="of each way (default: %(default)s)")
-    parser.add_argument("--block", type=int, default=100, help="gangs until the other way has its turn (default: %(default)s)")
-    parser.add_argument("--at-once", type=int, default=30, help="gangs under way at a time (default: %(default)s)")
-    parser.add_argument("--largest", type=int, default=8, help="pods of the largest gang (default: %(default)s)")
+    parser.add_argument(
+        "--block", type=int, default=100, help="gangs until the other way has its turn (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=30, help="gangs under way at a time (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--largest", type=int, default=8, help="pods of the largest gang (default: %(default)s)"
+    )
     parser.add_argument("--nodes", type=int, default=16)
-    parser.add_argument("--foreign", type=float, default=8, help="foreign pods a second (default: %(default)s)")
-    parser.add_argument("--stuck-seconds", type=float, default=400, help="after which a block is given up (default: %(default)s)")
+    parser.add_argument(
+        "--foreign", type=float, default=8, help="foreign pods a second (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--stuck-seconds",
+        type=float,
+        default=400,
+        help="after which a block is given up (default: %(default)s)",
+    )
     parser.add_argument("--ways", choices=("both", STOCK, FLUXION), default="both")
-    parser.add_argument("--logs", type=Path, help="keep the logs of all programs, and the audit log, in this folder")
+    parser.add_argument(
+        "--logs", type=Path, help="keep the logs of all programs, and the audit log, in this folder"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "scheduler_races.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results" / "scheduler_races.json"
+    )
     arguments = parser.parse_args()
     values = {"scheduler": {"enabled": arguments.ways != STOCK}}
-    options = ClusterOptions(nodes=arguments.nodes, node_cpu="4", node_memory="16Gi", durable=False, audit=True, values=values)
+    options = ClusterOptions(
+        nodes=arguments.nodes, node_cpu="4", node_memory="16Gi", durable=False, audit=True, values=values
+    )
     with tempfile.TemporaryDirectory(prefix="fluxqueue-races-") as folder:
         Path(folder).chmod(0o711)
-        with InProcessCluster(Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)) as cluster:
+        with InProcessCluster(
+            Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)
+        ) as cluster:
             outcomes, observer = asyncio.run(run(arguments, cluster))
             lags = settle(outcomes, observer, cluster)
             if arguments.logs:
                 shutil.copytree(cluster.folder / "logs", arguments.logs, dirs_exist_ok=True)
                 shutil.copy(cluster.control_plane.folder / "audit.log", arguments.logs)
     print(table(outcomes))
-    lag_ms = {share: round(lags[min(len(lags) - 1, int(len(lags) * share))], 1) for share in (0.5, 0.99, 1)} if lags else {}
+    lag_ms = (
+        {share: round(lags[min(len(lags) - 1, int(len(lags) * share))], 1) for share in (0.5, 0.99, 1)}
+        if lags
+        else {}
+    )
     print(f"lag of the watch, ms, p50, p99, max: {', '.join(map(str, lag_ms.values()))}")
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     results = {

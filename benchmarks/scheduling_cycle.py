@@ -1,7 +1,9 @@
-"""Time of one scheduling cycle at full scale: the policy and the real matcher in one process, without an API server.
+"""Time of one scheduling cycle at full scale: the policy and the real matcher in one process, without an API
+server.
 
-A cluster of 5,000 nodes with 64 cores each has 20,000 running jobs that end within a day, and 100,000 pending workloads of several hundred
-shapes (8 sizes of pod, 8 counts, 12 durations). Three cycles are timed for each policy:
+A cluster of 5,000 nodes with 64 cores each has 20,000 running jobs that end within a day, and 100,000 pending
+workloads of several hundred shapes (8 sizes of pod, 8 counts, 12 durations). Three cycles are timed for each
+policy:
 
 - *full*: the first cycle of a leader, without former refusals and reservations;
 - *again*: the next cycle, without any change;
@@ -25,14 +27,26 @@ from datetime import UTC, datetime, timedelta
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchResult, MatchVerdict, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    MatchResult,
+    MatchVerdict,
+    Pool,
+)
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue import collector
 from fluxqueue.queue.model.jobspecs import SLOT, shape_of
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    PendingQueue,
+    RefusalCache,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 
@@ -40,15 +54,34 @@ START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = int(START.timestamp())
 CPUS_M = (1000, 2000, 4000, 8000, 16_000, 32_000, 48_000, 64_000)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
-DURATIONS_S = (600, 1800, 3600, 2 * 3600, 3 * 3600, 4 * 3600, 6 * 3600, 8 * 3600, 12 * 3600, 24 * 3600, 36 * 3600, 48 * 3600)
+DURATIONS_S = (
+    600,
+    1800,
+    3600,
+    2 * 3600,
+    3 * 3600,
+    4 * 3600,
+    6 * 3600,
+    8 * 3600,
+    12 * 3600,
+    24 * 3600,
+    36 * 3600,
+    48 * 3600,
+)
 ENDS = 20
 
 
 def jobspec(count: int, cpu_m: int, duration_s: int) -> str:
     """Return a request as the intake writes it."""
-    members = [{"type": "cpu", "count": cpu_m}, {"type": "memory", "count": cpu_m // 1000 * 2048}, {"type": "pods", "count": 1}]
+    members = [
+        {"type": "cpu", "count": cpu_m},
+        {"type": "memory", "count": cpu_m // 1000 * 2048},
+        {"type": "pods", "count": 1},
+    ]
     slot = {"type": "slot", "count": count, "label": SLOT, "with": members}
-    return json.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {"duration": duration_s}}})
+    return json.dumps(
+        {"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {"duration": duration_s}}}
+    )
 
 
 def workloads(pending: int, chance: random.Random) -> list[Workload]:
@@ -111,7 +144,9 @@ class Bench:
         began = time.process_time()
         queue = PendingQueue("default", self.backlog, dict(self.reservations), self.refusal_cache)
         result = await self.driver.run(
-            Round([queue], self.disciplines, CycleContext(NOW, capacity_changed)), self.reservations, CallContext(now=NOW)
+            Round([queue], self.disciplines, CycleContext(NOW, capacity_changed)),
+            self.reservations,
+            CallContext(now=NOW),
         )
         for each in result:
             self.backlog.remove_all(workload.id for workload, _ in each.granted)
@@ -122,7 +157,11 @@ async def machine(nodes: int, running: int, chance: random.Random) -> LocalFluxi
     """Return a full cluster: four jobs of 15 cores on each node, and a few free cores."""
     fluxion = LocalFluxion()
     pools = (Pool("cpu", 64_000, 10), Pool("memory", 512 * 1024, 64), Pool("pods", 110))
-    await fluxion.init("lonode", nodes=[GraphNodeSpec(f"node-{number:05}", pools) for number in range(nodes)], call=CallContext(now=NOW))
+    await fluxion.init(
+        "lonode",
+        nodes=[GraphNodeSpec(f"node-{number:05}", pools) for number in range(nodes)],
+        call=CallContext(now=NOW),
+    )
     text = jobspec(1, 15_000, 0)
     for first in range(1, running + 1, 1000):
         requests = [
@@ -169,12 +208,16 @@ def _resident_mib() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--running", type=int, default=20_000)
     parser.add_argument("--pending", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--policy", choices=["easy", "conservative"], default="easy", help="conservative reserves for 100")
+    parser.add_argument(
+        "--policy", choices=["easy", "conservative"], default="easy", help="conservative reserves for 100"
+    )
     options = parser.parse_args()
     figures = asyncio.run(measure(Discipline(Policy(options.policy), 100), options))
     json.dump({"policy": options.policy, **figures}, sys.stdout, indent=2)

@@ -1,7 +1,8 @@
-"""Rates of the store: rows per second of each kind of change at two depths of the queue, and the time from a request to the run of a task.
+"""Rates of the store: rows per second of each kind of change at two depths of the queue, and the time from a
+request to the run of a task.
 
-``python benchmarks/store_rates.py [--depth 100 --depth 100000] [--json FILE]`` on a private Postgres with its durability settings (fsync
-on). Figures are of one client on an otherwise idle machine.
+``python benchmarks/store_rates.py [--depth 100 --depth 100000] [--json FILE]`` on a private Postgres with its
+durability settings (fsync on). Figures are of one client on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -56,22 +57,38 @@ async def timed(work: Awaitable[Any]) -> tuple[float, Any]:
 
 
 async def at_depth(store: Store, epoch: Epoch, first: int, depth: int) -> dict[str, float]:
-    """Return figures with `depth` pending workloads that are never granted, and `BATCH` at a time that are."""
+    """Return figures with `depth` pending workloads that are never granted,
+    and `BATCH` at a time that are.
+    """
     figures: dict[str, float] = {}
     began = time.perf_counter()
     for start in range(first, first + depth, 1000):
-        await store.upsert(epoch, [described(number) for number in range(start, min(start + 1000, first + depth))])
+        await store.upsert(
+            epoch, [described(number) for number in range(start, min(start + 1000, first + depth))]
+        )
     figures["insert_batch_rows_per_s"] = depth / (time.perf_counter() - began)
-    seconds, _ = await timed(store.upsert(epoch, [described(number) for number in range(first, first + min(depth, 1000))]))
+    seconds, _ = await timed(
+        store.upsert(epoch, [described(number) for number in range(first, first + min(depth, 1000))])
+    )
     figures["sweep_unchanged_rows_per_s"] = min(depth, 1000) / seconds
     seconds, pending = await timed(store.pending())
     figures["load_pending_s"] = seconds
     assert len(pending) >= depth
     some = pending[:1000]
-    changes = [ReasonChange(workload=each.id, reason=Reason.WAITING_FOR_NODES, message=f"{depth} nodes") for each in some]
+    changes = [
+        ReasonChange(workload=each.id, reason=Reason.WAITING_FOR_NODES, message=f"{depth} nodes")
+        for each in some
+    ]
     seconds, _ = await timed(store.set_reasons(epoch, changes))
     figures["reasons_rows_per_s"] = len(some) / seconds
-    singles: dict[str, list[float]] = {"insert": [], "grant": [], "claim": [], "released": [], "started": [], "finish": []}
+    singles: dict[str, list[float]] = {
+        "insert": [],
+        "grant": [],
+        "claim": [],
+        "released": [],
+        "started": [],
+        "finish": [],
+    }
     now = datetime.now(UTC)
     for number in range(10**9 + first, 10**9 + first + 60):
         seconds, delta = await timed(store.upsert(epoch, [described(number)]))
@@ -80,7 +97,14 @@ async def at_depth(store: Store, epoch: Epoch, first: int, depth: int) -> dict[s
         (jobid,) = await store.next_jobids(1)
         hosts = tuple(f"node-{rank}" for rank in range(4))
         shares = tuple(NodeShare(host, {"default": 1}, {"cpu": 2000}) for host in hosts)
-        grant = Grant(workload=stored.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
+        grant = Grant(
+            workload=stored.id,
+            jobid=jobid,
+            shares=shares,
+            hosts=hosts,
+            start=now,
+            end=now + timedelta(hours=1),
+        )
         singles["grant"].append((await timed(store.grant(epoch, [grant])))[0])
         seconds, claimed = await timed(store.claim_releases(epoch, 100, 60.0))
         assert [allocation.jobid for _, allocation in claimed] == [jobid]
@@ -95,13 +119,17 @@ async def at_depth(store: Store, epoch: Epoch, first: int, depth: int) -> dict[s
 
 async def thousand_grants(store: Store, epoch: Epoch) -> dict[str, float]:
     """Return figures of 1,000 grants of four pods in one call, and of the load by a new leader."""
-    stored = (await store.upsert(epoch, [described(number) for number in range(2 * 10**9, 2 * 10**9 + 1000)])).workloads
+    stored = (
+        await store.upsert(epoch, [described(number) for number in range(2 * 10**9, 2 * 10**9 + 1000)])
+    ).workloads
     jobids = await store.next_jobids(1000)
     hosts = tuple(f"node-{rank}" for rank in range(4))
     shares = tuple(NodeShare(host, {"default": 1}, {"cpu": 2000}) for host in hosts)
     now = datetime.now(UTC)
     grants = [
-        Grant(workload=each.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
+        Grant(
+            workload=each.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1)
+        )
         for each, jobid in zip(stored, jobids, strict=True)
     ]
     figures = {}
@@ -155,7 +183,11 @@ async def request_to_run(dsn: str, store: Store, epoch: Epoch, overrides: int) -
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     cuts = statistics.quantiles(latencies, n=100)
-    return {"wish_to_run_p50_ms": cuts[49] * 1000, "wish_to_run_p99_ms": cuts[98] * 1000, "idle_workers_cpu_ms_per_s": idle * 1000}
+    return {
+        "wish_to_run_p50_ms": cuts[49] * 1000,
+        "wish_to_run_p99_ms": cuts[98] * 1000,
+        "idle_workers_cpu_ms_per_s": idle * 1000,
+    }
 
 
 async def measure(dsn: str, depths: list[int]) -> dict[str, dict[str, float]]:

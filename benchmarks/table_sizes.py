@@ -1,8 +1,8 @@
 """Size of an ended workload in Postgres, by table, and the time of its removal at two depths of the tables.
 
-``PYTHONPATH=tests python benchmarks/table_sizes.py [--day 10000] [--days 36] [--json FILE]`` on a private Postgres with its durability
-settings (fsync on). A day of workloads is served for each size of gang and measured after a vacuum. Then that day's history is copied until
-it has this many days, and pruned.
+``PYTHONPATH=tests python benchmarks/table_sizes.py [--day 10000] [--days 36] [--json FILE]`` on a private
+Postgres with its durability settings (fsync on). A day of workloads is served for each size of gang and
+measured after a vacuum. Then that day's history is copied until it has this many days, and pruned.
 """
 
 from __future__ import annotations
@@ -45,12 +45,18 @@ async def _transactions(dsn: str) -> int:
 
 
 def _per_workload(measure: Measure, workloads: int) -> dict[str, float]:
-    sizes = {f"{table}_bytes": size / workloads for table, size in measure.table_bytes.items() if measure.rows[table]}
+    sizes = {
+        f"{table}_bytes": size / workloads
+        for table, size in measure.table_bytes.items()
+        if measure.rows[table]
+    }
     return sizes | {"bytes": sum(sizes.values())}
 
 
 async def a_day(dsn: str, pods: int, workloads: int) -> dict[str, dict[str, float]]:
-    """Return the sizes with complete rows and with history only, and the transactions of workloads that are submitted one by one."""
+    """Return the sizes with complete rows and with history only,
+    and the transactions of workloads that are submitted one by one.
+    """
     await migrate(dsn)
     async with Database(dsn) as database:
         store = Store(database)
@@ -70,7 +76,8 @@ async def a_day(dsn: str, pods: int, workloads: int) -> dict[str, dict[str, floa
             pass
         measure = await life.measure()
         return {
-            f"{pods} pods, within the retention": _per_workload(whole, workloads) | {"transactions": singly, "workloads_per_s": rate},
+            f"{pods} pods, within the retention": _per_workload(whole, workloads)
+            | {"transactions": singly, "workloads_per_s": rate},
             f"{pods} pods, object still there after it": _per_workload(measure, workloads),
         }
 
@@ -99,7 +106,10 @@ async def _prune(store: Store, epoch: Epoch, batches: int) -> dict[str, float]:
         began = time.perf_counter()
         gone, _ = await store.prune_history(epoch, [each.id for each in ended])
         times.append((time.perf_counter() - began) / len(gone))
-    return {"find_500_p50_ms": statistics.median(looks) * 1e3, "prune_500_p50_ms": statistics.median(times) * 500 * 1e3}
+    return {
+        "find_500_p50_ms": statistics.median(looks) * 1e3,
+        "prune_500_p50_ms": statistics.median(times) * 500 * 1e3,
+    }
 
 
 async def measure(server: LocalPostgres, day: int, days: int) -> dict[str, dict[str, float]]:

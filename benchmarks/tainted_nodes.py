@@ -1,7 +1,9 @@
-"""What taints of nodes cost the intake while work waits: memory of the requests, and CPU and changed requests for new taints.
+"""What taints of nodes cost the intake while work waits: memory of the requests, and CPU and changed requests
+for new taints.
 
-``python benchmarks/tainted_nodes.py [--waiting 10000] [--taints 100] [--steady 1500] [--new 10] [--json FILE]``. It needs no services: the
-Jobs and nodes are in the queue's caches, and the rows are in memory. A changed request is also a write of a row and of a FluxJob.
+``python benchmarks/tainted_nodes.py [--waiting 10000] [--taints 100] [--steady 1500] [--new 10] [--json
+FILE]``. It needs no services: the Jobs and nodes are in the queue's caches, and the rows are in memory. A
+changed request is also a write of a row and of a FluxJob.
 """
 
 from __future__ import annotations
@@ -54,7 +56,12 @@ class Intake:
         made = cls(caches, ledger, IntakeController(api.api, caches, ledger, Trigger(lambda _task: None)))
         names = [f"job-{number}" for number in range(waiting)]
         for name in names:
-            caches.jobs.apply(a_job(make_job(name).cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name))
+            caches.jobs.apply(
+                a_job(
+                    make_job(name).cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook"),
+                    uid=name,
+                )
+            )
         await made.controller.take_in(names)
         await made.settle()
         return made
@@ -107,9 +114,15 @@ def main() -> None:
     asked = parser.parse_args()
     result = asyncio.run(measure(asked.waiting, asked.taints, asked.steady, asked.new))
     without, with_taints = result["request_mib_without"], result["request_mib_with"]
-    print(f"{asked.waiting} waiting: {without:.1f} MiB of requests; with {asked.taints} taints: {with_taints:.1f} MiB")
+    print(
+        f"{asked.waiting} waiting: {without:.1f} MiB of requests; "
+        f"with {asked.taints} taints: {with_taints:.1f} MiB"
+    )
     changed, cpu_s = result["changed_requests"], result["cpu_s"]
-    print(f"{asked.new} new taints with {asked.steady} waiting: {cpu_s:.2f} s of CPU, {changed:.0f} requests changed")
+    print(
+        f"{asked.new} new taints with {asked.steady} waiting: {cpu_s:.2f} s of CPU, "
+        f"{changed:.0f} requests changed"
+    )
     if asked.json:
         asked.json.write_text(json.dumps(result))
 

@@ -1,15 +1,17 @@
 """Domains that jobs span, on one trace and one cluster, by four ways to choose nodes.
 
-Each job asks for whole nodes, one pod on each, and starts strictly in order of submission when enough nodes are free. So all ways start
-every job at the same time, and differ only in which nodes it gets. The ways are:
+Each job asks for whole nodes, one pod on each, and starts strictly in order of submission when enough nodes
+are free. So all ways start every job at the same time, and differ only in which nodes it gets. The ways are:
 
 - ours: the matcher of fluxqueue, with ``preferred-topology: rack``;
-- Kueue's BestFit, its default for ``podset-preferred-topology``, and its LeastFreeCapacity, for ``podset-unconstrained-topology``:
-  transcribed from ``pkg/cache/scheduler/tas_flavor_snapshot.go`` of v0.19.2 (findLevelWithFitDomains, updateCountsToMinimumGeneric);
-- plain Kubernetes: each pod on a random node of those with the most free, as NodeResourcesFit with LeastAllocated scores empty nodes.
+- Kueue's BestFit, its default for ``podset-preferred-topology``, and its LeastFreeCapacity, for
+  ``podset-unconstrained-topology``: transcribed from ``pkg/cache/scheduler/tas_flavor_snapshot.go`` of
+  v0.19.2 (findLevelWithFitDomains, updateCountsToMinimumGeneric);
+- plain Kubernetes: each pod on a random node of those with the most free, as NodeResourcesFit with
+  LeastAllocated scores empty nodes.
 
-Usage: ``python benchmarks/topology_domains.py [--jobs N] [--seeds N] [--json FILE]``. Figures do not depend on the machine, except the time
-of a match.
+Usage: ``python benchmarks/topology_domains.py [--jobs N] [--seeds N] [--json FILE]``. Figures do not depend
+on the machine, except the time of a match.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Choose = Callable[[Sequence[int], int], list[int]]
 def cluster() -> list[Place]:
     """Return the place of each node."""
     count = ZONES * BLOCKS * RACKS * NODES
-    return [(node // (BLOCKS * RACKS * NODES), node // (RACKS * NODES), node // NODES) for node in range(count)]
+    return [
+        (node // (BLOCKS * RACKS * NODES), node // (RACKS * NODES), node // NODES) for node in range(count)
+    ]
 
 
 PLACES = cluster()
@@ -54,11 +58,16 @@ def by_level(nodes: Sequence[int], level: int) -> dict[int, list[int]]:
 
 def kueue_fill(domains: dict[int, list[int]], wanted: int, *, best_fit: bool) -> list[int]:
     """Take domains until the count is reached; return the domains in order (updateCountsToMinimumGeneric)."""
-    order = sorted(domains, key=lambda number: ((-len(domains[number]) if best_fit else len(domains[number])), number))
+    order = sorted(
+        domains, key=lambda number: ((-len(domains[number]) if best_fit else len(domains[number])), number)
+    )
     taken: list[int] = []
     for position, number in enumerate(order):
         if best_fit and len(domains[number]) >= wanted:
-            number = min((each for each in order[position:] if len(domains[each]) >= wanted), key=lambda each: (len(domains[each]), each))
+            number = min(
+                (each for each in order[position:] if len(domains[each]) >= wanted),
+                key=lambda each: (len(domains[each]), each),
+            )
         taken.append(number)
         wanted -= len(domains[number])
         if wanted <= 0:
@@ -67,7 +76,9 @@ def kueue_fill(domains: dict[int, list[int]], wanted: int, *, best_fit: bool) ->
 
 
 def kueue_best_fit(free: Sequence[int], wanted: int) -> list[int]:
-    """Start at racks, go up while no single domain fits, then go down again over the children of all chosen domains together."""
+    """Start at racks, go up while no single domain fits, then go down again over the children of all chosen
+    domains together.
+    """
     for level in (2, 1, 0):
         domains = by_level(free, level)
         fits = [number for number in domains if len(domains[number]) >= wanted]
@@ -91,7 +102,9 @@ def kueue_least_free(free: Sequence[int], wanted: int) -> list[int]:
     fits = [number for number in domains if len(domains[number]) >= wanted]
     if fits:
         return domains[min(fits, key=lambda number: (len(domains[number]), number))][:wanted]
-    return [node for number in kueue_fill(domains, wanted, best_fit=False) for node in domains[number]][:wanted]
+    return [node for number in kueue_fill(domains, wanted, best_fit=False) for node in domains[number]][
+        :wanted
+    ]
 
 
 class Spread:
@@ -111,7 +124,9 @@ class Ours:
         self._engine = Engine()
         specs = [
             GraphNodeSpec(
-                f"n{node}", (Pool("cpu", 1, 1),), (Level("zone", f"z{zone}"), Level("block", f"b{block}"), Level("rack", f"r{rack}"))
+                f"n{node}",
+                (Pool("cpu", 1, 1),),
+                (Level("zone", f"z{zone}"), Level("block", f"b{block}"), Level("rack", f"r{rack}")),
             )
             for node, (zone, block, rack) in enumerate(PLACES)
         ]
@@ -142,7 +157,9 @@ class Ours:
 
 
 def run(jobs: Sequence[TraceJob], choose: Choose) -> list[tuple[TraceJob, list[int], int]]:
-    """Run a trace; return the nodes of each job, and the racks with enough free nodes for all of it when it started."""
+    """Run a trace; return the nodes of each job, and the racks with enough free nodes for all of it when it
+    started.
+    """
     free, now = set(range(len(PLACES))), 0
     ends: list[tuple[int, int, list[int]]] = []
     placed: list[tuple[TraceJob, list[int], int]] = []
@@ -168,7 +185,9 @@ def run(jobs: Sequence[TraceJob], choose: Choose) -> list[tuple[TraceJob, list[i
 def figures(placed: Sequence[tuple[TraceJob, list[int], int]]) -> dict[str, float]:
     """Return what the jobs of more than one node span."""
     several = [(job, nodes) for job, nodes, _ in placed if job.nodes > 1]
-    racks_of = [(len({PLACES[node][2] for node in nodes}), fits) for job, nodes, fits in placed if job.nodes > 1]
+    racks_of = [
+        (len({PLACES[node][2] for node in nodes}), fits) for job, nodes, fits in placed if job.nodes > 1
+    ]
     racks = [len({PLACES[node][2] for node in nodes}) for _, nodes in several]
     blocks = [len({PLACES[node][1] for node in nodes}) for _, nodes in several]
     least = [-(-job.nodes // NODES) for job, _ in several]
@@ -176,8 +195,11 @@ def figures(placed: Sequence[tuple[TraceJob, list[int], int]]) -> dict[str, floa
     one_fits = [count == 1 for count, fits in racks_of if fits]
     return {
         "racks of a job": statistics.mean(racks),
-        "racks above the least possible": statistics.mean(count - bound for count, bound in zip(racks, least, strict=True)),
-        "racks, by node-seconds": sum(count * weight for count, weight in zip(racks, weights, strict=True)) / sum(weights),
+        "racks above the least possible": statistics.mean(
+            count - bound for count, bound in zip(racks, least, strict=True)
+        ),
+        "racks, by node-seconds": sum(count * weight for count, weight in zip(racks, weights, strict=True))
+        / sum(weights),
         "blocks of a job": statistics.mean(blocks),
         "in one rack where one had room": statistics.mean(one_fits),
         "jobs for which one rack had room": statistics.mean(fits > 0 for _, fits in racks_of),
@@ -205,13 +227,18 @@ def main() -> None:
         for name, choose in ways.items():
             results.setdefault(name, []).append(figures(run(jobs, choose)))
         cpu_s, matches = cpu_s + ours.cpu_s, matches + ours.matches
-    table = {name: {key: statistics.mean(each[key] for each in runs) for key in runs[0]} for name, runs in results.items()}
+    table = {
+        name: {key: statistics.mean(each[key] for each in runs) for key in runs[0]}
+        for name, runs in results.items()
+    }
     for name, values in table.items():
         print(f"{name:26}", *(f"{key}: {value:.3f}" for key, value in values.items()), sep="  ")
     print(f"one match of ours: {cpu_s * 1_000 / matches:.2f} ms of CPU, {len(PLACES)} nodes")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"ways": table, "match_cpu_ms": cpu_s * 1_000 / matches}, indent=2) + "\n")
+        arguments.json.write_text(
+            json.dumps({"ways": table, "match_cpu_ms": cpu_s * 1_000 / matches}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

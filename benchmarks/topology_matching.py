@@ -1,6 +1,8 @@
-"""CPU time of requests below levels of the topology, on an empty graph and on a full one with thousands of jobs.
+"""CPU time of requests below levels of the topology, on an empty graph and on a full one with thousands of
+jobs.
 
-Nodes have 64 cores; 25 form a rack, 250 a block, 2,500 a zone. Slots have 16 cores. Each request is made alone, and given back.
+Nodes have 64 cores; 25 form a rack, 250 a block, 2,500 a zone. Slots have 16 cores. Each request is made
+alone, and given back.
 
 Usage: ``python benchmarks/topology_matching.py [--nodes N] [--rounds N]``.
 """
@@ -16,7 +18,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Level, MatchResult, MatchVerdict, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    Level,
+    MatchResult,
+    MatchVerdict,
+    Pool,
+)
 
 NOW = CallContext(now=1)
 RACK, BLOCK, ZONE = 25, 250, 2_500
@@ -36,7 +46,14 @@ def jobspec(levels: Sequence[tuple[str, int, str]], slots: int, duration_s: int 
     for kind, count, label in reversed(levels):
         inside = [{"type": kind, "count": count, "label": label, "with": inside}]
     tasks = [{"command": ["x"], "slot": "pod", "count": {"per_slot": 1}}]
-    return json.dumps({"version": 1, "resources": inside, "tasks": tasks, "attributes": {"system": {"duration": duration_s}}})
+    return json.dumps(
+        {
+            "version": 1,
+            "resources": inside,
+            "tasks": tasks,
+            "attributes": {"system": {"duration": duration_s}},
+        }
+    )
 
 
 def empty(nodes: int) -> Engine:
@@ -45,7 +62,13 @@ def empty(nodes: int) -> Engine:
     pools = (Pool("cpu", 64_000, 10), Pool("pods", 110, 1))
     specs = [
         GraphNodeSpec(
-            f"n{node}", pools, (Level("zone", f"z{node // ZONE}"), Level("block", f"b{node // BLOCK}"), Level("rack", f"r{node // RACK}"))
+            f"n{node}",
+            pools,
+            (
+                Level("zone", f"z{node // ZONE}"),
+                Level("block", f"b{node // BLOCK}"),
+                Level("rack", f"r{node // RACK}"),
+            ),
         )
         for node in range(nodes)
     ]
@@ -54,7 +77,9 @@ def empty(nodes: int) -> Engine:
 
 
 def fill(made: Engine) -> int:
-    """Fill the graph with jobs of 1 to 16 slots and any end within a day, then with single slots; return how many there are."""
+    """Fill the graph with jobs of 1 to 16 slots and any end within a day, then with single slots;
+    return how many there are.
+    """
     random_, jobs = random.Random(1), 0
     for most in (16, 1):
         while True:
@@ -76,9 +101,15 @@ def timed(made: Engine, text: str, *, reserve: bool) -> tuple[float, MatchResult
 def measure(made: Engine, rounds: int, *, reserve: bool) -> None:
     for name, (levels, slots) in REQUESTS.items():
         runs = [timed(made, jobspec(levels, slots, 60 + number), reserve=reserve) for number in range(rounds)]
-        assert all(result.verdict is (MatchVerdict.RESERVED if reserve else MatchVerdict.GRANTED) for _, result in runs), name
+        assert all(
+            result.verdict is (MatchVerdict.RESERVED if reserve else MatchVerdict.GRANTED)
+            for _, result in runs
+        ), name
         times = [spent_s * 1_000 for spent_s, _ in runs]
-        print(f"  {name:36} first {times[0]:7.1f} ms, median of the others {statistics.median(times[1:]):7.1f} ms")
+        print(
+            f"  {name:36} first {times[0]:7.1f} ms, median of the others "
+            f"{statistics.median(times[1:]):7.1f} ms"
+        )
 
 
 def main() -> None:

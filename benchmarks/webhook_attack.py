@@ -1,15 +1,16 @@
 """What a legitimate caller sees, and what the webhook holds, while clients of the cluster attack it.
 
-The real program with a real certificate. One process is the API server: 50 reviews a second on connections that it keeps, and a review that
-gets 429 is sent again after ``Retry-After``, as the API server does. Another process is the attack, from other loopback addresses, or with
-``--same-address`` from the one of the API server, as behind an address translation. Its clients connect again a second after they are cut
-off.
+The real program with a real certificate. One process is the API server: 50 reviews a second on connections
+that it keeps, and a review that gets 429 is sent again after ``Retry-After``, as the API server does. Another
+process is the attack, from other loopback addresses, or with ``--same-address`` from the one of the API
+server, as behind an address translation. Its clients connect again a second after they are cut off.
 
     python benchmarks/webhook_attack.py [--clients 200] [--seconds 20] [--attack bodies ...] [--output FILE]
 
-Attacks: ``none`` (for comparison), ``handshakes`` (connect and say nothing), ``heads`` (a byte of a head a second), ``bodies`` (3 MB that
-are never completed), ``idle`` (connections that send nothing), ``deep`` (3 MB of nested lists, complete), ``flood`` (small reviews as fast
-as they are answered). The goals hold for the attacks by slow clients, from handshakes to idle.
+Attacks: ``none`` (for comparison), ``handshakes`` (connect and say nothing), ``heads`` (a byte of a head a
+second), ``bodies`` (3 MB that are never completed), ``idle`` (connections that send nothing), ``deep`` (3 MB
+of nested lists, complete), ``flood`` (small reviews as fast as they are answered). The goals hold for the
+attacks by slow clients, from handshakes to idle.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def main() -> int:
         if arguments.attack == list(ATTACKS):
             print(json.dumps(asyncio.run(legitimate(int(port), context, arguments.seconds))))
         else:
-            asyncio.run(attack(int(port), context, arguments.attack[0], arguments.clients, arguments.same_address))
+            asyncio.run(
+                attack(int(port), context, arguments.attack[0], arguments.clients, arguments.same_address)
+            )
         return 0
     results: dict[str, Any] = {
         "benchmark": "webhook_attack",
@@ -65,7 +68,12 @@ def main() -> int:
         "goals": GOALS,
         "attacks": {each: measure(each, arguments) for each in arguments.attack},
     }
-    results["goals_met"] = all(result[goal] <= GOALS[goal] for name, result in results["attacks"].items() if name in SLOW for goal in GOALS)
+    results["goals_met"] = all(
+        result[goal] <= GOALS[goal]
+        for name, result in results["attacks"].items()
+        if name in SLOW
+        for goal in GOALS
+    )
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
@@ -75,8 +83,20 @@ def main() -> int:
 def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Start the program, attack it, and return what the API server saw and what the program held."""
     with tempfile.TemporaryDirectory() as folder, webhook(Path(folder)) as (pid, port, _):
-        base = [sys.executable, __file__, "--generate", str(port), str(Path(folder) / "authority.pem"), "--seconds", str(arguments.seconds)]
-        options = ["--clients", str(arguments.clients), *(["--same-address"] if arguments.same_address else [])]
+        base = [
+            sys.executable,
+            __file__,
+            "--generate",
+            str(port),
+            str(Path(folder) / "authority.pem"),
+            "--seconds",
+            str(arguments.seconds),
+        ]
+        options = [
+            "--clients",
+            str(arguments.clients),
+            *(["--same-address"] if arguments.same_address else []),
+        ]
         idle = resident_mib(pid)
         with subprocess.Popen([*base, "--attack", kind, *options]) as attackers:
             try:
@@ -92,7 +112,13 @@ def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
             finally:
                 attackers.kill()
         time.sleep(1)
-        return {**seen, "idle_mib": idle, "resident_mib": largest, "at_end_mib": resident, "after_mib": resident_mib(pid)}
+        return {
+            **seen,
+            "idle_mib": idle,
+            "resident_mib": largest,
+            "at_end_mib": resident,
+            "after_mib": resident_mib(pid),
+        }
 
 
 class _Failed(Exception):
@@ -103,7 +129,14 @@ async def legitimate(port: int, context: ssl.SSLContext, seconds: float) -> dict
     """Send reviews at a steady rate; return how long they took, the repetitions included."""
     pool: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     requests = [
-        f"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        (
+            "POST /mutate HTTP/1.1\r\n"
+            "Host: localhost\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "\r\n"
+        ).encode()
+        + body
         for body in reviews()
     ]
     taken: list[float] = []
@@ -111,7 +144,11 @@ async def legitimate(port: int, context: ssl.SSLContext, seconds: float) -> dict
     repeated = 0
 
     async def once(request: bytes) -> int:
-        stream = pool.pop() if pool else await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        stream = (
+            pool.pop()
+            if pool
+            else await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        )
         reader, writer = stream
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -138,7 +175,9 @@ async def legitimate(port: int, context: ssl.SSLContext, seconds: float) -> dict
         taken.append(time.perf_counter() - due)
 
     begun = time.perf_counter()
-    await asyncio.gather(*(admit(requests[turn % len(requests)], begun + turn / PER_S) for turn in range(int(seconds * PER_S))))
+    await asyncio.gather(
+        *(admit(requests[turn % len(requests)], begun + turn / PER_S) for turn in range(int(seconds * PER_S)))
+    )
     taken.sort()
     return {
         "reviews": len(taken),
@@ -154,7 +193,10 @@ async def legitimate(port: int, context: ssl.SSLContext, seconds: float) -> dict
 async def attack(port: int, context: ssl.SSLContext, kind: str, clients: int, same_address: bool) -> None:
     """Attack until killed."""
     body = reviews()[0]
-    deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":' + b"[" * _BODY
+    deep = (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":'
+        + b"[" * _BODY
+    )
 
     def head(length: int) -> bytes:
         return f"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()

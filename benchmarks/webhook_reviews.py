@@ -1,9 +1,10 @@
 """Reviews per second of one webhook process, and the time of one review.
 
-The real program with a real certificate: TLS 1.3, HTTP/1.1, connections kept open like the API server's. The load comes from a separate
-process, so on a machine of two cores each has one. The server's CPU time per review is printed next to the rate, because it does not depend
-on other load of the machine. Reviews are like the API server's, about 4 KB with managed fields: a third Jobs to be suspended, a third pods
-to be gated, a third pods to be pinned out of a list of 64 nodes.
+The real program with a real certificate: TLS 1.3, HTTP/1.1, connections kept open like the API server's. The
+load comes from a separate process, so on a machine of two cores each has one. The server's CPU time per
+review is printed next to the rate, because it does not depend on other load of the machine. Reviews are like
+the API server's, about 4 KB with managed fields: a third Jobs to be suspended, a third pods to be gated, a
+third pods to be pinned out of a list of 64 nodes.
 
     python benchmarks/webhook_reviews.py [--seconds 5] [--output benchmarks/results/webhook_reviews.json]
 """
@@ -38,11 +39,21 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Reviews per second of one webhook process, and their latency at 50 a second.")
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="length of each part; the paced one takes four times as long (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        description="Reviews per second of one webhook process, and their latency at 50 a second."
     )
-    parser.add_argument("--output", type=Path, default=RESULTS / "webhook_reviews.json", help="JSON file (default: %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        help="length of each part; the paced one takes four times as long (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS / "webhook_reviews.json",
+        help="JSON file (default: %(default)s)",
+    )
     parser.add_argument("--generate", nargs=3, metavar=("PORT", "AUTHORITY", "PART"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.generate:
@@ -76,7 +87,9 @@ def measure(seconds: float) -> dict[str, Any]:
                 str(authority),
                 part,
             ]
-            answered = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=4 * seconds + 60).stdout)
+            answered = json.loads(
+                subprocess.run(command, check=True, capture_output=True, timeout=4 * seconds + 60).stdout
+            )
             answered["server_cpu_us_per_review"] = round((cpu_s(pid) - before) * 1e6 / answered["reviews"])
             parts[part] = answered
         del parts["warm-up"]
@@ -86,7 +99,11 @@ def measure(seconds: float) -> dict[str, Any]:
     return {
         "benchmark": "webhook_reviews",
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load_before": os.getloadavg()[0]},
+        "machine": {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "load_before": os.getloadavg()[0],
+        },
         "review_bytes": [len(review) for review in reviews()],
         "started_s": round(started_s, 2),
         "resident_mib": {"idle": idle_mib, "after": busy_mib},
@@ -101,10 +118,24 @@ def webhook(folder: Path) -> Iterator[tuple[int, int, float]]:
     """Start the program on a free port; return its pid, the port, and the seconds from start to listening."""
     now = dt.datetime.now(dt.UTC)
     authority = make_authority("benchmark", now)
-    write_pair(folder / "tls", issue_leaf(authority, ServingNames(dns=("localhost",), addresses=("127.0.0.1",)), now), now)
+    write_pair(
+        folder / "tls",
+        issue_leaf(authority, ServingNames(dns=("localhost",), addresses=("127.0.0.1",)), now),
+        now,
+    )
     (folder / "authority.pem").write_bytes(authority.certificate)
     begun = time.monotonic()
-    command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0", "--cert-dir", str(folder / "tls")]
+    command = [
+        sys.executable,
+        "-m",
+        "fluxqueue.webhook.main",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--cert-dir",
+        str(folder / "tls"),
+    ]
     with subprocess.Popen([*command, "--drain-seconds", "0"], stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -173,13 +204,22 @@ async def generate(port: int, authority: Path, part: str, seconds: float) -> dic
     """Apply one kind of load: as fast as the server responds, or at a steady rate."""
     context = ssl.create_default_context(cafile=str(authority))
     requests = [
-        f"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        (
+            "POST /mutate HTTP/1.1\r\n"
+            "Host: localhost\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "\r\n"
+        ).encode()
+        + body
         for body in reviews()
     ]
     loop = asyncio.get_running_loop()
 
     async def connect() -> Client:
-        return (await loop.create_connection(Client, "127.0.0.1", port, ssl=context, server_hostname="localhost"))[1]
+        return (
+            await loop.create_connection(Client, "127.0.0.1", port, ssl=context, server_hostname="localhost")
+        )[1]
 
     taken: list[float] = []
     begun = time.perf_counter()
@@ -244,13 +284,23 @@ def reviews() -> list[bytes]:
             {"name": "scratch", "emptyDir": {}},
             {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
         ],
-        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "tolerations": [
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+        ],
         "terminationGracePeriodSeconds": 30,
         "dnsPolicy": "ClusterFirst",
         "schedulerName": "default-scheduler",
         "securityContext": {},
     }
-    fields = {"f:metadata": {"f:labels": {".": {}, **{f"f:label-{number}": {} for number in range(30)}}}, "f:spec": {"f:containers": {}}}
+    fields = {
+        "f:metadata": {"f:labels": {".": {}, **{f"f:label-{number}": {} for number in range(30)}}},
+        "f:spec": {"f:containers": {}},
+    }
     managed = [
         {
             "manager": "kubectl",
@@ -283,10 +333,21 @@ def reviews() -> list[bytes]:
     owned: dict[str, Any] = {
         "generateName": "lammps-17-",
         "namespace": "default",
-        "labels": {"app": "lammps", "batch.kubernetes.io/job-completion-index": "17", "batch.kubernetes.io/job-name": "lammps"},
+        "labels": {
+            "app": "lammps",
+            "batch.kubernetes.io/job-completion-index": "17",
+            "batch.kubernetes.io/job-name": "lammps",
+        },
         "annotations": {"batch.kubernetes.io/job-completion-index": "17"},
         "ownerReferences": [
-            {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "u", "controller": True, "blockOwnerDeletion": True}
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": "lammps",
+                "uid": "u",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
         ],
         "managedFields": managed,
     }
@@ -322,7 +383,10 @@ def _review(thing: dict[str, Any]) -> bytes:
         "dryRun": False,
         "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl"},
     }
-    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request},
+        separators=(",", ":"),
+    ).encode()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Admissions of a real API server while certificates, authorities and replicas of the webhook are replaced: how many fail?
+"""Admissions of a real API server while certificates, authorities and replicas of the webhook are replaced:
+how many fail?
 
-Two replicas of the real program, and a forwarder in place of kube-proxy that gives each new connection to one of the endpoints. Without a
-pause, a replica is replaced (the new one is ready first, and the old one stays an endpoint for a second after SIGTERM, as on a cluster), or
-the certificate, or the authority with its key, by the plan of the queue. As a kubelet does, the replicas get a new Secret a while after the
-bundle was written. Jobs and pods are created with ``dryRun``, by several clients at once.
+Two replicas of the real program, and a forwarder in place of kube-proxy that gives each new connection to one
+of the endpoints. Without a pause, a replica is replaced (the new one is ready first, and the old one stays an
+endpoint for a second after SIGTERM, as on a cluster), or the certificate, or the authority with its key, by
+the plan of the queue. As a kubelet does, the replicas get a new Secret a while after the bundle was written.
+Jobs and pods are created with ``dryRun``, by several clients at once.
 
     python benchmarks/webhook_rotations.py [--admissions 100000] [--clients 8] [--output FILE]
 """
@@ -94,14 +96,21 @@ class Bench:
         step = plan(self.secret, self.bundle, NAMES, at)
         if step.ca_bundle is not None:
             self.bundle = step.ca_bundle
-            hook = {"name": "mutate.rotations.example", "clientConfig": {"caBundle": base64.b64encode(self.bundle).decode()}}
+            hook = {
+                "name": "mutate.rotations.example",
+                "clientConfig": {"caBundle": base64.b64encode(self.bundle).decode()},
+            }
             self.cluster.client.request("PATCH", CONFIGURATION, {"webhooks": [hook]}, patch="strategic-merge")
         if step.secret is not None:
             time.sleep(_KUBELET_S if self.replicas else 0)
             self.secret = step.secret
             (self.folder / "tls").mkdir(exist_ok=True)
             (self.folder / "tls" / "ca.crt").write_bytes(self.secret["ca.crt"])
-            write_pair(self.folder / "tls", Pair(self.secret["tls.crt"], self.secret["tls.key"]), dt.datetime.now(dt.UTC))
+            write_pair(
+                self.folder / "tls",
+                Pair(self.secret["tls.crt"], self.secret["tls.key"]),
+                dt.datetime.now(dt.UTC),
+            )
 
     def replace_certificate(self) -> None:
         """Issue another certificate of the same authority."""
@@ -130,7 +139,9 @@ class Bench:
         port, number = free_port(), next(self._numbers)
         arguments = ["--port", str(port), "--drain-seconds", str(DRAIN_S), "--server-name", "127.0.0.1"]
         command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", *arguments]
-        process = Process("webhook", [*command, "--cert-dir", self.folder / "tls"], self.folder / f"webhook-{number}.log")
+        process = Process(
+            "webhook", [*command, "--cert-dir", self.folder / "tls"], self.folder / f"webhook-{number}.log"
+        )
         process.start()
         self.replicas.append((port, process))
         wait_until(lambda: _ready(port), "a replica ready", _WAIT_S)
@@ -164,7 +175,9 @@ class Bench:
             while not ended.is_set():
                 begun = time.perf_counter()
                 try:
-                    created = self.cluster.client.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod(), query={"dryRun": "All"})
+                    created = self.cluster.client.request(
+                        "POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod(), query={"dryRun": "All"}
+                    )
                     if not created["spec"].get("schedulingGates"):
                         failed.append("a pod was not gated")
                 except (ApiServerError, OSError) as error:
@@ -172,7 +185,9 @@ class Bench:
                 counted.append(time.perf_counter() - begun)
 
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-        wait_until(lambda: self.cluster.client.find(account) is not None, "the default service account", _WAIT_S)
+        wait_until(
+            lambda: self.cluster.client.find(account) is not None, "the default service account", _WAIT_S
+        )
         threads = [threading.Thread(target=admit) for _ in range(clients)]
         begun = time.perf_counter()
         for thread in threads:
@@ -218,7 +233,12 @@ def _ready(port: int, context: ssl.SSLContext | None = None) -> bool:
 def pod() -> dict[str, Any]:
     """Return a pod to be gated."""
     metadata = {"generateName": "p-", "namespace": NAMESPACE}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
 
 
 def configuration(port: int) -> dict[str, Any]:
@@ -231,7 +251,9 @@ def configuration(port: int) -> dict[str, Any]:
         "timeoutSeconds": 5,
         "clientConfig": {"url": f"https://127.0.0.1:{port}/mutate"},
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "rules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+        ],
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     return {**kind, "metadata": {"name": "rotations"}, "webhooks": [hook]}
@@ -243,7 +265,10 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--output", type=Path, default=RESULTS / "webhook_rotations.json")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder, ControlPlane(Path(folder) / "cluster", nodes=1) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder,
+        ControlPlane(Path(folder) / "cluster", nodes=1) as cluster,
+    ):
         bench = Bench(cluster, Path(folder))
         with bench.running():
             results = bench.measure(arguments.admissions, arguments.clients)

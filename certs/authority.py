@@ -1,10 +1,11 @@
 """A certificate authority of our own, for clusters without cert-manager.
 
-The API server verifies a webhook against the ``caBundle`` in its configuration. So an authority that no other client trusts is enough: one
-key that signs one kind of leaf, for the names of one Service. Keys are P-256, which every TLS stack supports and which sign in well under a
-millisecond. The authority is valid for ten years, because replacing it changes the configuration. A leaf is valid for ninety days, because
-replacing it only changes a Secret. Both are replaced after two thirds of their lifetime, so a cluster that was stopped for weeks still has
-valid certificates.
+The API server verifies a webhook against the ``caBundle`` in its configuration. So an authority that no other
+client trusts is enough: one key that signs one kind of leaf, for the names of one Service. Keys are P-256,
+which every TLS stack supports and which sign in well under a millisecond. The authority is valid for ten
+years, because replacing it changes the configuration. A leaf is valid for ninety days, because replacing it
+only changes a Secret. Both are replaced after two thirds of their lifetime, so a cluster that was stopped for
+weeks still has valid certificates.
 
 All functions are pure except for random keys and serial numbers; the clock is an argument.
 """
@@ -18,7 +19,12 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = [
@@ -108,7 +114,9 @@ def make_authority(name: str, now: dt.datetime, lifetime: dt.timedelta = AUTHORI
     return _pair(certificate, key)
 
 
-def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime: dt.timedelta = LEAF_LIFETIME) -> Pair:
+def issue_leaf(
+    authority: Pair, names: ServingNames, now: dt.datetime, lifetime: dt.timedelta = LEAF_LIFETIME
+) -> Pair:
     """Return a new server certificate.
 
     Parameters
@@ -133,11 +141,15 @@ def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime:
         There are no names, an address is invalid, or the authority cannot be read.
     """
     if not (names.dns or names.addresses):
-        raise ValueError("a server certificate without a name serves nobody: give at least one DNS name or address")
+        raise ValueError(
+            "a server certificate without a name serves nobody: give at least one DNS name or address"
+        )
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"the authority's key is {type(signer).__name__}: an elliptic curve key was expected")
+        raise ValueError(
+            f"the authority's key is {type(signer).__name__}: an elliptic curve key was expected"
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names.dns]
     alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in names.addresses]
@@ -153,7 +165,9 @@ def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime:
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
         .sign(signer, hashes.SHA256())
     )
     return _pair(certificate, key)

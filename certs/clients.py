@@ -1,8 +1,8 @@
 """Verification of client certificates, with a file of authorities that may change.
 
-The file is checked every few seconds, like the server's own certificate. A handshake without a certificate of one of these authorities
-fails. There is one difference: OpenSSL can only add to what a live context trusts, so an authority that is removed from the file stays
-trusted until the server ends.
+The file is checked every few seconds, like the server's own certificate. A handshake without a certificate of
+one of these authorities fails. There is one difference: OpenSSL can only add to what a live context trusts,
+so an authority that is removed from the file stays trusted until the server ends.
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
 """The connections of a server, and which of them ends when there are too many or when they hold too much.
 
-Every pod of a cluster can connect to a server that listens for the API server, and the API server has no certificate by which it could be
-told from them. So nobody is preferred by name. Instead the connection that is worth least ends, and the newcomer is served:
+Every pod of a cluster can connect to a server that listens for the API server, and the API server has no
+certificate by which it could be told from them. So nobody is preferred by name. Instead the connection that
+is worth least ends, and the newcomer is served:
 
-- An address with more than half of all connections loses one of its own, so one pod takes nothing from another address.
-- Otherwise a connection ends that was never answered, of the address with most of them. A client that works is answered within
-  milliseconds of its connection, one that only holds connections is not, and so the oldest ends first.
-- Only then an idle connection ends, of the address with most connections. Its client may be about to use it, so this comes last.
+- An address with more than half of all connections loses one of its own, so one pod takes nothing from
+  another address.
+- Otherwise a connection ends that was never answered, of the address with most of them. A client that works
+  is answered within milliseconds of its connection, one that only holds connections is not, and so the oldest
+  ends first.
+- Only then an idle connection ends, of the address with most connections. Its client may be about to use it,
+  so this comes last.
 
-Each step of a connection has a deadline, also its silence before a request and between two. Requests together hold a limited number of
-bytes: beyond it, the oldest unfinished request ends of the address that holds most. A request that is complete is never ended for another
-one.
+Each step of a connection has a deadline, also its silence before a request and between two. Requests together
+hold a limited number of bytes: beyond it, the oldest unfinished request ends of the address that holds most.
+A request that is complete is never ended for another one.
 
-A request that ends here is answered with 429 and ``Retry-After``. The API server repeats such a review up to ten times within the time-out
-of the webhook (``k8s.io/client-go/rest/with_retry.go``), so not even an unlucky admission fails.
+A request that ends here is answered with 429 and ``Retry-After``. The API server repeats such a review up to
+ten times within the time-out of the webhook (``k8s.io/client-go/rest/with_retry.go``), so not even an unlucky
+admission fails.
 """
 
 from __future__ import annotations
@@ -83,15 +88,18 @@ class ConnectionLimits:
     request_s
         Seconds for a handshake, and from the first byte of a request to its last.
     turn_s
-        Seconds that a complete request waits for its turn; less than the time-out of the webhook, so that it can be sent again.
+        Seconds that a complete request waits for its turn; less than the time-out of the webhook, so that it
+        can be sent again.
     response_s
         Seconds for an answer, until the client has read it.
     idle_s
-        Seconds without a request. The clients of the control plane close idle connections themselves after 90 seconds.
+        Seconds without a request. The clients of the control plane close idle connections themselves after 90
+        seconds.
     one_request
         True if a connection ends after its first answer.
     whole_requests
-        True if the application gets a request when it is complete. False: when its head is; the application then bounds the body itself.
+        True if the application gets a request when it is complete. False: when its head is; the application
+        then bounds the body itself.
     """
 
     connections: int = 1_024
@@ -199,7 +207,9 @@ class Connections:
             del self._by_address[connection.address]
 
     def hold(self, connection: LimitedConnection, size: int) -> None:
-        """Count bytes of a request; end unfinished requests, possibly this one, until all together hold no more than they may."""
+        """Count bytes of a request; end unfinished requests, possibly this one,
+        until all together hold no more than they may.
+        """
         connection.held += size
         self._held += size
         while self._held > self.limits.held_bytes and (largest := self._largest()) is not None:
@@ -239,10 +249,13 @@ class Connections:
                 self.end(connection, ConnectionEnding.CROWDED)
 
     def _least(self, newcomer: LimitedConnection) -> LimitedConnection:
-        """Return the connection to end for a newcomer; the newcomer itself if every other one has sent a complete request."""
+        """Return the connection to end for a newcomer; the newcomer itself if every other one has sent a
+        complete request.
+        """
         address, count = self._by_address.most_common(1)[0]
         shares = count <= self.limits.connections / 2
-        if not shares and (silent := self._oldest_silent(address, newcomer)) is not None:  # a flood makes this the usual case
+        # a flood makes this the usual case
+        if not shares and (silent := self._oldest_silent(address, newcomer)) is not None:
             return silent
         candidates = [each for each in self._open if each is not newcomer and each.stage not in _COMPLETE]
         if not candidates:
@@ -255,12 +268,20 @@ class Connections:
         return min(candidates, key=lambda each: (-self._by_address[each.address], each.since))
 
     def _oldest_silent(self, address: str, newcomer: LimitedConnection) -> LimitedConnection | None:
-        """Return the oldest connection of an address that was never answered and has no complete request; None if there is none."""
-        silent = (each for each in self._open if each.address == address and not each.answered and each.stage not in _COMPLETE)
+        """Return the oldest connection of an address that was never answered and has no complete request;
+        None if there is none.
+        """
+        silent = (
+            each
+            for each in self._open
+            if each.address == address and not each.answered and each.stage not in _COMPLETE
+        )
         return next((each for each in silent if each is not newcomer), None)
 
     def _largest(self) -> LimitedConnection | None:
-        """Return the oldest unfinished request of the address whose unfinished requests hold most; None if there is none."""
+        """Return the oldest unfinished request of the address whose unfinished requests hold most;
+        None if there is none.
+        """
         receiving = [each for each in self._open if each.stage is Stage.RECEIVING and each.held]
         held: Counter[str] = Counter()
         for each in receiving:

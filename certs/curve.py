@@ -1,12 +1,13 @@
 """The CURVE certificate of a MiniCluster: one key pair that all of its brokers share.
 
-A Flux broker uses the file as its own key pair and as its parent's public key, and the leader admits exactly that public key. So every
-reader of the file can join as a broker, two brokers with different files never connect (without a message), and replacing the file while a
-pod of the cluster lives splits the cluster. The certificate is created once, kept in a Secret, and never printed.
+A Flux broker uses the file as its own key pair and as its parent's public key, and the leader admits exactly
+that public key. So every reader of the file can join as a broker, two brokers with different files never
+connect (without a message), and replacing the file while a pod of the cluster lives splits the cluster. The
+certificate is created once, kept in a Secret, and never printed.
 
-The text is flux-core's dialect of ZPL, which has traps: values may contain no underscore and no comma, the file must not be readable for
-group or others, and without ``metadata.name`` the leader of more than one broker dies. `read` checks all of them, so that a wrong
-certificate is reported before any pod starts.
+The text is flux-core's dialect of ZPL, which has traps: values may contain no underscore and no comma, the
+file must not be readable for group or others, and without ``metadata.name`` the leader of more than one
+broker dies. `read` checks all of them, so that a wrong certificate is reported before any pod starts.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ _Z85_KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _SECTIONS = ("metadata", "curve")
 _KEYS = ("public-key", "secret-key")
 _MAX_LINE = 243
-"""Maximum characters of a line that every flux-core reads. Its buffer of 256 bytes holds a few more, depending on the key."""
+"""Maximum characters of a line that every flux-core reads.
+Its buffer of 256 bytes holds a few more, depending on the key."""
 
 
 class InvalidCertificate(ValueError):
-    """The text or file is not a certificate for flux-core. The message names the line and the remedy, never a key."""
+    """The text or file is not a certificate for flux-core.
+    The message names the line and the remedy, never a key.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,10 @@ class Certificate:
     @property
     def text(self) -> str:
         """The text of the file, as flux-core reads it."""
-        lines = ["# CURVE certificate of one Flux instance: whoever reads it can join. Do not distribute.", ""]
+        lines = [
+            "# CURVE certificate of one Flux instance: whoever reads it can join. Do not distribute.",
+            "",
+        ]
         lines.append("metadata")
         lines += [f'    {key} = "{value}"' for key, value in self.metadata]
         lines.append("curve")
@@ -88,9 +95,14 @@ def make(name: str, now: dt.datetime) -> Certificate:
         The name has a character that flux-core refuses, or is too long.
     """
     if not _VALUE.fullmatch(name) or len(name) > _MAX_LINE - len('    name = ""'):
-        raise InvalidCertificate(f"{name!r} cannot be the name in a certificate: use letters, digits, '-' and '.', at most 230 of them")
+        raise InvalidCertificate(
+            f"{name!r} cannot be the name in a certificate: use letters, digits, '-' and '.', "
+            "at most 230 of them"
+        )
     public, secret = zmq.curve_keypair()
-    return Certificate(public.decode(), secret.decode(), (("name", name), ("keygen.time", f"{now:%Y-%m-%dT%H:%M:%S}")))
+    return Certificate(
+        public.decode(), secret.decode(), (("name", name), ("keygen.time", f"{now:%Y-%m-%dT%H:%M:%S}"))
+    )
 
 
 def read(text: str) -> Certificate:
@@ -114,7 +126,9 @@ def read(text: str) -> Certificate:
     sections = _parse(text)
     keys = sections.get("curve")
     if keys is None:
-        raise InvalidCertificate("the certificate has no section 'curve': make one with 'fluxqueue minicluster curve'")
+        raise InvalidCertificate(
+            "the certificate has no section 'curve': make one with 'fluxqueue minicluster curve'"
+        )
     for key in _KEYS:
         if key not in keys:
             raise InvalidCertificate(f"the certificate has no {key}: a broker needs both keys of the pair")
@@ -126,10 +140,14 @@ def read(text: str) -> Certificate:
     except (ValueError, zmq.ZMQError):
         raise InvalidCertificate("the secret-key of the certificate is not a Z85 key") from None
     if expected != public:
-        raise InvalidCertificate("the keys of the certificate do not belong together: take both from one 'flux keygen'")
+        raise InvalidCertificate(
+            "the keys of the certificate do not belong together: take both from one 'flux keygen'"
+        )
     metadata = sections.get("metadata", {})
     if "name" not in metadata:
-        raise InvalidCertificate("the certificate has no metadata.name: the leader of more than one broker would die; add it")
+        raise InvalidCertificate(
+            "the certificate has no metadata.name: the leader of more than one broker would die; add it"
+        )
     return Certificate(public, secret, tuple(metadata.items()))
 
 
@@ -148,7 +166,9 @@ def read_file(path: Path) -> Certificate:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InvalidCertificate(f"{path} cannot be read: {reason}") from None
     if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        raise InvalidCertificate(f"{path} may be read by group or others (mode {stat.S_IMODE(status.st_mode):04o}): chmod 600 it")
+        raise InvalidCertificate(
+            f"{path} may be read by group or others (mode {stat.S_IMODE(status.st_mode):04o}): chmod 600 it"
+        )
     try:
         return read(text)
     except InvalidCertificate as problem:
@@ -162,7 +182,9 @@ def _parse(text: str) -> dict[str, dict[str, str]]:
         line = raw.removesuffix("\r")
         where = f"line {number} of the certificate"
         if len(line) > _MAX_LINE:
-            raise InvalidCertificate(f"{where} is longer than {_MAX_LINE} characters, which flux-core does not read")
+            raise InvalidCertificate(
+                f"{where} is longer than {_MAX_LINE} characters, which flux-core does not read"
+            )
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if line[0] not in " \t":
@@ -179,7 +201,9 @@ def _parse(text: str) -> dict[str, dict[str, str]]:
 
 def _section(name: str, sections: dict[str, dict[str, str]], where: str) -> dict[str, str]:
     if name not in _SECTIONS:
-        raise InvalidCertificate(f"{where} opens a section that is not 'metadata' or 'curve' (entries are indented)")
+        raise InvalidCertificate(
+            f"{where} opens a section that is not 'metadata' or 'curve' (entries are indented)"
+        )
     return sections.setdefault(name, {})
 
 
@@ -193,5 +217,7 @@ def _entry(line: str, where: str) -> tuple[str, str]:
     if len(rest) < 2 or rest[0] != '"' or rest[-1] != '"':
         raise InvalidCertificate(f"{where}: the value of {key} must be in double quotes")
     if not _VALUE.fullmatch(rest[1:-1]):
-        raise InvalidCertificate(f"{where}: the value of {key} has a character that flux-core refuses (such as _ , ; ~)")
+        raise InvalidCertificate(
+            f"{where}: the value of {key} has a character that flux-core refuses (such as _ , ; ~)"
+        )
     return key, rest[1:-1]

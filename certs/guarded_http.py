@@ -1,10 +1,11 @@
 """HTTP/1.1 of uvicorn, with limits on everything that a client can make the server hold.
 
-uvicorn starts a task for each request as soon as its head is complete, waits for the body without a limit of time, and repeats no count of
-what all requests hold. So two hundred slow clients make it hold hundreds of megabytes. Here a request waits outside the application until
-it is complete, within the limits of `fluxqueue.certs.connections`, and then for its turn (`fluxqueue.certs.turns`). The application finds
-the whole body at its first call of ``receive``. A service that answers before it has read a body gets the request when its head is complete
-(`ConnectionLimits.whole_requests`), and bounds the body itself.
+uvicorn starts a task for each request as soon as its head is complete, waits for the body without a limit of
+time, and repeats no count of what all requests hold. So two hundred slow clients make it hold hundreds of
+megabytes. Here a request waits outside the application until it is complete, within the limits of
+`fluxqueue.certs.connections`, and then for its turn (`fluxqueue.certs.turns`). The application finds the
+whole body at its first call of ``receive``. A service that answers before it has read a body gets the request
+when its head is complete (`ConnectionLimits.whole_requests`), and bounds the body itself.
 
 Requests that are pipelined are refused. The API server, kube-scheduler and the kubelet never send them.
 """
@@ -33,14 +34,23 @@ _MAX_OVERHEAD_BYTES = 2**16
 
 _RETRY_AFTER_S = 1
 _ANSWERS = {
-    ConnectionEnding.CROWDED: (429, "too many connections are open: this one was ended for another one, connect again"),
+    ConnectionEnding.CROWDED: (
+        429,
+        "too many connections are open: this one was ended for another one, connect again",
+    ),
     ConnectionEnding.BUSY: (429, "too many requests wait for an answer: send this one again"),
-    ConnectionEnding.MEMORY: (429, "the requests that are being received hold too many bytes: send this one again"),
+    ConnectionEnding.MEMORY: (
+        429,
+        "the requests that are being received hold too many bytes: send this one again",
+    ),
     ConnectionEnding.SLOW: (408, "the request was not complete in time: send it at once"),
     ConnectionEnding.LARGE: (413, "the request is larger than {limits.body_bytes} bytes"),
     ConnectionEnding.MALFORMED: (
         400,
-        "the request is not HTTP/1.1 with one request at a time, at most 64 headers and 64 KiB around its body",
+        (
+            "the request is not HTTP/1.1 with one request at a time, "
+            "at most 64 headers and 64 KiB around its body"
+        ),
     ),
 }
 
@@ -225,5 +235,10 @@ class GuardedHttp(HttpToolsProtocol):
         status, sentence = _ANSWERS[ending]
         body = f"{sentence.format(limits=self._book.limits)}\n".encode()
         retry = f"retry-after: {_RETRY_AFTER_S}\r\n" if status == 429 else ""
-        head = f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
+        head = (
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(body)}\r\n"
+            f"{retry}connection: close\r\n"
+            "\r\n"
+        )
         return STATUS_LINE[status] + head.encode() + body

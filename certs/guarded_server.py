@@ -1,11 +1,12 @@
 """The server of every port of the project: uvicorn, with limits on what clients can make it hold.
 
-Any pod of a cluster may connect to a port. So a connection counts from its arrival, before the TLS handshake, in
-`fluxqueue.certs.connections`: their number, their bytes and the time of each step are bounded, and of too many the one that is worth least
-ends. The process keeps open files in reserve (`fluxqueue.api.descriptors`).
+Any pod of a cluster may connect to a port. So a connection counts from its arrival, before the TLS handshake,
+in `fluxqueue.certs.connections`: their number, their bytes and the time of each step are bounded, and of too
+many the one that is worth least ends. The process keeps open files in reserve (`fluxqueue.api.descriptors`).
 
-The API server and kube-scheduler pool connections, leave idle ones open for 90 seconds and do not repeat a POST that met a closed one. So
-by default idle connections stay open here for longer than that, and it is always the client that closes them.
+The API server and kube-scheduler pool connections, leave idle ones open for 90 seconds and do not repeat a
+POST that met a closed one. So by default idle connections stay open here for longer than that, and it is
+always the client that closes them.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class CannotListen(OSError):
 class GuardedServer(uvicorn.Server):
     """A server that runs inside a program and leaves signals to it; set ``should_exit`` to end it.
 
-    uvicorn by itself would end at the first signal and raise it again afterwards, which would break off how the program ends. It would also
-    look ten times a second whether it should end, and which date its answers carry, which is most of what an idle program does. Here
-    ``should_exit`` wakes it, and an answer that needs the date asks for it. It does not count requests (``limit_max_requests``).
+    uvicorn by itself would end at the first signal and raise it again afterwards, which would break off how
+    the program ends. It would also look ten times a second whether it should end, and which date its answers
+    carry, which is most of what an idle program does. Here ``should_exit`` wakes it, and an answer that needs
+    the date asks for it. It does not count requests (``limit_max_requests``).
 
     Parameters
     ----------
@@ -167,7 +169,9 @@ class GuardedServer(uvicorn.Server):
 
 
 class _DatedState(ServerState):
-    """What the connections of a server share; the headers of every answer have the date of the second in which they are read."""
+    """What the connections of a server share; the headers of every answer have the date of the second in
+    which they are read.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._config = config
@@ -202,7 +206,9 @@ def listen(host: str, port: int) -> socket.socket:
         The address is in use, unknown or not local.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None

@@ -1,8 +1,9 @@
 """Connections from their arrival to the end of their TLS handshakes, where the server has TLS.
 
-The event loop by itself begins a handshake with everybody who connects, and waits a minute for its end. Here a connection counts from its
-arrival, so unfinished handshakes are limited in number and time like every other connection. Until its first byte arrives it costs a socket
-and no more: TLS would hold some 60 KiB for it. The client speaks first in TLS as in HTTP.
+The event loop by itself begins a handshake with everybody who connects, and waits a minute for its end. Here
+a connection counts from its arrival, so unfinished handshakes are limited in number and time like every other
+connection. Until its first byte arrives it costs a socket and no more: TLS would hold some 60 KiB for it. The
+client speaks first in TLS as in HTTP.
 """
 
 from __future__ import annotations
@@ -35,11 +36,15 @@ class Acceptor:
     context
         The TLS context; None: a connection begins without a handshake.
     follow
-        Makes the protocol of a connection whose handshake is complete. It takes over the place of the handshake among the connections.
+        Makes the protocol of a connection whose handshake is complete. It takes over the place of the
+        handshake among the connections.
     """
 
     def __init__(
-        self, connections: Connections, context: ssl.SSLContext | None, follow: Callable[[LimitedConnection], asyncio.Protocol]
+        self,
+        connections: Connections,
+        context: ssl.SSLContext | None,
+        follow: Callable[[LimitedConnection], asyncio.Protocol],
     ) -> None:
         self._book = connections
         self._context = context

@@ -1,12 +1,15 @@
 """Liveness and readiness over plain HTTP for the kubelet, answered by a thread of its own.
 
-The kubelet ends a process whose liveness probe fails. So the answer waits neither for the *main loop*, in which the program computes, nor
-for the connections of another port: the thread has its own event loop, its own socket and its own limits.
+The kubelet ends a process whose liveness probe fails. So the answer waits neither for the *main loop*, in
+which the program computes, nor for the connections of another port: the thread has its own event loop, its
+own socket and its own limits.
 
-- **The main loop is busy.** With each probe the thread asks it for an answer, and meanwhile the process counts as alive.
-- **The main loop is stuck.** It has owed an answer for `STUCK_S`: liveness fails, and the kubelet ends the process after some more probes.
-  A leader has ended by itself before that (`fluxqueue.kube.lease_thread`).
-- **Readiness** is computed in the main loop, because it reads what changes there. Without an answer the process is not ready.
+- **The main loop is busy.** With each probe the thread asks it for an answer, and meanwhile the process
+  counts as alive.
+- **The main loop is stuck.** It has owed an answer for `STUCK_S`: liveness fails, and the kubelet ends the
+  process after some more probes. A leader has ended by itself before that (`fluxqueue.kube.lease_thread`).
+- **Readiness** is computed in the main loop, because it reads what changes there. Without an answer the
+  process is not ready.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ __all__ = ["LIMITS", "STUCK_S", "HealthServer"]
 STUCK_S: Final = 60.0
 """Seconds for which a main loop that does not answer counts as busy."""
 LIMITS: Final = ConnectionLimits(
-    connections=64, held_bytes=2**16, body_bytes=0, request_s=5.0, turn_s=5.0, response_s=10.0, idle_s=5.0, one_request=True
+    connections=64,
+    held_bytes=2**16,
+    body_bytes=0,
+    request_s=5.0,
+    turn_s=5.0,
+    response_s=10.0,
+    idle_s=5.0,
+    one_request=True,
 )
 _ANSWER_S: Final = 4.0
 _FINISH_S: Final = 1
@@ -61,7 +71,15 @@ class HealthServer:
         The address is in use, unknown or not local.
     """
 
-    def __init__(self, host: str, port: int, ready: Callable[[], Answer], *, stuck_s: float = STUCK_S, answer_s: float = _ANSWER_S) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Callable[[], Answer],
+        *,
+        stuck_s: float = STUCK_S,
+        answer_s: float = _ANSWER_S,
+    ) -> None:
         self._listening = listen(host, port)
         self._ready = ready
         self._stuck_s = stuck_s

@@ -1,8 +1,9 @@
 """A certificate pair on disk: ``tls.crt`` and ``tls.key`` of one folder, as in a mounted Secret.
 
-Two files cannot be replaced in one step, and a reader in between sees a certificate and a key that do not match. The kubelet therefore
-replaces one symbolic link, and so does `write_pair`. A reader cannot rely on it, because people copy files. So a pair is always checked
-before it is used, from the same bytes that are then used.
+Two files cannot be replaced in one step, and a reader in between sees a certificate and a key that do not
+match. The kubelet therefore replaces one symbolic link, and so does `write_pair`. A reader cannot rely on it,
+because people copy files. So a pair is always checked before it is used, from the same bytes that are then
+used.
 """
 
 from __future__ import annotations
@@ -181,8 +182,9 @@ def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> boo
 def write_pair(directory: Path, pair: Pair, now: dt.datetime) -> None:
     """Replace the pair of a folder in one step, as the kubelet replaces a mounted Secret.
 
-    The files of each version are in their own folder, ``..data`` links to the current one, and ``tls.crt`` and ``tls.key`` link through
-    it. That link is changed last, so also the two files of a new folder appear in one step. Only the owner may read them (0600).
+    The files of each version are in their own folder, ``..data`` links to the current one, and ``tls.crt``
+    and ``tls.key`` link through it. That link is changed last, so also the two files of a new folder appear
+    in one step. Only the owner may read them (0600).
 
     Parameters
     ----------

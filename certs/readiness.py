@@ -24,7 +24,8 @@ class Readiness:
     refused_by_itself
         Why a call of the server to itself was not verified; None if it was, or if none is made.
     draining
-        True once the server is stopping. It still answers, and asks every client to connect to another replica.
+        True once the server is stopping. It still answers, and asks every client to connect to another
+        replica.
     """
 
     def __init__(self, client: str = "API server") -> None:
@@ -41,5 +42,7 @@ class Readiness:
         if self.waiting_for is not None:
             return self.waiting_for
         if self.certificate_ends is not None and now >= self.certificate_ends:
-            return f"the certificate ended at {self.certificate_ends.isoformat()}: no {self._client} accepts it"
+            return (
+                f"the certificate ended at {self.certificate_ends.isoformat()}: no {self._client} accepts it"
+            )
         return self.refused_by_itself

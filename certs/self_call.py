@@ -1,11 +1,12 @@
 """A TLS call of a server to itself, as its clients call it.
 
-A pair can be valid and of no use: its authority is not the one that clients trust, or its names are not those by which they call. Every
-admission would fail, and only the API server would know why. So the server is ready only once a connection to its own address, by its own
-name, is verified with the authority that came with the pair (``ca.crt`` of the Secret).
+A pair can be valid and of no use: its authority is not the one that clients trust, or its names are not those
+by which they call. Every admission would fail, and only the API server would know why. So the server is ready
+only once a connection to its own address, by its own name, is verified with the authority that came with the
+pair (``ca.crt`` of the Secret).
 
-Only a failed verification ends the readiness of a server that was ready: a call that fails because the server is busy says nothing about
-its certificate. Without ``ca.crt`` or without a name nothing is called.
+Only a failed verification ends the readiness of a server that was ready: a call that fails because the server
+is busy says nothing about its certificate. Without ``ca.crt`` or without a name nothing is called.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class SelfCall:
         if not (self._name and authority and pair is not None):
             self._readiness.refused_by_itself = None
             return
-        if not self._certificate.is_current():  # a pair that was refused: what is served did not come with this authority
+        # a pair that was refused: what is served did not come with this authority
+        if not self._certificate.is_current():
             return
         if (pair, authority) == self._verified and self._clock() < self._due:
             return
@@ -106,7 +108,10 @@ class SelfCall:
             await writer.wait_closed()
 
     def _refuse(self, why: str) -> None:
-        sentence = f"a call to itself as {self._name} fails: {why}; check the names and the authority of the certificate"
+        sentence = (
+            f"a call to itself as {self._name} fails: {why}; "
+            "check the names and the authority of the certificate"
+        )
         if sentence != self._readiness.refused_by_itself:
             log.warning("certificate.unusable", problem=sentence)
         self._readiness.refused_by_itself = sentence

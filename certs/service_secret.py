@@ -1,8 +1,10 @@
-"""The certificate of a Service beside the webhook: a key of its own, signed by the authority of the webhook's Secret.
+"""The certificate of a Service beside the webhook: a key of its own, signed by the authority of the webhook's
+Secret.
 
-Its Secret has ``tls.crt``, ``tls.key`` and ``ca.crt``, by which its clients verify it: all authorities that the API server trusts at
-present, so that a client which reads the Secret late still knows the one that signed. The authority's key is in the webhook's Secret only.
-Who takes the key of one Service can serve by no name of another one.
+Its Secret has ``tls.crt``, ``tls.key`` and ``ca.crt``, by which its clients verify it: all authorities that
+the API server trusts at present, so that a client which reads the Secret late still knows the one that
+signed. The authority's key is in the webhook's Secret only. Who takes the key of one Service can serve by no
+name of another one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The served certificate, replaced while the server runs.
 
-A Secret is renewed under a running pod, and a server that reads it once would serve the old pair until it ends. So the folder is checked
-every few seconds. It is polled, because the kubelet replaces a symbolic link above the files, which is no event on the files. A changed
-pair is read once, checked, loaded into an unused context as a test, and then loaded into the live context, always from the same bytes. So
-the live context never holds half a pair, whatever happens to the files meanwhile. New handshakes use the new pair, and open connections
-continue. An invalid pair is reported once, and the former one stays in use.
+A Secret is renewed under a running pod, and a server that reads it once would serve the old pair until it
+ends. So the folder is checked every few seconds. It is polled, because the kubelet replaces a symbolic link
+above the files, which is no event on the files. A changed pair is read once, checked, loaded into an unused
+context as a test, and then loaded into the live context, always from the same bytes. So the live context
+never holds half a pair, whatever happens to the files meanwhile. New handshakes use the new pair, and open
+connections continue. An invalid pair is reported once, and the former one stays in use.
 
-Until the first pair arrives, the server uses a self-signed placeholder that no client trusts. That is enough for the kubelet, which does
-not verify: the probes are answered, and readiness reports what is missing, instead of a refused connection.
+Until the first pair arrives, the server uses a self-signed placeholder that no client trusts. That is enough
+for the kubelet, which does not verify: the probes are answered, and readiness reports what is missing,
+instead of a refused connection.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class CertificateMetrics(Protocol):
     """Counts the pairs that were found."""
 
     def certificate(self, ends: float | None) -> None:
-        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
+        """Record a pair that was found on disk: its end in seconds since the epoch,
+        or None if it was refused.
+        """
 
 
 class ServedCertificate:
@@ -111,7 +115,12 @@ class ServedCertificate:
             self._readiness.certificate_ends = ends
             self._readiness.waiting_for = None
             self._metrics.certificate(ends.timestamp())
-            log.info("certificate.loaded", directory=str(self._directory), ends=ends.isoformat(), serial=_serial_of(certificate))
+            log.info(
+                "certificate.loaded",
+                directory=str(self._directory),
+                ends=ends.isoformat(),
+                serial=_serial_of(certificate),
+            )
 
     def _refuse(self, why: str, found: Fingerprint | None) -> None:
         serving = self._readiness.certificate_ends
@@ -156,7 +165,9 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Yield a path to these bytes that is not on a disk: OpenSSL reads only files, and those of a pod may all be read-only."""
+    """Yield a path to these bytes that is not on a disk:
+    OpenSSL reads only files, and those of a pod may all be read-only.
+    """
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

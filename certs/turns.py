@@ -1,11 +1,13 @@
 """The order in which complete requests are answered.
 
-A review is decided in less than a millisecond, but a client that sends thousands of them would let everybody else wait for all of its own.
-So every second turn goes to the addresses one after the other, however many requests each of them has. The other turns go to the request
-that has waited longest. They keep many addresses with one request each from taking nearly all turns of an address with many requests, as
-the API server's is. Between a few turns the event loop reads what has arrived.
+A review is decided in less than a millisecond, but a client that sends thousands of them would let everybody
+else wait for all of its own. So every second turn goes to the addresses one after the other, however many
+requests each of them has. The other turns go to the request that has waited longest. They keep many addresses
+with one request each from taking nearly all turns of an address with many requests, as the API server's is.
+Between a few turns the event loop reads what has arrived.
 
-A large request takes a hundred times the time of a usual one. Large requests have lines of their own, which get one turn of each round.
+A large request takes a hundred times the time of a usual one. Large requests have lines of their own, which
+get one turn of each round.
 """
 
 from __future__ import annotations

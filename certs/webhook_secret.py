@@ -1,18 +1,23 @@
-"""The webhook's certificate in a cluster without cert-manager: what to write next, decided from the present state.
+"""The webhook's certificate in a cluster without cert-manager: what to write next, decided from the present
+state.
 
-A Secret contains the authority (``ca.crt``, ``ca.key``) and the leaf that the webhook serves (``tls.crt``, ``tls.key``). The webhook
-configuration contains the ``caBundle`` with which the API server verifies. The leader of the queue calls `plan` periodically and writes the
-result. No admission may fail during a change, and no change reaches all processes at once: an API server gets a new bundle by its watch, a
-webhook gets a new leaf when the kubelet has copied the Secret, a minute later or more. So an authority is replaced in steps, each of which
-may be repeated or interrupted:
+A Secret contains the authority (``ca.crt``, ``ca.key``) and the leaf that the webhook serves (``tls.crt``,
+``tls.key``). The webhook configuration contains the ``caBundle`` with which the API server verifies. The
+leader of the queue calls `plan` periodically and writes the result. No admission may fail during a change,
+and no change reaches all processes at once: an API server gets a new bundle by its watch, a webhook gets a
+new leaf when the kubelet has copied the Secret, a minute later or more. So an authority is replaced in steps,
+each of which may be repeated or interrupted:
 
-1. a next authority is created, kept in the Secret (``next.crt``, ``next.key``), and its certificate is *added* to the bundle;
-2. after `SPREAD_TIME`, the next authority becomes the authority and signs a new leaf; the bundle still contains both;
-3. after `SETTLE_TIME` no webhook can be serving the old leaf, and the old authority is removed from the bundle.
+1. a next authority is created, kept in the Secret (``next.crt``, ``next.key``), and its certificate is
+  *added* to the bundle;
+2. after `SPREAD_TIME`, the next authority becomes the authority and signs a new leaf; the bundle still
+  contains both;
+3. after `SETTLE_TIME` no webhook can be serving the old leaf, and the old authority is removed from the
+  bundle.
 
-A Secret that is lost or damaged is rebuilt, but authorities in the bundle stay in it through step 3. If a plan has a bundle and a Secret,
-**the bundle is written first**: the other order would serve a leaf that is not trusted yet. An authority whose key was lost in between
-leaves the bundle by itself.
+A Secret that is lost or damaged is rebuilt, but authorities in the bundle stay in it through step 3. If a
+plan has a bundle and a Secret, **the bundle is written first**: the other order would serve a leaf that is
+not trusted yet. An authority whose key was lost in between leaves the bundle by itself.
 """
 
 from __future__ import annotations
@@ -59,7 +64,10 @@ class Plan:
     reasons: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Plan(ca_bundle={self.ca_bundle is not None}, secret={self.secret is not None}, reasons={self.reasons})"
+        return (
+            f"Plan(ca_bundle={self.ca_bundle is not None}, secret={self.secret is not None}, "
+            f"reasons={self.reasons})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
     secret
         The Secret's data, decoded from base64; None if there is no Secret.
     bundle
-        The present ``caBundle`` of the webhook configuration, PEM; empty or anything that is not PEM if there is none.
+        The present ``caBundle`` of the webhook configuration, PEM; empty or anything that is not PEM if there
+        is none.
     names
         The names by which the API server calls the webhook.
     now
@@ -85,7 +94,8 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
     Returns
     -------
     Plan
-        To be written in the order bundle, Secret. Another call with the result decides the next step, usually none.
+        To be written in the order bundle, Secret. Another call with the result decides the next step, usually
+        none.
     """
     reasons: list[str] = []
     data = dict(secret or {})
@@ -93,13 +103,24 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
     trusted = _certificates(bundle)
 
     if authority is None:
-        reasons.append("no usable authority: created one" if not data else "the Secret contains no usable authority: created a new one")
+        reasons.append(
+            "no usable authority: created one"
+            if not data
+            else "the Secret contains no usable authority: created a new one"
+        )
         authority, following = _authority(now), None
-    elif following is not None and following.certificate in trusted and now >= issued_at(following.certificate) + SPREAD_TIME:
+    elif (
+        following is not None
+        and following.certificate in trusted
+        and now >= issued_at(following.certificate) + SPREAD_TIME
+    ):
         reasons.append("the API servers know the next authority: it signs from now on")
         authority, following = following, None
     elif following is None and renewal_due(authority.certificate, now):
-        reasons.append(f"the authority ends on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: created the next one")
+        reasons.append(
+            f"the authority ends on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: "
+            "created the next one"
+        )
         following = _authority(now)
 
     if why := _leaf_problem(leaf, authority, names, now):

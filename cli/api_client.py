@@ -1,8 +1,8 @@
 """A client of the API server that uses only the standard library.
 
-It has one keep-alive connection. The plugin reads objects, and writes only the fields of FluxJobs that people may edit. Errors have
-kubectl's form, because people know ``Error from server (Forbidden)``. The services use `fluxqueue.kube`; importing it takes longer than a
-whole command of the plugin.
+It has one keep-alive connection. The plugin reads objects, and writes only the fields of FluxJobs that people
+may edit. Errors have kubectl's form, because people know ``Error from server (Forbidden)``. The services use
+`fluxqueue.kube`; importing it takes longer than a whole command of the plugin.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class ApiRefused(ClusterError):
     """The server, or a program behind it, returned an error status; ``body`` is the response."""
 
     def __init__(self, status: int, reason: str, message: str, body: bytes = b"") -> None:
-        super().__init__(f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}")
+        super().__init__(
+            f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}"
+        )
         self.status = status
         self.reason = reason
         self.body = body
@@ -86,7 +88,11 @@ class ApiClient:
         self._connection = connection
         self._timeout_s = timeout_s
         self._url = _address(connection.server, ("http", "https"), "an address of an API server")
-        self._proxy = _address(connection.proxy_url, ("http",), "an http proxy (proxy-url)") if connection.proxy_url else None
+        self._proxy = (
+            _address(connection.proxy_url, ("http",), "an http proxy (proxy-url)")
+            if connection.proxy_url
+            else None
+        )
         try:
             self._tls = tls_context(connection) if self._url.scheme == "https" else None
         except InvalidKubeconfig as error:
@@ -97,7 +103,9 @@ class ApiClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -154,9 +162,17 @@ class ApiClient:
         """
         merge = {"Content-Type": "application/merge-patch+json"}
         field_manager = {"fieldManager": "kubectl-fluxqueue"}
-        return self._body(self._answer(_Call("PATCH", path, field_manager, headers=merge, body=json.dumps(change).encode())))
+        return self._body(
+            self._answer(_Call("PATCH", path, field_manager, headers=merge, body=json.dumps(change).encode()))
+        )
 
-    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> bytes:
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Send a POST, once, and return the body of the response, which may take a minute.
 
         Parameters
@@ -178,7 +194,9 @@ class ApiClient:
         self.close()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        return self._body(self._answer(_Call("POST", path, params, headers={**typed, **(headers or {})}, body=content)))
+        return self._body(
+            self._answer(_Call("POST", path, params, headers={**typed, **(headers or {})}, body=content))
+        )
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         try:
@@ -198,7 +216,9 @@ class ApiClient:
                 self._warned.add(text)
                 print(f"Warning: {printable(text)}", file=sys.stderr)
 
-    def watch(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+    def watch(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Iterator[bytes]:
         """Watch a resource; yield each watch event as a line of JSON until the server ends the watch.
 
         Parameters
@@ -210,8 +230,12 @@ class ApiClient:
         """
         return self.lines(path, {**(params or {}), "watch": "true"}, timeout_s)
 
-    def lines(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
-        """Send a GET and yield the body line by line, as it comes: a watch, or the log of a pod; parameters as `watch`."""
+    def lines(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Iterator[bytes]:
+        """Send a GET and yield the body line by line, as it comes: a watch, or the log of a pod;
+        parameters as `watch`.
+        """
         response = self._answer(_Call("GET", path, params))
         try:
             if response.status >= 300:
@@ -226,7 +250,9 @@ class ApiClient:
             self.close()
 
     def _answer(self, call: _Call) -> http.client.HTTPResponse:
-        """Return the response; a server that is busy (429) did nothing, and is asked again when it says so, a few times."""
+        """Return the response; a server that is busy (429) did nothing, and is asked again when it says so,
+        a few times.
+        """
         for pause_s in _BUSY_PAUSES_S:
             response = self._sent(call)
             if response.status != _BUSY:
@@ -239,9 +265,18 @@ class ApiClient:
     def _sent(self, call: _Call) -> http.client.HTTPResponse:
         # What a person typed as a name is a name here, and no other path or query.
         path = urllib.parse.quote(call.path, safe="/:@,;=+$!*'()~", errors="surrogateescape")
-        target = self._url.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
+        target = (
+            self._url.path.rstrip("/")
+            + path
+            + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
+        )
         headers = http.client.HTTPMessage()  # which can have several headers of one name
-        named = {"Accept": call.accept, "User-Agent": "kubectl-fluxqueue", **call.headers, **self._connection.headers}
+        named = {
+            "Accept": call.accept,
+            "User-Agent": "kubectl-fluxqueue",
+            **call.headers,
+            **self._connection.headers,
+        }
         for name, value in (*named.items(), *self._connection.impersonation):
             headers[name] = value
         for attempt in (1, 2):
@@ -250,12 +285,19 @@ class ApiClient:
                 self._http = self._connect()
             try:
                 # A merge patch has the same result when it is repeated, so it may be sent again like a GET.
-                self._http.request(call.method, target, body=call.body, headers=cast(Mapping[str, str], headers))
+                self._http.request(
+                    call.method, target, body=call.body, headers=cast(Mapping[str, str], headers)
+                )
                 return self._http.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                # The server may have closed the kept-alive connection meanwhile; a new connection shows whether it is reachable.
-                if not reused or attempt == 2 or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                # The server may have closed the kept-alive connection meanwhile; a new connection shows
+                # whether it is reachable.
+                if (
+                    not reused
+                    or attempt == 2
+                    or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError))
+                ):
                     raise self._unreachable(error) from None
         raise AssertionError("the second attempt returns or raises")
 
@@ -273,19 +315,29 @@ class ApiClient:
         secure.expected_name = self._connection.tls_server_name
         if proxy:
             login = f"{address.username}:{address.password or ''}" if address.username else ""
-            authorization = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+            authorization = (
+                {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+            )
             secure.set_tunnel(host, port or 443, headers=authorization)
         return secure
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         server = self._url.netloc
         if isinstance(error, ConnectionRefusedError):
-            return ServerUnreachable(f"The connection to the server {server} was refused - did you specify the right host or port?")
+            return ServerUnreachable(
+                f"The connection to the server {server} was refused - did you specify the right host or port?"
+            )
         if isinstance(error, ssl.SSLCertVerificationError):
-            return ServerUnreachable(f"Unable to connect to the server: x509: {error.verify_message} ({server})")
+            return ServerUnreachable(
+                f"Unable to connect to the server: x509: {error.verify_message} ({server})"
+            )
         if isinstance(error, TimeoutError):
-            return ServerUnreachable(f"Unable to connect to the server: {server} did not answer within {self._timeout_s:g} s")
-        return ServerUnreachable(f"Unable to connect to the server: {server}: {error or type(error).__name__}")
+            return ServerUnreachable(
+                f"Unable to connect to the server: {server} did not answer within {self._timeout_s:g} s"
+            )
+        return ServerUnreachable(
+            f"Unable to connect to the server: {server}: {error or type(error).__name__}"
+        )
 
 
 class _NamedHTTPSConnection(http.client.HTTPSConnection):
@@ -324,14 +376,22 @@ def _refusal(status: int, body: bytes) -> ApiRefused:
     """Return the error for a Status object, or for any other error response."""
     try:
         answer = json.loads(body)
-        reason, message, details = str(answer.get("reason", "")), str(answer.get("message", "")), answer.get("details") or {}
+        reason, message, details = (
+            str(answer.get("reason", "")),
+            str(answer.get("message", "")),
+            answer.get("details") or {},
+        )
     except (ValueError, AttributeError):
         text = " ".join(body.decode(errors="replace").split())[:200]
         if status == 404:
-            return NoSuchResource(status, "NotFound", text or "the server could not find the requested resource")
+            return NoSuchResource(
+                status, "NotFound", text or "the server could not find the requested resource"
+            )
         return ApiRefused(status, "", text or f"HTTP {status}")
     if status == 401:
-        return ApiRefused(status, reason, "You must be logged in to the server (the credentials were not accepted)")
+        return ApiRefused(
+            status, reason, "You must be logged in to the server (the credentials were not accepted)"
+        )
     if status == 404:
         return (ObjectNotFound if details.get("name") else NoSuchResource)(status, reason, message)
     return ApiRefused(status, reason, message or f"HTTP {status}", body)

@@ -1,7 +1,8 @@
 """`kubectl fluxqueue doctor --bundle`: one file with what a maintainer needs to find a fault, and no secret.
 
-Each part is asked for with the rights of the person, and on its own: what is refused or does not answer is a line in `missing.json`, and
-the rest is written. Of objects only the listed fields are taken, Secrets are never read, and every text goes through `redaction`.
+Each part is asked for with the rights of the person, and on its own: what is refused or does not answer is a
+line in `missing.json`, and the rest is written. Of objects only the listed fields are taken, Secrets are
+never read, and every text goes through `redaction`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Bundle:
         self.parts[name] = redacted(content) if isinstance(content, str) else _as_json(content)
 
     def try_to(self, name: str, ask: Callable[[], Any]) -> Any:
-        """Add the answer to a question and return it; where it is refused or does not come, say so and return None."""
+        """Add the answer to a question and return it; where it is refused or does not come,
+        say so and return None.
+        """
         try:
             answer = ask()
         except ClusterError as error:
@@ -68,22 +71,31 @@ def collect(server: ApiClient, queue: QueueEndpoint | ClusterError, namespace: s
         Of fluxqueue.
     """
     bundle = Bundle()
-    bundle.add("client.json", {"version": version(), "python": platform.python_version(), "written_at": _now()})
+    bundle.add(
+        "client.json", {"version": version(), "python": platform.python_version(), "written_at": _now()}
+    )
     bundle.try_to("server.json", lambda: _read(server, "/version"))
     if isinstance(queue, ClusterError):
         bundle.missing["queue"] = str(queue)
     else:
         _add_queue(bundle, queue)
     for kind in _CLUSTER_KINDS:
-        bundle.try_to(f"{kind}.json", lambda kind=kind: [_fields(each, *_OF_QUEUES) for each in _items(server, f"{_GROUP}/{kind}")])  # type: ignore[misc]  # bound
+        bundle.try_to(
+            f"{kind}.json",
+            lambda kind=kind: [_fields(each, *_OF_QUEUES) for each in _items(server, f"{_GROUP}/{kind}")],
+        )  # type: ignore[misc]  # bound
     bundle.try_to("fluxjobs.json", lambda: _counted(_items(server, f"{_GROUP}/{names.FLUXJOBS}")))
     bundle.try_to("nodes.json", lambda: [_node(each) for each in _items(server, "/api/v1/nodes")])
     here = f"/api/v1/namespaces/{namespace}"
-    bundle.try_to("events.json", lambda: [_event(each) for each in _items(server, f"{here}/events", limit=_EVENTS)])
+    bundle.try_to(
+        "events.json", lambda: [_event(each) for each in _items(server, f"{here}/events", limit=_EVENTS)]
+    )
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     bundle.try_to("leases.json", lambda: [_fields(each, "spec") for each in _items(server, leases)])
     selector = "app.kubernetes.io/name=fluxqueue"
-    pods = bundle.try_to("pods.json", lambda: [_pod(each) for each in _items(server, f"{here}/pods", labelSelector=selector)])
+    pods = bundle.try_to(
+        "pods.json", lambda: [_pod(each) for each in _items(server, f"{here}/pods", labelSelector=selector)]
+    )
     for pod in pods or ():
         if pod["component"] == "webhook":
             path = f"{here}/pods/https:{pod['name']}:{pod['https_port']}/proxy/metrics"
@@ -134,8 +146,16 @@ def _add_queue(bundle: Bundle, queue: QueueEndpoint) -> None:
 def _add_logs(bundle: Bundle, server: ApiClient, here: str, pod: Mapping[str, Any]) -> None:
     for container in pod["containers"]:
         path = f"{here}/pods/{pod['name']}/log"
-        asked = {"container": container["name"], "tailLines": _LOG_LINES, "limitBytes": _LOG_BYTES, "timestamps": "true"}
-        bundle.try_to(f"logs/{pod['name']}/{container['name']}.log", lambda path=path, asked=asked: _text(server, path, asked))  # type: ignore[misc]  # bound
+        asked = {
+            "container": container["name"],
+            "tailLines": _LOG_LINES,
+            "limitBytes": _LOG_BYTES,
+            "timestamps": "true",
+        }
+        bundle.try_to(
+            f"logs/{pod['name']}/{container['name']}.log",
+            lambda path=path, asked=asked: _text(server, path, asked),
+        )  # type: ignore[misc]  # bound
         if container["restarts"]:
             before = {**asked, "previous": "true"}
             bundle.try_to(
@@ -163,8 +183,14 @@ def _fields(thing: Mapping[str, Any], *kept: str) -> dict[str, Any]:
 
 def _counted(fluxjobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Count FluxJobs: their names are those of other people's work."""
-    counts = Counter((each.get("status", {}).get("state", ""), each.get("status", {}).get("reason", "")) for each in fluxjobs)
-    return [{"state": state, "reason": reason, "fluxjobs": number} for (state, reason), number in sorted(counts.items())]
+    counts = Counter(
+        (each.get("status", {}).get("state", ""), each.get("status", {}).get("reason", ""))
+        for each in fluxjobs
+    )
+    return [
+        {"state": state, "reason": reason, "fluxjobs": number}
+        for (state, reason), number in sorted(counts.items())
+    ]
 
 
 def _node(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +210,10 @@ def _event(event: Mapping[str, Any]) -> dict[str, Any]:
     about = event.get("involvedObject", {})
     return {
         "about": f"{about.get('kind', '')} {about.get('namespace', '')}/{about.get('name', '')}",
-        **{name: event.get(name) for name in ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp", "eventTime")},
+        **{
+            name: event.get(name)
+            for name in ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp", "eventTime")
+        },
     }
 
 

@@ -1,10 +1,13 @@
-"""`kubectl_complete-fluxqueue`: what can follow on a command line, for kubectl's completion and for the scripts of `completion`.
+"""`kubectl_complete-fluxqueue`: what can follow on a command line, for kubectl's completion and for the
+scripts of `completion`.
 
-kubectl (1.26 and newer) runs this program with the words that were typed, the last one unfinished, and expects the form of Cobra: a line
-for each candidate, with a description after a tab, then a line with a colon and a number that says whether file names may follow.
+kubectl (1.26 and newer) runs this program with the words that were typed, the last one unfinished, and
+expects the form of Cobra: a line for each candidate, with a description after a tab, then a line with a colon
+and a number that says whether file names may follow.
 
-Commands, options and choices come from the parser of the plugin, so a new option is completed without a change here. Names are read from
-the cluster, one page of them. A cluster that cannot be reached, or that refuses, completes nothing and says nothing.
+Commands, options and choices come from the parser of the plugin, so a new option is completed without a
+change here. Names are read from the cluster, one page of them. A cluster that cannot be reached, or that
+refuses, completes nothing and says nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from fluxqueue.cli.usage_errors import UsageParser
 __all__ = ["Names", "candidates", "cluster_names", "main"]
 
 Names = Callable[[str, str | None], list[str]]
-"""Returns the names of a kind (``workloads``, ``queues``, ``nodes``, ``namespaces``, ``contexts``) in a namespace."""
+"""Returns the names of a kind (``workloads``, ``queues``, ``nodes``, ``namespaces``, ``contexts``) in a
+namespace."""
 
 FILES: Final = 0
 NO_FILES: Final = 4
@@ -88,7 +92,9 @@ def _command(done: Sequence[str]) -> str | None:
     return None
 
 
-def _positional(parser: UsageParser, command: str, done: Sequence[str], typed: str, names: Names) -> tuple[list[str], int]:
+def _positional(
+    parser: UsageParser, command: str, done: Sequence[str], typed: str, names: Names
+) -> tuple[list[str], int]:
     actions = [action for action in parser._actions if not action.option_strings]
     if not actions:
         return [], NO_FILES
@@ -101,7 +107,9 @@ def _positional(parser: UsageParser, command: str, done: Sequence[str], typed: s
     return _values(action, typed, names, namespace)
 
 
-def _values(action: argparse.Action, typed: str, names: Names, namespace: str | None) -> tuple[list[str], int]:
+def _values(
+    action: argparse.Action, typed: str, names: Names, namespace: str | None
+) -> tuple[list[str], int]:
     """Return the values of an option or of a positional argument."""
     metavar = str(action.metavar or "")
     if action.choices:

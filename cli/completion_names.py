@@ -1,4 +1,6 @@
-"""Names of a cluster for the completion of command lines: one page of each kind, decoded no further than needed."""
+"""Names of a cluster for the completion of command lines:
+one page of each kind, decoded no further than needed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ __all__ = ["read_names"]
 
 _PAGE = {"limit": "500"}
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-_PATHS = {"queues": collection(names.FLUXQUEUES), "nodes": "/api/v1/nodes", "namespaces": "/api/v1/namespaces"}
+_PATHS = {
+    "queues": collection(names.FLUXQUEUES),
+    "nodes": "/api/v1/nodes",
+    "namespaces": "/api/v1/namespaces",
+}
 
 
 class _Metas(PartialObject, frozen=True):
@@ -45,6 +51,9 @@ def read_names(client: ApiClient, kind: str, namespace: str) -> list[str]:
     """
     if kind == "workloads":
         listed = msgspec.json.decode(client.get(collection(names.FLUXJOBS, namespace), _PAGE), type=_FluxJobs)
-        return [f"{object_name(job) or job.metadata.name}\t{state_of(job)} {job.status.reason}".rstrip() for job in listed.items]
+        return [
+            f"{object_name(job) or job.metadata.name}\t{state_of(job)} {job.status.reason}".rstrip()
+            for job in listed.items
+        ]
     page = msgspec.json.decode(client.get(_PATHS[kind], _PAGE, _METADATA), type=_Metas)
     return [each.metadata.name for each in page.items]

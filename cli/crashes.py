@@ -1,7 +1,8 @@
 """Reports of unexpected failures: one sentence for the person, and the traceback in a file.
 
-Each traceback is written to a file in the user's state folder, because a screen full of frames hides the important line. If the folder is
-not writable (a container with a read-only root), the traceback is printed, so that it is not lost.
+Each traceback is written to a file in the user's state folder, because a screen full of frames hides the
+important line. If the folder is not writable (a container with a read-only root), the traceback is printed,
+so that it is not lost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ __all__ = ["crash_folder", "report"]
 
 
 def crash_folder() -> Path:
-    """Return the folder of tracebacks: ``$XDG_STATE_HOME/fluxqueue``, by default ``~/.local/state/fluxqueue``."""
+    """Return the folder of tracebacks: ``$XDG_STATE_HOME/fluxqueue``,
+    by default ``~/.local/state/fluxqueue``.
+    """
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path("~/.local/state").expanduser()) / "fluxqueue"
 

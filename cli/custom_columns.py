@@ -1,7 +1,7 @@
 """``-o custom-columns=TITLE:PATH,...``: columns of the fields of an object, as kubectl prints them.
 
-A path is one of kubectl's without filters: ``.metadata.name``, ``.status.requeueReasons[0].reason``, ``.spec.items[*].name``. A dot
-inside a name has a backslash before it.
+A path is one of kubectl's without filters: ``.metadata.name``, ``.status.requeueReasons[0].reason``,
+``.spec.items[*].name``. A dot inside a name has a backslash before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def read_custom_columns(text: str) -> tuple[CustomColumn, ...]:
     for part in text.split(","):
         title, colon, path = part.partition(":")
         if not (title and colon and path.strip("{}")):
-            raise argparse.ArgumentTypeError(f"-o custom-columns has pairs of title and path, such as {_EXAMPLE}: {part!r} is none")
+            raise argparse.ArgumentTypeError(
+                f"-o custom-columns has pairs of title and path, such as {_EXAMPLE}: {part!r} is none"
+            )
         found.append(CustomColumn(title, _steps(path.strip("{}"))))
     return tuple(found)
 
@@ -50,9 +52,13 @@ def _steps(path: str) -> tuple[str | int | None, ...]:
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None:
-            raise argparse.ArgumentTypeError(f"-o custom-columns: {path!r} is no path such as .metadata.name or .items[0].name")
+            raise argparse.ArgumentTypeError(
+                f"-o custom-columns: {path!r} is no path such as .metadata.name or .items[0].name"
+            )
         name, index = match.groups()
-        steps.append(re.sub(r"\\(.)", r"\1", name) if name is not None else None if index == "*" else int(index))
+        steps.append(
+            re.sub(r"\\(.)", r"\1", name) if name is not None else None if index == "*" else int(index)
+        )
         at = match.end()
     return tuple(steps)
 

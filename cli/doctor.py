@@ -1,7 +1,8 @@
 """`kubectl fluxqueue doctor`: compares the cluster, the queue's tables and its resource graph.
 
-The leading queue compares them (`fluxqueue.queue.recovery.comparison`), because only it has all three; `queue_endpoint` finds it and asks
-it, and this module prints the result. `kubectl fluxqueue version` prints the role of each replica and what it cannot reach.
+The leading queue compares them (`fluxqueue.queue.recovery.comparison`), because only it has all three;
+`queue_endpoint` finds it and asks it, and this module prints the result. `kubectl fluxqueue version` prints
+the role of each replica and what it cannot reach.
 """
 
 from __future__ import annotations

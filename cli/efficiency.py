@@ -1,8 +1,8 @@
 """`kubectl fluxqueue efficiency`: what a workload asked for beside what it uses, as ``seff`` shows it.
 
-Of work that runs the metrics API knows what it uses at this moment (`fluxqueue.cli.pod_metrics`). Kubernetes keeps no figures of pods that
-have ended, and the queue measures none: of ended work only its times are known, from its FluxJob or, when that is gone, from the history.
-All functions but `of_history` are pure functions.
+Of work that runs the metrics API knows what it uses at this moment (`fluxqueue.cli.pod_metrics`). Kubernetes
+keeps no figures of pods that have ended, and the queue measures none: of ended work only its times are known,
+from its FluxJob or, when that is gone, from the history. All functions but `of_history` are pure functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from fluxqueue.cli.tables import age, clock, instant, printable
 __all__ = ["efficiency", "of_history", "of_row"]
 
 _GIB: Final = 1 << 30
-_ENDED: Final = "not known: Kubernetes keeps no figures of pods that have ended; a monitoring of the site may have them"
+_ENDED: Final = (
+    "not known: Kubernetes keeps no figures of pods that have ended; a monitoring of the site may have them"
+)
 
 
 def efficiency(job: FluxJob, use: PodUse | None, now: datetime) -> str:
@@ -46,7 +48,16 @@ def efficiency(job: FluxJob, use: PodUse | None, now: datetime) -> str:
     facts = [("Asked for", _asked_words(asked, pods, job.spec.duration_seconds))]
     begun, ended = instant(job.status.started_at), instant(job.status.finished_at)
     if begun is not None:
-        facts.append(("Time", _time_words(((ended or now) - begun).total_seconds(), job.spec.duration_seconds, ended=ended is not None)))
+        facts.append(
+            (
+                "Time",
+                _time_words(
+                    ((ended or now) - begun).total_seconds(),
+                    job.spec.duration_seconds,
+                    ended=ended is not None,
+                ),
+            )
+        )
     facts += _use_words(job, asked, pods, use)
     if job.status.nodes:
         facts.append(("Nodes", format_nodes(job.status.nodes)))
@@ -66,7 +77,10 @@ def of_row(row: Mapping[str, Any], now: datetime) -> str:
     facts.append(("Used", _ENDED))
     if row.get("hosts"):
         facts.append(("Nodes", format_nodes(str(row["hosts"]))))
-    return _lines(f"{title} is no longer in the cluster; the history has it: {row['outcome'] or row['state']}{end}.", facts)
+    return _lines(
+        f"{title} is no longer in the cluster; the history has it: {row['outcome'] or row['state']}{end}.",
+        facts,
+    )
 
 
 def of_history(source: HistorySource, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -81,14 +95,22 @@ def of_history(source: HistorySource, namespace: str, name: str) -> Mapping[str,
         wanted = named(name)
     except argparse.ArgumentTypeError as error:
         raise ClusterError(f"error: {error}") from None
-    return next((row for page, _ in source.jobs({"namespace": namespace, **wanted}, 1, 1) for row in page), None)
+    return next(
+        (row for page, _ in source.jobs({"namespace": namespace, **wanted}, 1, 1) for row in page), None
+    )
 
 
 def _asked(job: FluxJob) -> tuple[Amounts | None, int]:
-    """Return what all pods that have nodes asked for together (of waiting work: all pods), and how many they are."""
+    """Return what all pods that have nodes asked for together (of waiting work: all pods),
+    and how many they are.
+    """
     pods = job.spec.pods
     try:
-        hosts = [host for host in hostlists.decode(job.status.nodes) if host != names.NO_NODE] if job.status.nodes else []
+        hosts = (
+            [host for host in hostlists.decode(job.status.nodes) if host != names.NO_NODE]
+            if job.status.nodes
+            else []
+        )
         pods = len(hosts) or pods
         each = asked_by_pod(job, pods)
     except (hostlists.InvalidHostlist, ValueError, KeyError, TypeError):
@@ -120,7 +142,9 @@ def _time_words(ran_s: float, duration_s: int | None, *, ended: bool) -> str:
     return f"{age(ran_s)} of {age(duration_s)}{so_far} ({_percent(ran_s, duration_s)})"
 
 
-def _use_words(job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | None) -> Sequence[tuple[str, str]]:
+def _use_words(
+    job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | None
+) -> Sequence[tuple[str, str]]:
     state = state_of(job)
     if state in ENDED:
         return [("Used", _ENDED if job.status.started_at else "nothing: it never ran")]
@@ -135,7 +159,9 @@ def _use_words(job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | Non
         ("Memory", f"{_size(use.memory)}{_of(use.memory, memory, _size(memory))} in use now{some}"),
     ]
     return (
-        [*facts, ("GPUs", f"{asked.gpus} asked for; metrics.k8s.io does not measure them")] if asked is not None and asked.gpus else facts
+        [*facts, ("GPUs", f"{asked.gpus} asked for; metrics.k8s.io does not measure them")]
+        if asked is not None and asked.gpus
+        else facts
     )
 
 
@@ -154,4 +180,9 @@ def _size(size: float) -> str:
 def _lines(title: str, facts: Iterable[tuple[str, str]]) -> str:
     listed = list(facts)
     width = max(len(name) for name, _ in listed)
-    return "\n".join([printable(title), "", *(f"  {name.ljust(width)}   {printable(text)}" for name, text in listed)]) + "\n"
+    return (
+        "\n".join(
+            [printable(title), "", *(f"  {name.ljust(width)}   {printable(text)}" for name, text in listed)]
+        )
+        + "\n"
+    )

@@ -1,7 +1,9 @@
-"""The explanation of one workload: its request, its state, the reason and the remedy, and the node of each pod.
+"""The explanation of one workload: its request, its state, the reason and the remedy, and the node of each
+pod.
 
-The reasons are a closed set, so there is a sentence for each, with a remedy. If the queue wrote a message, that explains *why*, and the
-remedy here explains *what helps*. All functions are pure functions of the objects and the time.
+The reasons are a closed set, so there is a sentence for each, with a remedy. If the queue wrote a message,
+that explains *why*, and the remedy here explains *what helps*. All functions are pure functions of the
+objects and the time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
-from fluxqueue.cli.moldable_words import duration_with_started_pods, gave_back_words, moldable_words, was_started_with_fewer
+from fluxqueue.cli.moldable_words import (
+    duration_with_started_pods,
+    gave_back_words,
+    moldable_words,
+    was_started_with_fewer,
+)
 from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, paint, printable
 
@@ -25,7 +32,9 @@ __all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
-_PAST: Mapping[str, str] = {Reason.USER_SUSPENDED: "its user suspended it, had it wait again, or scaled it to 0"}
+_PAST: Mapping[str, str] = {
+    Reason.USER_SUSPENDED: "its user suspended it, had it wait again, or scaled it to 0"
+}
 _INDEXED = ("Job", "MiniCluster")
 """Kinds of which the completion index of a pod can be its rank."""
 
@@ -37,8 +46,8 @@ _SERVICES_SLOT = '"label":"services"'
 class Observed:
     """A workload and its objects, as they were read.
 
-    ``template`` is the pod spec of the user's object, None if that is deleted. ``duration_stated`` is true if the object states its
-    duration.
+    ``template`` is the pod spec of the user's object, None if that is deleted. ``duration_stated`` is true if
+    the object states its duration.
     """
 
     job: FluxJob
@@ -53,7 +62,13 @@ def has_services(job: FluxJob) -> bool:
 
 
 def explain(
-    seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False, guaranteed: str = "", matcher: str = ""
+    seen: Observed,
+    now: datetime,
+    *,
+    every_pod: bool = False,
+    colour: bool = False,
+    guaranteed: str = "",
+    matcher: str = "",
 ) -> str:
     """Return the explanation as text.
 
@@ -122,24 +137,41 @@ def headline(job: FluxJob, now: datetime) -> str:
         case State.COMPLETED:
             return f"{who} completed: it waited {waited} in {queue} and ran {ran or '0s'}."
         case State.FAILED:
-            return f"{who} failed{f' after {ran}' if ran else ''}: {status.message or status.reason or 'see its pods'}."
+            return (
+                f"{who} failed{f' after {ran}' if ran else ''}: "
+                f"{status.message or status.reason or 'see its pods'}."
+            )
         case State.CANCELLED:
-            return f"{who} was cancelled: it waited {waited or '0s'}{f' and ran {ran}' if ran else ' and never ran'}."
+            return (
+                f"{who} was cancelled: it waited "
+                f"{waited or '0s'}{f' and ran {ran}' if ran else ' and never ran'}."
+            )
         case other:
             return f"{who} is {other} in {queue}."
 
 
 def _again(state: str, queue: str, position: int | None, since: str, ran: str) -> str:
-    """Return what requeued work does, of which the time since it was submitted is not all waiting; empty for what needs no other words."""
+    """Return what requeued work does, of which the time since it was submitted is not all waiting;
+    empty for what needs no other words.
+    """
     match state:
         case State.PENDING:
-            return f"waits again in {queue}{f' at position {position}' if position is not None else ''}, {since} after it was submitted"
+            return (
+                f"waits again in {queue}{f' at position {position}' if position is not None else ''}, "
+                f"{since} after it was submitted"
+            )
         case State.ALLOCATED:
             return f"has its nodes and is being started again, {since} after it was submitted"
         case State.RUNNING:
-            return f"runs again, for {ran or '0s'} so far; this run began {since} after it was submitted to {queue}"
+            return (
+                f"runs again, for {ran or '0s'} so far; this run began {since} after it was submitted to "
+                f"{queue}"
+            )
         case State.COMPLETED:
-            return f"completed: its last run began {since} after it was submitted to {queue} and took {ran or '0s'}"
+            return (
+                f"completed: its last run began {since} after it was submitted to {queue} and took "
+                f"{ran or '0s'}"
+            )
         case State.CANCELLED if ran:
             return f"was cancelled: its last run began {since} after it was submitted and took {ran}"
         case State.CANCELLED:
@@ -154,7 +186,10 @@ def _asked(seen: Observed) -> str:
     pods = "1 pod" if brokers == 1 else f"{brokers} pods"
     if seen.template is not None:
         try:
-            amounts = [format_quantity(name, float(value)) for name, value in sorted(pod_requests(seen.template).items())]
+            amounts = [
+                format_quantity(name, float(value))
+                for name, value in sorted(pod_requests(seen.template).items())
+            ]
         except InvalidRequest as error:
             amounts = [f"something unreadable ({error})"]
         each = "each with" if brokers != 1 else "with"
@@ -163,12 +198,17 @@ def _asked(seen: Observed) -> str:
         pods += ", and a services pod"
     text = f"{pods}, together" if job.spec.pods > 1 else pods
     if job.spec.duration_seconds:
-        text += f", for {age(job.spec.duration_seconds)}{'' if seen.duration_stated else ' (assumed: the object does not say)'}"
+        text += (
+            f", for {age(job.spec.duration_seconds)}"
+            f"{'' if seen.duration_stated else ' (assumed: the object does not say)'}"
+        )
     return text + _priority(seen)
 
 
 def _priority(seen: Observed) -> str:
-    """By which priority it is ordered; a PriorityClass that raises nothing is named, since kube-scheduler still goes by it."""
+    """By which priority it is ordered; a PriorityClass that raises nothing is named,
+    since kube-scheduler still goes by it.
+    """
     if priority := seen.job.spec.priority:
         return f"; priority {priority}"
     name = seen.template.priority_class_name if seen.template is not None else None
@@ -208,11 +248,26 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     if expected is not None:
         left = (expected - now).total_seconds()
         kind, when = "reserved" if status.reserved_at else "estimated", clock(expected, now)
-        facts.append(("Start", f"{kind} for {when}, in {age(left)}{_or_sooner(job, expected, now)}" if left >= 1 else "due now"))
+        facts.append(
+            (
+                "Start",
+                f"{kind} for {when}, in {age(left)}{_or_sooner(job, expected, now)}"
+                if left >= 1
+                else "due now",
+            )
+        )
         first, expected = instant(status.eta_first), max(expected, now)
         if first is not None and first != expected:
             moved = age(abs((expected - first).total_seconds()))
-            facts.append(("First estimate", f"{clock(first, now)}; the start is now {moved} {'later' if expected > first else 'sooner'}"))
+            facts.append(
+                (
+                    "First estimate",
+                    (
+                        f"{clock(first, now)}; the start is now {moved} "
+                        f"{'later' if expected > first else 'sooner'}"
+                    ),
+                )
+            )
     return facts
 
 
@@ -223,15 +278,26 @@ def _bound_by(pods: Sequence[Pod]) -> list[tuple[str, str]]:
     if not released:
         return []
     if 0 < ours < len(released):
-        return [("Bound by", f"fluxion (fluxqueue's scheduler) {ours} pods, stock (kube-scheduler) {len(released) - ours}")]
-    return [("Bound by", "fluxion, the scheduler of fluxqueue" if ours else "stock, the scheduler of the cluster")]
+        return [
+            (
+                "Bound by",
+                f"fluxion (fluxqueue's scheduler) {ours} pods, stock (kube-scheduler) {len(released) - ours}",
+            )
+        ]
+    return [
+        ("Bound by", "fluxion, the scheduler of fluxqueue" if ours else "stock, the scheduler of the cluster")
+    ]
 
 
 def _or_sooner(job: FluxJob, expected: datetime, now: datetime) -> str:
     soonest = instant(job.status.eta_soonest)
     if soonest is None or soonest >= expected:
         return ""
-    return f", or from {clock(soonest, now)} on if others end early" if soonest > now else ", or sooner if others end early"
+    return (
+        f", or from {clock(soonest, now)} on if others end early"
+        if soonest > now
+        else ", or sooner if others end early"
+    )
 
 
 def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
@@ -254,12 +320,21 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     first, allocated = instant(status.eta_first), instant(status.allocated_at)
     if first is not None and allocated is not None:
         error_s = (allocated - first).total_seconds()
-        kept = f"it got its nodes {age(abs(error_s))} {'later' if error_s > 0 else 'sooner'}" if error_s else "kept"
+        kept = (
+            f"it got its nodes {age(abs(error_s))} {'later' if error_s > 0 else 'sooner'}"
+            if error_s
+            else "kept"
+        )
         facts.append(("First estimate", f"{clock(first, now)}; {kept}"))
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
         end = started + timedelta(seconds=duration_with_started_pods(job, least_pods(job)))
-        facts.append(("Ends by", clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration"))
+        facts.append(
+            (
+                "Ends by",
+                clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration",
+            )
+        )
     if status.outcome:
         facts.append(("Outcome", f"{status.outcome}{f': {status.message}' if status.message else ''}"))
     if status.requeues:
@@ -271,8 +346,14 @@ def _requeues(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     """Return time and reason of each known requeue."""
     reasons = job.status.requeue_reasons or ()
     whys = [_PAST.get(each.reason, each.message) for each in reasons]  # a remedy of then is none now
-    requeues = [(instant(each.at), f"{each.reason}: {why}" if why else each.reason) for each, why in zip(reasons, whys, strict=True)]
-    return [("Requeues" if number == 0 else "", f"{clock(at, now)}  {why}" if at else why) for number, (at, why) in enumerate(requeues)]
+    requeues = [
+        (instant(each.at), f"{each.reason}: {why}" if why else each.reason)
+        for each, why in zip(reasons, whys, strict=True)
+    ]
+    return [
+        ("Requeues" if number == 0 else "", f"{clock(at, now)}  {why}" if at else why)
+        for number, (at, why) in enumerate(requeues)
+    ]
 
 
 @dataclass(frozen=True)
@@ -285,8 +366,8 @@ class _PlacedPod:
 def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> list[_PlacedPod]:
     """Return the pod of each rank.
 
-    An indexed pod has its rank as completion index. Any other pod gets a rank of its node, so that a row with two different nodes is a pod
-    on a wrong node.
+    An indexed pod has its rank as completion index. Any other pod gets a rank of its node, so that a row with
+    two different nodes is a pod on a wrong node.
 
     Parameters
     ----------
@@ -295,7 +376,8 @@ def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> li
     pods
         The workload's pods; if several have one index, the newest counts.
     by_index
-        True if an index is a rank. It is none of a Job that was started with fewer pods, nor of a gang: its Jobs count each by itself.
+        True if an index is a rank. It is none of a Job that was started with fewer pods, nor of a gang: its
+        Jobs count each by itself.
 
     Returns
     -------
@@ -309,7 +391,9 @@ def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> li
     by_index = by_index and job.spec.object_ref.kind in _INDEXED
     taken: dict[int, Pod] = {}
     others: list[Pod] = []
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), reverse=True):
+    for pod in sorted(
+        pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), reverse=True
+    ):
         index = pod.completion_index
         if by_index and index is not None and index < len(hosts):
             if index in taken:
@@ -333,14 +417,20 @@ def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> li
 
 
 def pod_state(pod: Pod) -> str:
-    """Return the phase of a pod with what its node says of it, or what delays it: a scheduling gate, the scheduler, its deletion."""
+    """Return the phase of a pod with what its node says of it, or what delays it:
+    a scheduling gate, the scheduler, its deletion.
+    """
     if pod.metadata.deletion_timestamp:
         return "Terminating"
     if pod.spec.scheduling_gates:
         return f"Gated by {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
     scheduled = pod.status.condition("PodScheduled")
     if pod.held:
-        before = f"; {scheduled.message}" if scheduled is not None and scheduled.status == "False" and scheduled.message else ""
+        before = (
+            f"; {scheduled.message}"
+            if scheduled is not None and scheduled.status == "False" and scheduled.message
+            else ""
+        )
         return f"Waits for the queue{before}"
     if pod.status.phase == "Pending" and scheduled is not None and scheduled.status == "False":
         return f"{scheduled.reason}: {scheduled.message}" if scheduled.message else scheduled.reason
@@ -359,7 +449,15 @@ def _pods(seen: Observed, *, every_pod: bool) -> str:
         if on and each.node and on != each.node:
             on += " (not its node)"
         rank = "" if each.rank is None else str(each.rank)
-        rows.append([rank, each.node, each.pod.metadata.name if each.pod else "", on, pod_state(each.pod) if each.pod else ""])
+        rows.append(
+            [
+                rank,
+                each.node,
+                each.pod.metadata.name if each.pod else "",
+                on,
+                pod_state(each.pod) if each.pod else "",
+            ]
+        )
     text = columns(["RANK", "NODE", "POD", "RUNS ON", "POD STATE"], rows)
     hidden = len(placed) - len(shown)
     more = f"  ... and {hidden} more (-o wide shows all)\n" if hidden else ""

@@ -1,7 +1,8 @@
 """Rows as CSV, JSON and Parquet, for spreadsheets and programs.
 
-CSV and JSON need nothing. Parquet needs pyarrow, which is large, so it is an extra: ``pip install 'fluxqueue-hpc[parquet]'``.
-Rows come in pages, and each page is written before the next one is asked for: a year of work fits into any memory.
+CSV and JSON need nothing. Parquet needs pyarrow, which is large, so it is an extra:
+``pip install 'fluxqueue-hpc[parquet]'``. Rows come in pages, and each page is written before the next one is
+asked for: a year of work fits into any memory.
 """
 
 from __future__ import annotations
@@ -22,15 +23,26 @@ from fluxqueue.cli.api_client import ClusterError
 __all__ = ["FORMATS", "Column", "Export", "write_rows"]
 
 FORMATS: Final = ("csv", "json", "parquet")
-_TYPES: Final = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool_", "time": "timestamp"}
-_NO_PYARROW: Final = "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue-hpc[parquet]', or choose -o csv"
+_TYPES: Final = {
+    "text": "string",
+    "whole": "int64",
+    "number": "float64",
+    "flag": "bool_",
+    "time": "timestamp",
+}
+_NO_PYARROW: Final = (
+    "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue-hpc[parquet]', "
+    "or choose -o csv"
+)
 
 Page = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Column:
-    """Name of a value in a row, and what it is: ``text``, ``whole``, ``number``, ``flag`` or ``time`` (RFC 3339)."""
+    """Name of a value in a row, and what it is: ``text``, ``whole``, ``number``,
+    ``flag`` or ``time`` (RFC 3339).
+    """
 
     name: str
     kind: str = "text"
@@ -79,7 +91,11 @@ def write_rows(pages: Iterable[Page], columns: Sequence[Column], export: Export,
         return
     try:
         with ExitStack() as stack:
-            target = stack.enter_context(Path(export.file).open("w", encoding="utf-8", newline="")) if export.file else out
+            target = (
+                stack.enter_context(Path(export.file).open("w", encoding="utf-8", newline=""))
+                if export.file
+                else out
+            )
             if export.form == "csv":
                 _write_csv(pages, columns, target, titles=export.titles)
             else:
@@ -121,14 +137,23 @@ def _write_parquet(pages: Iterable[Page], columns: Sequence[Column], export: Exp
     except ImportError:
         raise ClusterError(_NO_PYARROW) from None
     if not export.file and out.isatty():
-        raise ClusterError("error: Parquet is not for a terminal: name a file with --file, or redirect the output")
+        raise ClusterError(
+            "error: Parquet is not for a terminal: name a file with --file, or redirect the output"
+        )
     schema = arrow.schema([(column.name, _arrow_type(arrow, column)) for column in columns])
     try:
         with ExitStack() as stack:
-            target = stack.enter_context(Path(export.file).open("wb")) if export.file else getattr(out, "buffer", sys.stdout.buffer)
+            target = (
+                stack.enter_context(Path(export.file).open("wb"))
+                if export.file
+                else getattr(out, "buffer", sys.stdout.buffer)
+            )
             with parquet.ParquetWriter(target, schema) as writer:
                 for page in pages:
-                    rows = [{column.name: _value(row.get(column.name), column) for column in columns} for row in page]
+                    rows = [
+                        {column.name: _value(row.get(column.name), column) for column in columns}
+                        for row in page
+                    ]
                     writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
     except OSError as error:
         raise _unwritable(export.file, error) from None
@@ -145,4 +170,6 @@ def _value(value: Any, column: Column) -> Any:
 def _unwritable(file: str, error: OSError) -> ClusterError:
     if isinstance(error, BrokenPipeError):
         raise error
-    return ClusterError(f"error: {file or 'standard output'} cannot be written ({error.strerror}): name another file")
+    return ClusterError(
+        f"error: {file or 'standard output'} cannot be written ({error.strerror}): name another file"
+    )

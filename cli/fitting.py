@@ -21,7 +21,9 @@ Table = tuple[list[str], list[list[str]]]
 
 @dataclass(frozen=True)
 class Narrowing:
-    """How a table is made narrower, step by step until it fits: a column is cut to a width, or dropped (0)."""
+    """How a table is made narrower, step by step until it fits:
+    a column is cut to a width, or dropped (0).
+    """
 
     steps: tuple[tuple[str, int], ...]
 
@@ -40,7 +42,9 @@ def without_empty(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Tabl
     return [headers[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
-def fitted(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, narrowing: Narrowing) -> Table:
+def fitted(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, narrowing: Narrowing
+) -> Table:
     """Return a table that is at most so wide.
 
     Parameters
@@ -71,7 +75,10 @@ def _width(table: Table) -> int:
 
 def _widths(table: Table) -> list[int]:
     headers, rows = table
-    return [max(len(headers[at]), *(len(row[at]) for row in rows), 1) if rows else len(headers[at]) for at in range(len(headers))]
+    return [
+        max(len(headers[at]), *(len(row[at]) for row in rows), 1) if rows else len(headers[at])
+        for at in range(len(headers))
+    ]
 
 
 def _narrower(table: Table, at: int, over: int, least: int) -> Table:

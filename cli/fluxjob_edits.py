@@ -1,8 +1,9 @@
 """The commands that edit FluxJobs: hold, release, cancel, prioritize, move.
 
-Each one is a small merge patch of the FluxJob's spec, as ``kubectl patch`` would send it, with the person's own permissions. The queue
-applies edits of pending workloads and reverts edits of workloads that have nodes. This module checks that first, so that the person gets an
-error at once instead of an Event later. An edit that changes nothing is no error. What is held or released is so when the command ends
+Each one is a small merge patch of the FluxJob's spec, as ``kubectl patch`` would send it, with the person's
+own permissions. The queue applies edits of pending workloads and reverts edits of workloads that have nodes.
+This module checks that first, so that the person gets an error at once instead of an Event later. An edit
+that changes nothing is no error. What is held or released is so when the command ends
 (`fluxqueue.cli.shown_edits`).
 """
 
@@ -44,9 +45,10 @@ _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAIN
 class FluxJobEdit:
     """An edit of FluxJobs.
 
-    ``spec`` is the merge patch, ``done`` the word for messages. ``objection`` returns why the edit is not possible for a FluxJob, empty if
-    it is possible. ``is_so`` is said of a FluxJob in which there is nothing to change. ``awaited_hold`` is what the queue has to show
-    before the command ends: that the workload is held, or is not; None if nothing is waited for.
+    ``spec`` is the merge patch, ``done`` the word for messages. ``objection`` returns why the edit is not
+    possible for a FluxJob, empty if it is possible. ``is_so`` is said of a FluxJob in which there is nothing
+    to change. ``awaited_hold`` is what the queue has to show before the command ends: that the workload is
+    held, or is not; None if nothing is waited for.
     """
 
     spec: dict[str, Any]
@@ -63,13 +65,17 @@ def held() -> FluxJobEdit:
 
 def released() -> FluxJobEdit:
     """Return the edit that lets a held workload start."""
-    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"), "is not held", awaited_hold=False)
+    return FluxJobEdit(
+        {"hold": False}, "released", _only_what_waits("released"), "is not held", awaited_hold=False
+    )
 
 
 def prioritized(priority: int) -> FluxJobEdit:
     """Return the edit that sets the priority."""
     said = f"has priority {priority}"
-    return FluxJobEdit({"priority": priority}, said, _only_what_waits("given another priority"), f"{said} already")
+    return FluxJobEdit(
+        {"priority": priority}, said, _only_what_waits("given another priority"), f"{said} already"
+    )
 
 
 def moved(client: ApiClient, queue: str) -> FluxJobEdit:
@@ -86,7 +92,9 @@ def moved(client: ApiClient, queue: str) -> FluxJobEdit:
 
 def moved_to(queue: str) -> FluxJobEdit:
     """Return the edit that moves a workload to a queue that exists."""
-    return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"), f"is in queue {queue} already")
+    return FluxJobEdit(
+        {"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"), f"is in queue {queue} already"
+    )
 
 
 def cancelled() -> FluxJobEdit:
@@ -94,7 +102,9 @@ def cancelled() -> FluxJobEdit:
     return FluxJobEdit({"cancel": True}, "cancelled", _not_a_running_pod, "is being cancelled already")
 
 
-def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], change: FluxJobEdit, out: TextIO) -> int:
+def edit_fluxjobs(
+    client: ApiClient, namespace: str, wanted: Sequence[str], change: FluxJobEdit, out: TextIO
+) -> int:
     """Edit every workload of the given names, and print a line for each.
 
     Returns
@@ -105,8 +115,9 @@ def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], chan
     Raises
     ------
     ClusterError
-        After all edits, with a line for each name that does not exist, cannot be edited any more, or is refused by the server; the others
-        are edited. Of a Deployment with some running pods, the waiting ones are edited. At once if the server does not answer.
+        After all edits, with a line for each name that does not exist, cannot be edited any more, or is
+        refused by the server; the others are edited. Of a Deployment with some running pods, the waiting ones
+        are edited. At once if the server does not answer.
     """
     errors: list[str] = []
     edited: list[FluxJob] = []
@@ -121,7 +132,11 @@ def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], chan
 
 
 def edit_selected(
-    client: ApiClient, jobs: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, agreed: Callable[[Sequence[str]], bool]
+    client: ApiClient,
+    jobs: Sequence[FluxJob],
+    change: FluxJobEdit,
+    out: TextIO,
+    agreed: Callable[[Sequence[str]], bool],
 ) -> int:
     """Edit those of some FluxJobs that can be edited, after a question.
 
@@ -165,8 +180,12 @@ def edit_selected(
     return _shown(client, edited, change, out, errors)
 
 
-def _shown(client: ApiClient, edited: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, errors: list[str]) -> int:
-    """Wait until the queue shows edits of which it is not seen at once, and raise all errors; else return 0."""
+def _shown(
+    client: ApiClient, edited: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, errors: list[str]
+) -> int:
+    """Wait until the queue shows edits of which it is not seen at once, and raise all errors;
+    else return 0.
+    """
     if change.awaited_hold is not None:
         out.flush()
         try:
@@ -178,7 +197,9 @@ def _shown(client: ApiClient, edited: Sequence[FluxJob], change: FluxJobEdit, ou
     return 0
 
 
-def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO) -> list[FluxJob]:
+def _steer_one(
+    client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO
+) -> list[FluxJob]:
     """Edit what a name stands for, print a line for each, and return what was edited."""
     edited: list[FluxJob] = []
     objections = [(job, change.objection(job)) for job in fluxjobs_of(client, namespace, name)]
@@ -203,12 +224,19 @@ def _change(client: ApiClient, job: FluxJob, change: FluxJobEdit) -> bool:
     """Patch a FluxJob; return false if there is nothing to change."""
     if _is_done(job, change):
         return False
-    client.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec})
+    client.patch(
+        f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec}
+    )
     return True
 
 
 def _is_done(job: FluxJob, change: FluxJobEdit) -> bool:
-    now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
+    now = {
+        "hold": job.spec.hold,
+        "cancel": job.spec.cancel,
+        "priority": job.spec.priority,
+        "queue": job.spec.queue,
+    }
     return all(now[field] == value for field, value in change.spec.items())
 
 
@@ -233,9 +261,14 @@ def _not_a_running_pod(job: FluxJob) -> str:
 
 
 def ended_by(job: FluxJob) -> str:
-    """Return the command that ends work which runs and is no Job, since the queue deletes no pods that run; empty for all other work."""
+    """Return the command that ends work which runs and is no Job, since the queue deletes no pods that run;
+    empty for all other work.
+    """
     ref = job.spec.object_ref
     if ref.kind == "Job" or state_of(job) not in (State.RUNNING, State.DRAINING):
         return ""
     ours = ref.kind == "PodGroup" and ref.api_version == "v1"
-    return f"kubectl delete {f'pod -l {names.POD_GROUP_LABEL}={ref.name}' if ours else f'{ref.kind.lower()} {ref.name}'}"
+    return (
+        "kubectl delete "
+        f"{f'pod -l {names.POD_GROUP_LABEL}={ref.name}' if ours else f'{ref.kind.lower()} {ref.name}'}"
+    )

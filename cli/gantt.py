@@ -1,7 +1,9 @@
-"""`kubectl fluxqueue reservations --gantt`: what nodes are set aside for, reserved for and used by, over time.
+"""`kubectl fluxqueue reservations --gantt`: what nodes are set aside for, reserved for and used by, over
+time.
 
-A line is a FluxReservation with its times, a workload that waits with a reservation or an estimate, or a workload that runs until its
-planned end. The picture is as wide as the terminal. All functions are pure functions of the objects and the time.
+A line is a FluxReservation with its times, a workload that waits with a reservation or an estimate, or a
+workload that runs until its planned end. The picture is as wide as the terminal. All functions are pure
+functions of the objects and the time.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ _MOST_TIMES = 64
 _LONGEST_LABEL = 32
 _LEAST_WIDTH = 20
 _TICKS = 6
-_MARKS = {"aside": ("▓", "R"), "maintenance": ("▒", "M"), "reserved": ("░", "="), "planned": ("·", "."), "runs": ("█", "#")}
+_MARKS = {
+    "aside": ("▓", "R"),
+    "maintenance": ("▒", "M"),
+    "reserved": ("░", "="),
+    "planned": ("·", "."),
+    "runs": ("█", "#"),
+}
 _LEGEND = {
     "aside": "set aside for people",
     "maintenance": "maintenance",
@@ -63,34 +71,55 @@ def reservation_bars(reservations: Iterable[FluxReservation], view: Chart) -> li
         except InvalidTimes:
             continue  # it is Invalid, and holds nothing
         zone = view.start.tzinfo
-        spans = tuple((datetime.fromtimestamp(time.start, zone), datetime.fromtimestamp(time.end, zone)) for time in times)
+        spans = tuple(
+            (datetime.fromtimestamp(time.start, zone), datetime.fromtimestamp(time.end, zone))
+            for time in times
+        )
         label = f"{each.metadata.name} ({_nodes(each.status.node_count)})"
         bars.append(Bar(label, "maintenance" if each.spec.maintenance else "aside", spans))
     return sorted((bar for bar in bars if _visible(bar, view)), key=lambda bar: bar.times[0])
 
 
 def job_bars(jobs: Iterable[FluxJob], view: Chart, *, namespaces: bool = False) -> list[Bar]:
-    """Return the lines of work that runs, and of work with a planned start; work without an end lasts to the right edge."""
+    """Return the lines of work that runs, and of work with a planned start;
+    work without an end lasts to the right edge.
+    """
     bars = []
     for job in jobs:
         status = job.status
         state = state_of(job)
         if state == State.PENDING:
-            start, kind = instant(status.reserved_at or status.eta), "reserved" if status.reserved_at else "planned"
+            start, kind = (
+                instant(status.reserved_at or status.eta),
+                "reserved" if status.reserved_at else "planned",
+            )
         elif state in LIVE:
             start, kind = instant(status.started_at or status.allocated_at), "runs"
         else:
             continue
         if start is None:
             continue
-        end = start + timedelta(seconds=job.spec.duration_seconds) if job.spec.duration_seconds else view.start + view.length
+        end = (
+            start + timedelta(seconds=job.spec.duration_seconds)
+            if job.spec.duration_seconds
+            else view.start + view.length
+        )
         if kind == "runs":
             end = max(end, view.start + view.length / 200)  # what runs too long runs now
         nodes = f" ({_nodes(_count(status.nodes))})" if status.nodes else ""
         title = object_name(job) or job.metadata.name
-        bars.append(Bar(f"{job.metadata.namespace}/{title}{nodes}" if namespaces else f"{title}{nodes}", kind, ((start, end),)))
+        bars.append(
+            Bar(
+                f"{job.metadata.namespace}/{title}{nodes}" if namespaces else f"{title}{nodes}",
+                kind,
+                ((start, end),),
+            )
+        )
     order = ("runs", "reserved", "planned")
-    return sorted((bar for bar in bars if _visible(bar, view)), key=lambda bar: (order.index(bar.kind), bar.times[0], bar.label))
+    return sorted(
+        (bar for bar in bars if _visible(bar, view)),
+        key=lambda bar: (order.index(bar.kind), bar.times[0], bar.label),
+    )
 
 
 def chart(bars: Sequence[Bar], view: Chart) -> str:
@@ -118,7 +147,13 @@ def _drawn(bar: Bar, view: Chart, width: int) -> str:
 
 def _scale(view: Chart, width: int) -> str:
     """Return times of day at equal distances; dates where the picture is longer than two days."""
-    form = "%H:%M" if view.length <= timedelta(days=2) else "%m-%d %H:%M" if view.length <= timedelta(days=14) else "%Y-%m-%d"
+    form = (
+        "%H:%M"
+        if view.length <= timedelta(days=2)
+        else "%m-%d %H:%M"
+        if view.length <= timedelta(days=14)
+        else "%Y-%m-%d"
+    )
     text = ""
     size = len(view.start.strftime(form)) + 3
     ticks = max(min(_TICKS, width // size), 1)

@@ -14,9 +14,11 @@ __all__ = ["guarantees_of"]
 
 
 def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> Callable[[FluxJob], str]:
-    """Return a function that says what is guaranteed to the account of one of these FluxJobs; nothing if the accounts may not be read.
+    """Return a function that says what is guaranteed to the account of one of these FluxJobs; nothing if the
+    accounts may not be read.
 
-    The guarantee of work is that of the nearest account on its way up that has one, as in `fluxqueue.queue.scheduling.guarantees`.
+    The guarantee of work is that of the nearest account on its way up that has one, as in
+    `fluxqueue.queue.scheduling.guarantees`.
     """
     accounts: list[FluxAccount] = []
     if any(job.status.account for job in jobs):
@@ -25,11 +27,16 @@ def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> Callable[[FluxJ
         except ClusterError:  # whoever may not read accounts still gets the rest of the explanation
             accounts = []
     tree = account_tree(accounts)
-    shown = {account.metadata.name: account.status.guaranteed for account in accounts if account.status.guaranteed}
+    shown = {
+        account.metadata.name: account.status.guaranteed for account in accounts if account.status.guaranteed
+    }
 
     def of(job: FluxJob) -> str:
         nearest = next((name for name in tree.path_of(job.status.account) if name in shown), "")
-        parts = (f"{each.guaranteed} {each.name} (used {each.used}, borrowed {each.borrowed})" for each in shown.get(nearest) or ())
+        parts = (
+            f"{each.guaranteed} {each.name} (used {each.used}, borrowed {each.borrowed})"
+            for each in shown.get(nearest) or ()
+        )
         return f"to {nearest!r}: {', '.join(parts)}" if nearest else ""
 
     return of

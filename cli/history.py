@@ -1,7 +1,7 @@
 """`kubectl fluxqueue history`: work that waits, runs and has ended, as sacct shows it.
 
-Rows come from the queue in pages (`fluxqueue.cli.history_source`): what has not ended first, then the newest end first. A table has the
-columns that fit a terminal; CSV, JSON and Parquet have all.
+Rows come from the queue in pages (`fluxqueue.cli.history_source`): what has not ended first, then the newest
+end first. A table has the columns that fit a terminal; CSV, JSON and Parquet have all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,16 @@ COLUMNS: Final = (
 )
 
 _NARROWING: Final = Narrowing(
-    (("OFF-BY", 0), ("USER", 12), ("ACCOUNT", 12), ("OBJECT", 24), ("OUTCOME", 0), ("QUEUE", 0), ("ACCOUNT", 0), ("USER", 0))
+    (
+        ("OFF-BY", 0),
+        ("USER", 12),
+        ("ACCOUNT", 12),
+        ("OBJECT", 24),
+        ("OUTCOME", 0),
+        ("QUEUE", 0),
+        ("ACCOUNT", 0),
+        ("USER", 0),
+    )
 )
 """What a table for a terminal loses first."""
 
@@ -85,7 +94,13 @@ class HistoryRequest:
     export: Export | None = None
 
 
-def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Callable[[], datetime], hints: TextIO | None = None) -> int:
+def history(
+    source: HistorySource,
+    request: HistoryRequest,
+    out: TextIO,
+    now: Callable[[], datetime],
+    hints: TextIO | None = None,
+) -> int:
     """Print the history.
 
     Parameters
@@ -117,7 +132,8 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
             (hints or sys.stderr).write(f"N{nothing_found(request.parameters)[1:]}.\n")
     if more and more[0]:
         (hints or sys.stderr).write(
-            f"There is more than {request.limit}: raise --limit, or name a shorter time with --since and --until.\n"
+            f"There is more than {request.limit}: raise --limit, "
+            "or name a shorter time with --since and --until.\n"
         )
     return 0
 
@@ -138,7 +154,20 @@ def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:
 def history_titles(*, namespaces: bool) -> list[str]:
     """Return the titles of the columns of a table."""
     start = ["NAMESPACE"] if namespaces else []
-    return [*start, "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "OFF-BY", "ENDED"]
+    return [
+        *start,
+        "OBJECT",
+        "QUEUE",
+        "ACCOUNT",
+        "USER",
+        "STATE",
+        "OUTCOME",
+        "PODS",
+        "WAIT",
+        "RUN",
+        "OFF-BY",
+        "ENDED",
+    ]
 
 
 def history_row(job: Mapping[str, Any], now: datetime, *, namespaces: bool) -> list[str]:
@@ -163,11 +192,17 @@ def history_row(job: Mapping[str, Any], now: datetime, *, namespaces: bool) -> l
 
 def _off_by(error_s: float | None) -> str:
     """Return how much later than first estimated work got its nodes, with a minus sign if earlier."""
-    return "" if error_s is None else f"{'-' if error_s <= -1 else '+' if error_s >= 1 else ''}{age(abs(error_s))}"
+    return (
+        ""
+        if error_s is None
+        else f"{'-' if error_s <= -1 else '+' if error_s >= 1 else ''}{age(abs(error_s))}"
+    )
 
 
 def _span(first: str | None, last: str | None, seconds: float | None) -> str:
-    """Return the time between two others, which are shown in whole seconds, as all that shows them counts it; else these seconds."""
+    """Return the time between two others, which are shown in whole seconds, as all that shows them counts it;
+    else these seconds.
+    """
     begin, end = instant(first), instant(last)
     if begin is not None and end is not None:
         seconds = (end.replace(microsecond=0) - begin.replace(microsecond=0)).total_seconds()

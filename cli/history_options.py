@@ -35,7 +35,10 @@ __all__ = [
 ]
 
 DESCRIPTIONS: Final = {
-    "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first; all runs of a NAME.",
+    "history": (
+        "Work of a namespace that has ended, runs or waits: the last day, the newest end first; "
+        "all runs of a NAME."
+    ),
     "stats": "Throughput, waits and use of nodes of the work of a namespace: the last day, in steps of time.",
     "report": "What the work of a namespace used: the last 30 days, in hours of cores, GiB and GPUs.",
 }
@@ -62,60 +65,107 @@ MOST_SUMMED: Final = 200_000
 
 def add_history_options(command: UsageParser) -> None:
     """Add the options of `history`."""
-    command.add_argument("name", nargs="?", type=named, metavar="NAME", help="only the work of this name, all of it: lammps, job/lammps")
+    command.add_argument(
+        "name",
+        nargs="?",
+        type=named,
+        metavar="NAME",
+        help="only the work of this name, all of it: lammps, job/lammps",
+    )
     _add_common(command)
-    command.add_argument("--state", default="", metavar="STATE[,STATE]", help="only these, such as completed, failed, cancelled, running")
-    command.add_argument("--limit", default=1_000, type=_limit, metavar="N", help="at most so many (default: %(default)s)")
+    command.add_argument(
+        "--state",
+        default="",
+        metavar="STATE[,STATE]",
+        help="only these, such as completed, failed, cancelled, running",
+    )
+    command.add_argument(
+        "--limit", default=1_000, type=_limit, metavar="N", help="at most so many (default: %(default)s)"
+    )
 
 
 def add_report_options(command: UsageParser) -> None:
     """Add the options of `report`."""
     _add_common(command)
     command.add_argument(
-        "--by", default="", metavar="GROUP[,GROUP]", help="some of namespace, account, queue, user, day (default: namespace)"
+        "--by",
+        default="",
+        metavar="GROUP[,GROUP]",
+        help="some of namespace, account, queue, user, day (default: namespace)",
     )
 
 
 def add_stats_options(command: UsageParser) -> None:
     """Add the options of `stats`."""
     _add_filters(command)
-    command.add_argument("--step", default=None, type=_step, metavar="TIME", help="length of a step, such as 15m, 1h, 1d")
+    command.add_argument(
+        "--step", default=None, type=_step, metavar="TIME", help="length of a step, such as 15m, 1h, 1d"
+    )
     command.add_argument("-o", "--output", default="", choices=["json"], help="form of the output")
     command.add_argument("--ascii", action="store_true", help="draw with characters of ASCII")
 
 
 def _add_common(command: UsageParser) -> None:
     _add_filters(command)
-    command.add_argument("-o", "--output", default="table", choices=["table", *FORMATS], help="form of the output")
+    command.add_argument(
+        "-o", "--output", default="table", choices=["table", *FORMATS], help="form of the output"
+    )
     command.add_argument("--file", default="", metavar="FILE", help="write CSV, JSON or Parquet to this file")
 
 
 def _add_filters(command: UsageParser) -> None:
     command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     command.add_argument("-q", "--queue", default=None, metavar="QUEUE", help="only this queue")
-    command.add_argument("--account", default=None, metavar="NAME", help="only this FluxAccount; '' for work without one")
+    command.add_argument(
+        "--account", default=None, metavar="NAME", help="only this FluxAccount; '' for work without one"
+    )
     command.add_argument("--user", default=None, metavar="NAME", help="only what this person submitted")
     command.add_argument(
         "--since",
         default=None,
         type=read_since,
         metavar="TIME",
-        help="2026-11-23, 2026-11-23T08:00 (both in your time zone), 2026-11-23T08:00:00Z, or how long ago: 12h, 7d",
+        help=(
+            "2026-11-23, 2026-11-23T08:00 (both in your time zone), 2026-11-23T08:00:00Z, "
+            "or how long ago: 12h, 7d"
+        ),
     )
-    command.add_argument("--until", default=None, type=read_until, metavar="TIME", help="until then; now if not given")
+    command.add_argument(
+        "--until", default=None, type=read_until, metavar="TIME", help="until then; now if not given"
+    )
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
     add_address_options(command)
 
 
 def add_address_options(command: UsageParser) -> None:
     """Add the options that say where the history is."""
-    command.add_argument("--system-namespace", default=NAMESPACE, metavar="NAME", help="namespace of fluxqueue (default: %(default)s)")
-    command.add_argument("--queue-service", default=SERVICE, metavar="NAME", help="the queue's Service there (default: %(default)s)")
     command.add_argument(
-        "--service-account", default=HISTORY_ACCOUNT, metavar="NAME", help="account that opens the history (default: %(default)s)"
+        "--system-namespace",
+        default=NAMESPACE,
+        metavar="NAME",
+        help="namespace of fluxqueue (default: %(default)s)",
     )
-    command.add_argument("--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address")
-    command.add_argument("--queue-url", default="", metavar="URL", help="ask this address instead of going through the API server")
+    command.add_argument(
+        "--queue-service",
+        default=SERVICE,
+        metavar="NAME",
+        help="the queue's Service there (default: %(default)s)",
+    )
+    command.add_argument(
+        "--service-account",
+        default=HISTORY_ACCOUNT,
+        metavar="NAME",
+        help="account that opens the history (default: %(default)s)",
+    )
+    command.add_argument(
+        "--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address"
+    )
+    command.add_argument(
+        "--queue-url",
+        default="",
+        metavar="URL",
+        help="ask this address instead of going through the API server",
+    )
 
 
 def address(arguments: argparse.Namespace, namespace: str, environ: Mapping[str, str]) -> HistoryAddress:
@@ -145,7 +195,9 @@ def history_request(arguments: argparse.Namespace, namespace: str) -> HistoryReq
 
 
 def named(text: str) -> dict[str, str]:
-    """Return the parameters of ``/history`` for a name as people type it: lammps, job/lammps, jobs.batch/lammps, pod-group/mesh."""
+    """Return the parameters of ``/history`` for a name as people type it:
+    lammps, job/lammps, jobs.batch/lammps, pod-group/mesh.
+    """
     kind, slash, name = text.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
         raise argparse.ArgumentTypeError(f"{text[:60]!r} is no name of work: write lammps, or job/lammps")
@@ -158,7 +210,11 @@ def report_request(arguments: argparse.Namespace, namespace: str) -> ReportReque
     from fluxqueue.cli.report import ReportRequest
 
     by = {"by": arguments.by} if arguments.by else {}
-    return ReportRequest(parameters=_parameters(arguments, namespace) | by, titles=not arguments.no_headers, export=_export(arguments))
+    return ReportRequest(
+        parameters=_parameters(arguments, namespace) | by,
+        titles=not arguments.no_headers,
+        export=_export(arguments),
+    )
 
 
 def stats_parameters(arguments: argparse.Namespace, namespace: str) -> dict[str, str]:
@@ -189,5 +245,7 @@ def _step(text: str) -> int:
 
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST and len(text) < 9):
-        raise argparse.ArgumentTypeError(f"--limit is a whole number from 1 to {_MOST}: {text[:60]!r} is none")
+        raise argparse.ArgumentTypeError(
+            f"--limit is a whole number from 1 to {_MOST}: {text[:60]!r} is none"
+        )
     return int(text)

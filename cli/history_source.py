@@ -1,9 +1,10 @@
 """The history of ended work, asked of the queue with the person's own credentials.
 
-The queue answers a token of an account that may list FluxJobs: that of a namespace for its own work, that of fluxqueue's namespace for all
-(docs/decisions/0027). Whoever may request such a token gets one for ten minutes and for the queue only. The request goes through the API
-server's proxy to the queue's Service, since every replica can answer. In a local cluster (`fluxqueue local`) the queue is not behind a
-Service, so its address is given.
+The queue answers a token of an account that may list FluxJobs: that of a namespace for its own work, that of
+fluxqueue's namespace for all (docs/decisions/0027). Whoever may request such a token gets one for ten minutes
+and for the queue only. The request goes through the API server's proxy to the queue's Service, since every
+replica can answer. In a local cluster (`fluxqueue local`) the queue is not behind a Service, so its address
+is given.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SERVICE: Final = "fluxqueue-queue"
 _TIMEOUT_S: Final = 60.0
 _SILENT: Final = (502, 503, 504)
 """Of the API server, if it cannot reach the queue; an answer of the queue itself has a sentence."""
-_REPLICAS: Final = "kubectl fluxqueue version shows the replicas, and when one is ready, the same command answers"
+_REPLICAS: Final = (
+    "kubectl fluxqueue version shows the replicas, and when one is ready, the same command answers"
+)
 _TOKEN_S: Final = 600
 
 
@@ -46,7 +49,8 @@ class HistoryAddress:
     namespace
         Whose history is wanted; empty: that of all namespaces.
     url, ca
-        Address of the queue's metrics port, and a file with the authority of its certificate; empty: through the API server.
+        Address of the queue's metrics port, and a file with the authority of its certificate; empty: through
+        the API server.
     system_namespace, service
         Namespace of fluxqueue, and the queue's Service in it.
     account
@@ -135,19 +139,22 @@ class HistorySource:
 
     def _ask(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = json.loads(self._client.get(self._prefix + path, parameters, headers=self._headers))
+            answer: dict[str, Any] = json.loads(
+                self._client.get(self._prefix + path, parameters, headers=self._headers)
+            )
         except ApiRefused as error:
             if sentence := said(error):
                 raise ClusterError(f"error: {sentence}") from None
             if error.status == 403:
                 raise MayNotRead(
-                    f"error: you may not reach the queue through the API server: an administrator adds a group of yours to "
-                    f"rbac.historyReachableBy ({error})"
+                    "error: you may not reach the queue through the API server: an administrator adds a "
+                    f"group of yours to rbac.historyReachableBy ({error})"
                 ) from None
             if error.status in _SILENT:
                 raise NoReplica(
-                    "error: no replica of the queue answers, so its history cannot be read now; nothing of it is lost. While the queue is "
-                    f"stopped, nothing that waits is started, and what runs goes on. {_REPLICAS} ({error})"
+                    "error: no replica of the queue answers, so its history cannot be read now; nothing of "
+                    "it is lost. While the queue is stopped, nothing that waits is started, and what runs "
+                    f"goes on. {_REPLICAS} ({error})"
                 ) from None
             raise
         return answer
@@ -186,22 +193,26 @@ def _token(server: ApiClient, address: HistoryAddress) -> str:
         "spec": {"audiences": [OPERATOR_AUDIENCE], "expirationSeconds": _TOKEN_S},
     }
     try:
-        token: str = json.loads(server.post(f"/api/v1/namespaces/{where}/serviceaccounts/{account}/token", body))["status"]["token"]
+        token: str = json.loads(
+            server.post(f"/api/v1/namespaces/{where}/serviceaccounts/{account}/token", body)
+        )["status"]["token"]
     except ApiRefused as error:
         if error.status == 404:
             from fluxqueue.cli.listing import require_installed
 
             require_installed(server, where)
             raise MayNotRead(
-                f"error: the namespace {where} has no account {account}, so nobody reads its history; an administrator makes it by: "
-                f"kubectl -n {where} create serviceaccount {account} && kubectl -n {where} create rolebinding {account} "
-                f"--clusterrole={address.role} --serviceaccount={where}:{account}"
+                f"error: the namespace {where} has no account {account}, so nobody reads its history; an "
+                f"administrator makes it by: kubectl -n {where} create serviceaccount {account} && kubectl "
+                f"-n {where} create rolebinding {account} --clusterrole={address.role} "
+                f"--serviceaccount={where}:{account}"
             ) from None
         if error.status != 403:
             raise
         scope = f"of the namespace {where}" if address.namespace else "of all namespaces"
         raise MayNotRead(
             f"error: you may not read the history {scope}; an administrator gives you the right by: "
-            f"kubectl -n {where} create rolebinding NAME --clusterrole={address.role}-reader --user=YOU ({error})"
+            f"kubectl -n {where} create rolebinding NAME --clusterrole={address.role}-reader --user=YOU "
+            f"({error})"
         ) from None
     return token

@@ -1,4 +1,6 @@
-"""Changes of FluxJobs as the API server reports them, without a gap, also after a watch ends or its version expires."""
+"""Changes of FluxJobs as the API server reports them, without a gap,
+also after a watch ends or its version expires.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ __all__ = ["job_changes"]
 _GONE = 410
 _PAUSE_S = 0.2
 _LASTS_S = 300.0
-"""After that a watch is opened again, since a connection that nothing comes from may be only apparently open."""
+"""After that a watch is opened again, since a connection that nothing comes from may be only apparently
+open."""
 _LATE_S = 10.0
 _BREAKS = 5
 _BREAK_S = 1.0
@@ -40,7 +43,11 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 def job_changes(
-    client: ApiClient, namespace: str | None, version: str, until: float | None = None, known: Iterable[FluxJob] = ()
+    client: ApiClient,
+    namespace: str | None,
+    version: str,
+    until: float | None = None,
+    known: Iterable[FluxJob] = (),
 ) -> Iterator[tuple[str, Listed]]:
     """Yield every change, as the type of the watch event and the FluxJob.
 
@@ -100,4 +107,5 @@ def job_changes(
                 raise
             time.sleep(_BREAK_S)
         if time.monotonic() - began < _PAUSE_S:
-            time.sleep(_PAUSE_S)  # a server that ends watches at once is not asked again and again without a pause
+            # a server that ends watches at once is not asked again and again without a pause
+            time.sleep(_PAUSE_S)

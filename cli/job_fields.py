@@ -1,7 +1,8 @@
-"""The fields of a FluxJob by the names that people type: to sort by them (``--sort``) and to print them (``--format``).
+"""The fields of a FluxJob by the names that people type: to sort by them (``--sort``) and to print them
+(``--format``).
 
-The names are those of the columns, and of the fields of the status. ``--format`` is a template as that of ``flux jobs``:
-``{object:<20} {state} {info}``.
+The names are those of the columns, and of the fields of the status. ``--format`` is a template as that of
+``flux jobs``: ``{object:<20} {state} {info}``.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ class Template:
         return self._filled(str.upper)
 
     def _filled(self, value: Callable[[str], str]) -> str:
-        return "".join(before + (format(value(name), spec) if name is not None else "") for before, name, spec in self._parts).rstrip()
+        return "".join(
+            before + (format(value(name), spec) if name is not None else "")
+            for before, name, spec in self._parts
+        ).rstrip()
 
 
 def _shown(job: FluxJob, name: str, now: datetime) -> str:
@@ -125,21 +129,31 @@ def read_template(text: str) -> Template:
             template.titles()
             return template
     except (ValueError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"--format is a template such as '{{object:<20}} {{state}}': {text!r} is none ({error})") from None
+        raise argparse.ArgumentTypeError(
+            f"--format is a template such as '{{object:<20}} {{state}}': {text!r} is none ({error})"
+        ) from None
     what = f"{', '.join(map(repr, unknown))} is no field" if unknown else f"{text!r} has no field"
     raise argparse.ArgumentTypeError(f"--format: {what}; there are {', '.join(FIELDS)}")
 
 
 def read_sort(text: str) -> tuple[tuple[str, bool], ...]:
     """Read the value of ``--sort``: fields, each with a minus sign if the largest comes first."""
-    keys = tuple((part.strip().removeprefix("-"), part.strip().startswith("-")) for part in text.split(",") if part.strip())
+    keys = tuple(
+        (part.strip().removeprefix("-"), part.strip().startswith("-"))
+        for part in text.split(",")
+        if part.strip()
+    )
     if unknown := [name for name, _ in keys if name not in _KEYS]:
-        raise argparse.ArgumentTypeError(f"--sort: {', '.join(map(repr, unknown))} is no field; there are {', '.join(_KEYS)}")
+        raise argparse.ArgumentTypeError(
+            f"--sort: {', '.join(map(repr, unknown))} is no field; there are {', '.join(_KEYS)}"
+        )
     return keys
 
 
 def sorted_jobs(jobs: Sequence[FluxJob], keys: Sequence[tuple[str, bool]], now: datetime) -> list[FluxJob]:
-    """Return FluxJobs in the order of ``--sort``, or in that of the queue; those without a value come last."""
+    """Return FluxJobs in the order of ``--sort``, or in that of the queue;
+    those without a value come last.
+    """
     ordered = sorted(jobs, key=order)
     for name, reverse in reversed(keys):
         reader = _KEYS[name]

@@ -1,6 +1,8 @@
-"""`kubectl fluxqueue submit --test-only`: when and where a Job would start, and whom it would delay, before it is submitted.
+"""`kubectl fluxqueue submit --test-only`: when and where a Job would start, and whom it would delay, before
+it is submitted.
 
-The forecast runs in this program, on what the person may read (`fluxqueue.queue.simulator.job_forecasts`), so it costs the queue nothing.
+The forecast runs in this program, on what the person may read (`fluxqueue.queue.simulator.job_forecasts`), so
+it costs the queue nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ _NEVER: Final = 1
 
 
 def show_forecast(
-    kubeconfig: str | None, context: str | None, job: Mapping[str, Any], now: datetime, out: TextIO, *, as_json: bool = False
+    kubeconfig: str | None,
+    context: str | None,
+    job: Mapping[str, Any],
+    now: datetime,
+    out: TextIO,
+    *,
+    as_json: bool = False,
 ) -> int:
     """Print what would become of a Job; return 1 if no start is known.
 
@@ -58,15 +66,19 @@ def show_forecast(
         found = asyncio.run(_forecast(kubeconfig, context, read, now))
     except TooManyPods:
         raise ClusterError(
-            f"error: more than {MOST_PODS:,} pods are on nodes, too many for a forecast: submit it, and explain says when it starts"
+            f"error: more than {MOST_PODS:,} pods are on nodes, too many for a forecast: submit it, "
+            "and explain says when it starts"
         ) from None
     except Forbidden as error:
         raise ClusterError(
-            f"error: a forecast lists all nodes, pods, FluxJobs, FluxQueues, FluxAccounts, FluxReservations, PriorityClasses, which you "
-            f"may not ({error}): an administrator lets you, or submit the Job, and explain says when it starts"
+            "error: a forecast lists all nodes, pods, FluxJobs, FluxQueues, FluxAccounts, FluxReservations, "
+            f"PriorityClasses, which you may not ({error}): an administrator lets you, or submit the Job, "
+            "and explain says when it starts"
         ) from None
     except ApiError as error:
-        raise ClusterError(f"error: there is no forecast, since the cluster cannot be read: {error}") from None
+        raise ClusterError(
+            f"error: there is no forecast, since the cluster cannot be read: {error}"
+        ) from None
     if as_json:
         print(json.dumps(msgspec.to_builtins(found), indent=4), file=out)
     else:
@@ -84,15 +96,26 @@ def _lines(name: str, found: JobForecast, now: datetime) -> Iterator[str]:
     if found.unknown:
         yield f"job/{name} has no forecast: {in_zone(found.unknown, now)}"
     elif found.start is None:
-        yield f"job/{name} has no start that is known: {in_zone(found.reason, now) or 'what holds the nodes has no end'}"
+        yield (
+            f"job/{name} has no start that is known: "
+            f"{in_zone(found.reason, now) or 'what holds the nodes has no end'}"
+        )
     elif found.start <= found.now:
         yield f"job/{name} would start now on {format_nodes(found.nodes)}"
     else:
-        yield f"job/{name} would start at {_at(found.start, now)}, in {age(found.start - found.now)}, on {format_nodes(found.nodes)}"
+        yield (
+            f"job/{name} would start at {_at(found.start, now)}, in {age(found.start - found.now)}, "
+            f"on {format_nodes(found.nodes)}"
+        )
     if found.ahead:
-        yield f"{found.ahead} {'waits' if found.ahead == 1 else 'wait'} ahead of it in the queue {found.queue}"
+        yield (
+            f"{found.ahead} {'waits' if found.ahead == 1 else 'wait'} ahead of it in the queue {found.queue}"
+        )
     if found.delayed:
-        yield f"{len(found.delayed)} would start later: {some_of([_delay(each, found.now, now) for each in found.delayed], _SHOWN)}"
+        yield (
+            f"{len(found.delayed)} would start later: "
+            f"{some_of([_delay(each, found.now, now) for each in found.delayed], _SHOWN)}"
+        )
     if found.misses is not None:
         yield f"it would end after its deadline, {_at(found.misses, now)}"
     if found.may_preempt:

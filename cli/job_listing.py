@@ -1,4 +1,6 @@
-"""`kubectl fluxqueue jobs`: the selected FluxJobs, once or as a watch, in the output formats of ``kubectl get`` and by templates."""
+"""`kubectl fluxqueue jobs`: the selected FluxJobs, once or as a watch,
+in the output formats of ``kubectl get`` and by templates.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class JobsQuery:
         return self.output in _DOCUMENTS or bool(self.columns)
 
 
-def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool = False) -> tuple[list[Listed], str]:
+def selected_jobs(
+    client: ApiClient, selection: WorkloadSelection, *, raw: bool = False
+) -> tuple[list[Listed], str]:
     """Return the selected FluxJobs and the version of the list.
 
     Parameters
@@ -91,10 +95,14 @@ def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool 
     """
     selection = _with_name(client, selection)
     listed, version = list_jobs(client, selection.namespace, raw=raw)
-    has_labels = labelled_uids(client, selection.namespace, selection.selector) if selection.selector else None
+    has_labels = (
+        labelled_uids(client, selection.namespace, selection.selector) if selection.selector else None
+    )
     if selection.queue and not any(item.job.spec.queue == selection.queue for item in listed):
         require_queue(client, selection.queue)
-    chosen = [item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))]
+    chosen = [
+        item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))
+    ]
     for name in selection.names:
         if not any(is_called(item.job, name) for item in chosen):
             raise not_found(f"{names.FLUXJOBS}.{names.GROUP}", name)
@@ -152,7 +160,14 @@ class _Labels:
         return has_labels
 
 
-def _follow(client: ApiClient, query: JobsQuery, version: str, chosen: Sequence[Listed], out: TextIO, now: Callable[[], datetime]) -> None:
+def _follow(
+    client: ApiClient,
+    query: JobsQuery,
+    version: str,
+    chosen: Sequence[Listed],
+    out: TextIO,
+    now: Callable[[], datetime],
+) -> None:
     """Print a line for each change, until interrupted."""
     later = dataclasses.replace(query, titles=False)
     widths = _widths(chosen, query, now())
@@ -161,7 +176,11 @@ def _follow(client: ApiClient, query: JobsQuery, version: str, chosen: Sequence[
         labels = _Labels(asked, query.selection, chosen)
         for kind, changed in job_changes(client, query.selection.namespace, version):
             meta = changed.job.metadata
-            if kind == "DELETED" or not query.selection.takes(changed.job) or shown.get(meta.uid) == meta.resource_version:
+            if (
+                kind == "DELETED"
+                or not query.selection.takes(changed.job)
+                or shown.get(meta.uid) == meta.resource_version
+            ):
                 continue
             if not labels.has(changed.job):
                 continue
@@ -170,7 +189,9 @@ def _follow(client: ApiClient, query: JobsQuery, version: str, chosen: Sequence[
                 _print(client, [changed], later, out, now())
             else:
                 cells = rows.row(changed.job, now(), wide=query.wide, namespaces=query.namespaces)
-                out.write(columns(None, [cells], rows.CELL_STYLES if wants_colour(out) else None, least=widths))
+                out.write(
+                    columns(None, [cells], rows.CELL_STYLES if wants_colour(out) else None, least=widths)
+                )
             out.flush()
 
 
@@ -202,7 +223,10 @@ def _print(client: ApiClient, chosen: Sequence[Listed], query: JobsQuery, out: T
         out.write("".join(f"{line}\n" for line in lines))
     elif query.columns:
         documents = {item.job.metadata.uid: msgspec.json.decode(item.raw) for item in chosen}
-        cells = [[cell(documents[job.metadata.uid], column.path) for column in query.columns] for job in ordered_jobs]
+        cells = [
+            [cell(documents[job.metadata.uid], column.path) for column in query.columns]
+            for job in ordered_jobs
+        ]
         out.write(columns([column.title for column in query.columns] if query.titles else None, cells))
     else:
         out.write(_table(ordered_jobs, query, out, now))

@@ -1,7 +1,8 @@
 """Which workloads a command is about: by names, labels, queue, state and age.
 
-A person knows the labels of objects, and a FluxJob has only those that the queue gives it. So a label selector selects a FluxJob that has
-the labels, and one whose object has them: the Job, the Pod, or a pod of it.
+A person knows the labels of objects, and a FluxJob has only those that the queue gives it. So a label
+selector selects a FluxJob that has the labels, and one whose object has them: the Job, the Pod, or a pod of
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from fluxqueue.cli.listing import collection
 from fluxqueue.cli.tables import instant
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["STATES", "Stated", "WorkloadSelection", "add_selection_options", "is_called", "labelled_uids", "read_states"]
+__all__ = [
+    "STATES",
+    "Stated",
+    "WorkloadSelection",
+    "add_selection_options",
+    "is_called",
+    "labelled_uids",
+    "read_states",
+]
 
 STATES = tuple(state.lower() for state in State)
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
@@ -80,7 +89,9 @@ def is_called(job: FluxJob, name: str) -> bool:
     if kind.lower() in ("fj", "fluxjob", "fluxjobs"):
         return job.metadata.name == rest
     return job.metadata.name == name or (
-        job.spec.object_ref.name == rest and same_kind(job.spec.object_ref.kind, kind) if slash else job.spec.object_ref.name == name
+        job.spec.object_ref.name == rest and same_kind(job.spec.object_ref.kind, kind)
+        if slash
+        else job.spec.object_ref.name == name
     )
 
 
@@ -90,7 +101,8 @@ def labelled_uids(client: ApiClient, namespace: str | None, selector: str) -> Ca
     Raises
     ------
     ClusterError
-        The selector cannot be read, or the server refuses. Jobs or Pods that the person may not list select nothing.
+        The selector cannot be read, or the server refuses. Jobs or Pods that the person may not list select
+        nothing.
     """
     where = f"/namespaces/{namespace}" if namespace else ""
     uids = {meta.metadata.uid for meta in _metas(client, collection(names.FLUXJOBS, namespace), selector)}
@@ -105,7 +117,11 @@ def labelled_uids(client: ApiClient, namespace: str | None, selector: str) -> Ca
                 raise
 
     def has_labels(job: FluxJob) -> bool:
-        concerned = {job.metadata.uid, job.spec.object_ref.uid, *(owner.uid for owner in job.metadata.owner_references or ())}
+        concerned = {
+            job.metadata.uid,
+            job.spec.object_ref.uid,
+            *(owner.uid for owner in job.metadata.owner_references or ()),
+        }
         return not concerned.isdisjoint(uids)
 
     return has_labels
@@ -124,19 +140,36 @@ def _metas(client: ApiClient, path: str, selector: str) -> list[PartialObjectMet
 
 
 def add_selection_options(command: UsageParser, queue_flags: Sequence[str] = ("-q", "--queue")) -> None:
-    """Add the options that select workloads; ``queue_flags`` are those of the queue, where ``-q`` has another meaning."""
+    """Add the options that select workloads; ``queue_flags`` are those of the queue,
+    where ``-q`` has another meaning.
+    """
     labels = "label selector, as kubectl's: of the workloads' objects"
     command.add_argument("-l", "--selector", action=Stated, default="", metavar="SELECTOR", help=labels)
-    command.add_argument(*queue_flags, action=Stated, dest="of_queue", default="", metavar="QUEUE", help="only what is in this queue")
+    command.add_argument(
+        *queue_flags,
+        action=Stated,
+        dest="of_queue",
+        default="",
+        metavar="QUEUE",
+        help="only what is in this queue",
+    )
     states = f"only these: {', '.join(STATES)}"
-    command.add_argument("--state", action=Stated, default="", metavar="STATE[,STATE]", help=states, type=read_states)
+    command.add_argument(
+        "--state", action=Stated, default="", metavar="STATE[,STATE]", help=states, type=read_states
+    )
 
 
 class Stated(argparse.Action):
-    """Keeps a value that is not empty: with a variable that is not set, a command would change more than was meant."""
+    """Keeps a value that is not empty: with a variable that is not set,
+    a command would change more than was meant.
+    """
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
     ) -> None:
         """Keep a value, or refuse an empty one."""
         del parser
@@ -149,5 +182,7 @@ def read_states(text: str) -> frozenset[str]:
     """Read a list of states."""
     states = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
     if unknown := sorted(states - set(STATES)):
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not a state; there are {', '.join(STATES)}")
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown)} is not a state; there are {', '.join(STATES)}"
+        )
     return states

@@ -1,8 +1,9 @@
 """The table of FluxJobs: one row per FluxJob.
 
-``POS`` is the place of a pending workload in the line of its queue. ``START`` is when it is expected to start; for a running one, how much
-of its duration is left. The last column depends on the state, as in ``flux jobs``: the reason, the nodes, or the outcome. The order of rows
-is: running, pending in the queue's order, ended with the newest first.
+``POS`` is the place of a pending workload in the line of its queue. ``START`` is when it is expected to
+start; for a running one, how much of its duration is left. The last column depends on the state, as in
+``flux jobs``: the reason, the nodes, or the outcome. The order of rows is: running, pending in the queue's
+order, ended with the newest first.
 
 All functions are pure functions of FluxJobs and the time.
 """
@@ -19,7 +20,20 @@ from fluxqueue.cli.moldable_words import duration_with_started_pods
 from fluxqueue.cli.node_words import least_pods
 from fluxqueue.cli.tables import age, in_zone, instant
 
-__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "same_kind", "start", "state_of", "times"]
+__all__ = [
+    "CELL_STYLES",
+    "NARROWING",
+    "headers",
+    "info",
+    "object_name",
+    "order",
+    "place",
+    "row",
+    "same_kind",
+    "start",
+    "state_of",
+    "times",
+]
 
 CELL_STYLES = {
     "Pending": "waits",
@@ -46,7 +60,8 @@ NARROWING = Narrowing(
         ("POS", 0),
     )
 )
-"""What becomes narrower where a line is too long; which place in the line, and when it starts, stay longest."""
+"""What becomes narrower where a line is too long;
+which place in the line, and when it starts, stay longest."""
 _RANK = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _NODES_WIDTH = 40
 _FAR = 1 << 62
@@ -63,7 +78,9 @@ def object_name(job: FluxJob) -> str:
 
 
 def same_kind(kind: str, written: str) -> bool:
-    """True if a kind is written so: in any case, as a plural, or in parts (``pod-group``, as in annotations)."""
+    """True if a kind is written so: in any case, as a plural,
+    or in parts (``pod-group``, as in annotations).
+    """
     return written.lower().replace("-", "").removesuffix("s") == kind.lower().removesuffix("s")
 
 
@@ -77,7 +94,12 @@ def order(job: FluxJob) -> tuple[int, float, str, str]:
     if rank == 2 and status.position is not None:
         return rank, float(status.position), job.metadata.namespace, job.metadata.name
     since = instant(status.submitted_at or job.metadata.creation_timestamp)
-    return rank, since.timestamp() if since and rank != 2 else float(_FAR), status.submitted_at or "", job.metadata.name
+    return (
+        rank,
+        since.timestamp() if since and rank != 2 else float(_FAR),
+        status.submitted_at or "",
+        job.metadata.name,
+    )
 
 
 def times(job: FluxJob, now: datetime) -> tuple[str, str]:
@@ -91,15 +113,24 @@ def times(job: FluxJob, now: datetime) -> tuple[str, str]:
 
 
 def place(job: FluxJob) -> str:
-    """Return the place of a pending workload in the line of its queue; what is held or can never start has none."""
+    """Return the place of a pending workload in the line of its queue;
+    what is held or can never start has none.
+    """
     status = job.status
-    if state_of(job) != State.PENDING or status.position is None or status.reason == Reason.UNSATISFIABLE or job.spec.hold:
+    if (
+        state_of(job) != State.PENDING
+        or status.position is None
+        or status.reason == Reason.UNSATISFIABLE
+        or job.spec.hold
+    ):
         return ""
     return str(status.position)
 
 
 def start(job: FluxJob, now: datetime) -> str:
-    """Return when a pending workload is expected to start, or how much of a running one's duration is left."""
+    """Return when a pending workload is expected to start, or how much of a running one's duration is
+    left.
+    """
     state = state_of(job)
     if state == State.PENDING:
         expected = instant(job.status.reserved_at or job.status.eta)
@@ -134,7 +165,11 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False, alone: bool = True)
         return _why_it_waits(job, now, wide=wide, alone=alone)
     if state in ENDED:
         ended = status.outcome or state
-        return f"{ended}: {in_zone(status.message, now)}" if status.message and (wide or state == State.FAILED) else ended
+        return (
+            f"{ended}: {in_zone(status.message, now)}"
+            if status.message and (wide or state == State.FAILED)
+            else ended
+        )
     nodes = format_nodes(status.nodes) if wide else _short_nodes(status.nodes)
     what = "being cancelled" if job.spec.cancel else status.reason
     return f"{nodes} ({what})" if what and nodes else nodes or what

@@ -1,8 +1,8 @@
 """Lists of FluxJobs, FluxQueues and other objects of the project, and the output formats of ``kubectl get``.
 
-FluxJobs are decoded, because their table shows more than printer columns can (`fluxqueue.cli.job_listing`). The others are shown in the
-printer columns of their CRD, as the server renders them, so new columns appear without a change here. JSON and YAML output is the server's
-object, with all its fields.
+FluxJobs are decoded, because their table shows more than printer columns can (`fluxqueue.cli.job_listing`).
+The others are shown in the printer columns of their CRD, as the server renders them, so new columns appear
+without a change here. JSON and YAML output is the server's object, with all its fields.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def list_accounts(client: ApiClient) -> list[FluxAccount]:
 
 
 def objects(client: ApiClient, plural: str, out: TextIO, *, output: str = "", titles: bool = True) -> int:
-    """Print the objects of a kind of the cluster (FluxQueues, FluxReservations) in the printer columns of their CRD."""
+    """Print the objects of a kind of the cluster (FluxQueues, FluxReservations) in the printer columns of
+    their CRD.
+    """
     if output in ("json", "yaml", "name"):
         raw, _ = list_objects(client, plural, None)
         out.write(rendered(raw, output, plural, alone=False))
@@ -128,22 +130,34 @@ def objects(client: ApiClient, plural: str, out: TextIO, *, output: str = "", ti
     if not table.rows:
         print_none(None)
         return 0
-    shown = [at for at, column in enumerate(table.column_definitions) if column.priority == 0 or output == "wide"]
+    shown = [
+        at for at, column in enumerate(table.column_definitions) if column.priority == 0 or output == "wide"
+    ]
     header = [table.column_definitions[at].name.upper() for at in shown]
     cells = [["" if row.cells[at] is None else str(row.cells[at]) for at in shown] for row in table.rows]
     out.write(columns(header if titles else None, cells))
     return 0
 
 
-def _asked(client: ApiClient, resource: str, namespace: str | None, params: Mapping[str, str], accept: str = "application/json") -> bytes:
+def _asked(
+    client: ApiClient,
+    resource: str,
+    namespace: str | None,
+    params: Mapping[str, str],
+    accept: str = "application/json",
+) -> bytes:
     try:
         return client.get(collection(resource, namespace), params, accept)
     except NoSuchResource:
         raise ClusterError(NOT_INSTALLED.format(resource)) from None
 
 
-def list_objects(client: ApiClient, resource: str, namespace: str | None, selector: str = "") -> tuple[list[bytes], str]:
-    """Return all objects of a resource of the project as the server sent them, and the version of the list, read page by page."""
+def list_objects(
+    client: ApiClient, resource: str, namespace: str | None, selector: str = ""
+) -> tuple[list[bytes], str]:
+    """Return all objects of a resource of the project as the server sent them, and the version of the list,
+    read page by page.
+    """
     items: list[bytes] = []
     version = ""
     for page in _pages(client, resource, namespace, selector):
@@ -171,7 +185,11 @@ def require_installed(client: ApiClient, namespace: str) -> None:
 def _pages(client: ApiClient, resource: str, namespace: str | None, selector: str) -> Iterator[_RawList]:
     token = ""
     while True:
-        params = {"limit": _PAGE, **({"labelSelector": selector} if selector else {}), **({"continue": token} if token else {})}
+        params = {
+            "limit": _PAGE,
+            **({"labelSelector": selector} if selector else {}),
+            **({"continue": token} if token else {}),
+        }
         page = _LIST.decode(_asked(client, resource, namespace, params))
         yield page
         token = page.metadata.continue_
@@ -181,23 +199,37 @@ def _pages(client: ApiClient, resource: str, namespace: str | None, selector: st
 
 def print_none(namespace: str | None) -> None:
     """Say on standard error, as kubectl does, that there is nothing."""
-    print(f"No resources found in {namespace} namespace." if namespace else "No resources found", file=sys.stderr)
+    print(
+        f"No resources found in {namespace} namespace." if namespace else "No resources found",
+        file=sys.stderr,
+    )
 
 
 def rendered(raw: Sequence[bytes], output: str, resource: str, *, alone: bool) -> str:
-    """Return objects as JSON, YAML or names; ``alone`` is true for one object by its name, which is not wrapped in a list."""
+    """Return objects as JSON, YAML or names; ``alone`` is true for one object by its name,
+    which is not wrapped in a list.
+    """
     if output == "name":
         called = (str(_shown(item)["metadata"]["name"]) for item in raw)
         return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{name}\n" for name in called)
     if output == "json" and not alone:
         return _json_list(raw)
     items = [_shown(item) for item in raw]
-    documents = items if alone else [{"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}]
+    documents = (
+        items
+        if alone
+        else [{"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}]
+    )
     if output == "json":
-        return "".join(msgspec.json.format(msgspec.json.encode(item), indent=4).decode() + "\n" for item in documents)
+        return "".join(
+            msgspec.json.format(msgspec.json.encode(item), indent=4).decode() + "\n" for item in documents
+        )
     import yaml
 
-    return "---\n".join(yaml.safe_dump(item, sort_keys=True, default_flow_style=False, allow_unicode=True) for item in documents)
+    return "---\n".join(
+        yaml.safe_dump(item, sort_keys=True, default_flow_style=False, allow_unicode=True)
+        for item in documents
+    )
 
 
 def _shown(item: bytes) -> dict[str, Any]:
@@ -208,7 +240,9 @@ def _shown(item: bytes) -> dict[str, Any]:
 
 
 def _json_list(raw: Sequence[bytes]) -> str:
-    """Return a List, made object by object: thousands of decoded objects take more memory than all their text."""
+    """Return a List, made object by object: thousands of decoded objects take more memory than all their
+    text.
+    """
     texts = (msgspec.json.format(msgspec.json.encode(_shown(item)), indent=4).decode() for item in raw)
     items = ",\n".join("        " + text.replace("\n", "\n        ") for text in texts)
     listed = f"[\n{items}\n    ]" if items else "[]"

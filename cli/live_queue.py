@@ -1,7 +1,9 @@
-"""The queue as it is now, for a screen that stays open: FluxJobs by a watch, nodes and queues read again every few seconds.
+"""The queue as it is now, for a screen that stays open: FluxJobs by a watch, nodes and queues read again
+every few seconds.
 
-Two threads read, each with a connection of its own, and the screen takes what they have at any time. Where the API server does not answer,
-the last state stays and a note says so, until it answers again. A person who may not see the work of all namespaces sees that of one.
+Two threads read, each with a connection of its own, and the screen takes what they have at any time. Where
+the API server does not answer, the last state stays and a note says so, until it answers again. A person who
+may not see the work of all namespaces sees that of one.
 """
 
 from __future__ import annotations
@@ -104,7 +106,9 @@ class LiveQueue:
         """Return what is known now."""
         with self._lock:
             notes = tuple(dict.fromkeys(note for note in self._notes.values() if note))
-            return QueueView(self._version, tuple(self._jobs.values()), tuple(self._nodes), tuple(self._queues), notes)
+            return QueueView(
+                self._version, tuple(self._jobs.values()), tuple(self._nodes), tuple(self._queues), notes
+            )
 
     def edit(self, verb: str, job: FluxJob) -> str:
         """Do one of `EDITS` to a workload, and return what was done.
@@ -144,7 +148,10 @@ class LiveQueue:
             if error.status != _FORBIDDEN or self._namespace is not None:
                 raise
             self._namespace = self._fallback
-            self._note(_NODES_NOTE + "/all", f"Only the work of namespace {self._fallback}: you may not list that of all.")
+            self._note(
+                _NODES_NOTE + "/all",
+                f"Only the work of namespace {self._fallback}: you may not list that of all.",
+            )
             listed, version = list_jobs(client, self._namespace)
         with self._lock:
             self._jobs = {item.job.metadata.uid: item.job for item in listed}
@@ -169,7 +176,9 @@ class LiveQueue:
                         read(client)
                     self._note(note, "")
                 except ApiRefused as error:
-                    self._note(note, f"You may not list {note}." if error.status == _FORBIDDEN else described(error))
+                    self._note(
+                        note, f"You may not list {note}." if error.status == _FORBIDDEN else described(error)
+                    )
                 except Exception as error:  # as above
                     self._note(note, _said(error))
             self._ended.wait(_NODES_EVERY_S)

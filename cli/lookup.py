@@ -1,10 +1,12 @@
 """The search for the workloads of a name that a person types, and for their objects.
 
-People know the name of a Job, a Pod or a Deployment, not that of its FluxJob. The name of a FluxJob is derived from kind, name and uid of
-the object, so the FluxJob of an existing object is found with two reads. Only a bare name is searched in the list, and a FluxJob that has
-another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job or a group stands for that, a Deployment for the FluxJobs of its
-pods, and a MiniCluster for its Job, which has the same name.
-An object that exists but is not in the queue gets another message than one that does not exist, because the remedy differs.
+People know the name of a Job, a Pod or a Deployment, not that of its FluxJob. The name of a FluxJob is
+derived from kind, name and uid of the object, so the FluxJob of an existing object is found with two reads.
+Only a bare name is searched in the list, and a FluxJob that has another name (see
+`fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job or a group stands for that, a Deployment for the
+FluxJobs of its pods, and a MiniCluster for its Job, which has the same name.
+An object that exists but is not in the queue gets another message than one that does not exist, because the
+remedy differs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _OWNERS = {
     "sts": "statefulsets",
 }
 _SHOWN_WITHIN = timedelta(minutes=1)
-"""How long a new object of a managed namespace may be without its FluxJob, with a margin for clocks that differ."""
+"""How long a new object of a managed namespace may be without its FluxJob,
+with a margin for clocks that differ."""
 _WAIT_S = 25.0
 _POLL_S = 0.5
 
@@ -102,7 +105,8 @@ def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     Returns
     -------
     list
-        At least one; several for a Deployment and similar kinds, or if objects of two kinds have the same name.
+        At least one; several for a Deployment and similar kinds, or if objects of two kinds have the same
+        name.
 
     Raises
     ------
@@ -111,7 +115,8 @@ def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
 
     Notes
     -----
-    A FluxJob is created seconds after its object. So the lookup is repeated for a new object, for at most `_WAIT_S`.
+    A FluxJob is created seconds after its object. So the lookup is repeated for a new object, for at most
+    `_WAIT_S`.
     """
     deadline = time.monotonic() + _WAIT_S
     while True:
@@ -141,12 +146,15 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     elif kind in _OWNERS or kind.removesuffix("s") in _OWNERS:
         found = _of_owner(client, namespace, _OWNERS.get(kind) or _OWNERS[kind.removesuffix("s")], rest)
     elif matches := [
-        job for job in _all(client, namespace) if same_kind(job.spec.object_ref.kind, kind) and job.spec.object_ref.name == rest
+        job
+        for job in _all(client, namespace)
+        if same_kind(job.spec.object_ref.kind, kind) and job.spec.object_ref.name == rest
     ]:
         found = matches
     else:
         raise ClusterError(
-            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet, MiniCluster, or a group '
+            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, '
+            "StatefulSet, MiniCluster, or a group "
             "that waits or runs, such as podgroup/NAME, is understood"
         )
     return found
@@ -162,7 +170,8 @@ def _by_bare_name(client: ApiClient, namespace: str, name: str) -> list[FluxJob]
         return exact
     if matches := [job for job in jobs if job.spec.object_ref.name == name]:
         return matches
-    # No FluxJob has that name: it may be a pod of a Job, a Deployment, or an object outside the queue. Each lookup raises its own error.
+    # No FluxJob has that name: it may be a pod of a Job, a Deployment, or an object outside the queue. Each
+    # lookup raises its own error.
     lookups: tuple[Callable[[], list[FluxJob]], ...] = (
         lambda: [_of_job(client, namespace, _job(client, namespace, name))],
         lambda: [_of_pod(client, namespace, _pod(client, namespace, name))],
@@ -174,12 +183,16 @@ def _by_bare_name(client: ApiClient, namespace: str, name: str) -> list[FluxJob]
             return lookup()
         except ObjectNotFound:
             continue
-    raise ObjectNotFound(404, "NotFound", f'{names.FLUXJOBS}.{names.GROUP} "{name}" not found, nor an object of that name')
+    raise ObjectNotFound(
+        404, "NotFound", f'{names.FLUXJOBS}.{names.GROUP} "{name}" not found, nor an object of that name'
+    )
 
 
 def _fluxjob(client: ApiClient, namespace: str, name: str) -> FluxJob:
     try:
-        return msgspec.json.decode(client.get(f"{collection(names.FLUXJOBS, namespace)}/{name}"), type=FluxJob)
+        return msgspec.json.decode(
+            client.get(f"{collection(names.FLUXJOBS, namespace)}/{name}"), type=FluxJob
+        )
     except NoSuchResource:
         raise ClusterError(NOT_INSTALLED.format(names.FLUXJOBS)) from None
 
@@ -225,7 +238,9 @@ def _of_pod(client: ApiClient, namespace: str, pod: Pod) -> FluxJob:
 
 
 def is_of_gang(pod: Pod, job: FluxJob) -> bool:
-    """True if a pod is one of a group: both have one allocation, or the pod owns the FluxJob, as long as it waits."""
+    """True if a pod is one of a group: both have one allocation, or the pod owns the FluxJob,
+    as long as it waits.
+    """
     ref, meta = job.spec.object_ref, pod.metadata
     if ref.kind in ("Job", "Pod"):
         return False
@@ -235,7 +250,9 @@ def is_of_gang(pod: Pod, job: FluxJob) -> bool:
 
 
 def _named(client: ApiClient, namespace: str, kind: str, name: str, uid: str, asked: ObjectMeta) -> FluxJob:
-    """Return the FluxJob of an object; ``asked`` is the metadata of the object that the person named: itself, or a pod of it."""
+    """Return the FluxJob of an object; ``asked`` is the metadata of the object that the person named:
+    itself, or a pod of it.
+    """
     with contextlib.suppress(ObjectNotFound):
         job = _fluxjob(client, namespace, fluxjob_name(kind, name, uid))
         if job.spec.object_ref.uid == uid:
@@ -248,7 +265,9 @@ def _named(client: ApiClient, namespace: str, kind: str, name: str, uid: str, as
 
 
 def _of_owner(client: ApiClient, namespace: str, resource: str, name: str) -> list[FluxJob]:
-    owner = msgspec.json.decode(client.get(f"/apis/apps/v1/namespaces/{namespace}/{resource}/{name}"), type=_Owner)
+    owner = msgspec.json.decode(
+        client.get(f"/apis/apps/v1/namespaces/{namespace}/{resource}/{name}"), type=_Owner
+    )
     pods = _pods(client, namespace, owner.spec.selector.text())
     uids = {pod.metadata.uid for pod in pods}
     jobs = [job for job in _all(client, namespace) if of_owner(job, resource, name, uids)]
@@ -260,7 +279,9 @@ def _of_owner(client: ApiClient, namespace: str, resource: str, name: str) -> li
 
 
 def of_owner(job: FluxJob, resource: str, name: str, pods: Collection[str]) -> bool:
-    """True if a FluxJob belongs to a Deployment or similar: to one of its pods (by uid), a group of them, or all of them as a gang."""
+    """True if a FluxJob belongs to a Deployment or similar:
+    to one of its pods (by uid), a group of them, or all of them as a gang.
+    """
     ref = job.spec.object_ref
     concerned = {ref.uid, *(owner.uid for owner in job.metadata.owner_references or ())}
     return not concerned.isdisjoint(pods) or (f"{ref.kind.lower()}s", ref.name) == (resource, name)
@@ -272,7 +293,9 @@ def _is_new(meta: ObjectMeta) -> bool:
 
 
 def _age(meta: ObjectMeta) -> timedelta:
-    """Return the age of an object by the clock of this machine; a long one if its creation time cannot be read."""
+    """Return the age of an object by the clock of this machine;
+    a long one if its creation time cannot be read.
+    """
     try:
         return datetime.now(UTC) - datetime.fromisoformat(meta.creation_timestamp or "")
     except ValueError:
@@ -281,15 +304,16 @@ def _age(meta: ObjectMeta) -> timedelta:
 
 def _not_shown_yet(what: str) -> ClusterError:
     return _NotShownYet(
-        f"error: {what} has no FluxJob yet: fluxqueue creates it within seconds. Repeat the command; if it still has none, "
-        "`kubectl fluxqueue doctor` says what is wrong"
+        f"error: {what} has no FluxJob yet: fluxqueue creates it within seconds. Repeat the command; if it "
+        "still has none, `kubectl fluxqueue doctor` says what is wrong"
     )
 
 
 def _not_queued(what: str, namespace: str) -> ClusterError:
     return ClusterError(
-        f"error: {what} exists, but no FluxJob belongs to it: fluxqueue queues objects that are created while namespace {namespace} "
-        f"has the label {names.MANAGED_LABEL}=true, unless their pod template opts out"
+        f"error: {what} exists, but no FluxJob belongs to it: fluxqueue queues objects that are created "
+        f"while namespace {namespace} has the label {names.MANAGED_LABEL}=true, "
+        "unless their pod template opts out"
     )
 
 
@@ -308,14 +332,20 @@ def observed(client: ApiClient, job: FluxJob) -> Observed:
         except ObjectNotFound:
             return Observed(job, pods=pods)
         template = owner.spec.template.spec
-        stated = owner.metadata.annotation(names.DURATION_ANNOTATION) is not None or owner.spec.active_deadline_seconds is not None
+        stated = (
+            owner.metadata.annotation(names.DURATION_ANNOTATION) is not None
+            or owner.spec.active_deadline_seconds is not None
+        )
     elif ref.kind == "Pod":
         try:
             pod = _pod(client, namespace, ref.name)
         except ObjectNotFound:
             return Observed(job)
         pods, template = [pod], pod.spec
-        stated = pod.metadata.annotation(names.DURATION_ANNOTATION) is not None or pod.spec.active_deadline_seconds is not None
+        stated = (
+            pod.metadata.annotation(names.DURATION_ANNOTATION) is not None
+            or pod.spec.active_deadline_seconds is not None
+        )
     elif job.status.jobid is not None:
         pods = _pods(client, namespace, f"{names.JOBID_LABEL}={job.status.jobid}")
     return Observed(job, template, stated, pods)

@@ -1,6 +1,7 @@
 """What a foreign matcher takes away from a workload, for ``kubectl fluxqueue explain``.
 
-The queue says it in a condition of each FluxQueue. A queue without an object shares the matcher of the others.
+The queue says it in a condition of each FluxQueue. A queue without an object shares the matcher of the
+others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ __all__ = ["matcher_notes_of"]
 
 
 def matcher_notes_of(client: ApiClient) -> Callable[[FluxJob], str]:
-    """Return a function that says what the matcher cannot do for a FluxJob; nothing for our own, or if FluxQueues may not be read."""
+    """Return a function that says what the matcher cannot do for a FluxJob;
+    nothing for our own, or if FluxQueues may not be read.
+    """
     try:
         queues = list_queues(client)
     except ClusterError:

@@ -1,8 +1,9 @@
 """`fluxqueue minicluster`: renders MiniClusters without a cluster, and creates CURVE certificates.
 
-``render`` reads MiniClusters and annotated Jobs from a file. It prints all objects that the controller would apply, and the pods that the
-Job controller and admission would create. It uses the same functions with an assumed allocation. The certificate in the output is new and
-belongs to no cluster. ``curve`` creates a certificate as the controller does, or checks one as a broker would.
+``render`` reads MiniClusters and annotated Jobs from a file. It prints all objects that the controller would
+apply, and the pods that the Job controller and admission would create. It uses the same functions with an
+assumed allocation. The certificate in the output is new and belongs to no cluster. ``curve`` creates a
+certificate as the controller does, or checks one as a broker would.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 if a MiniCluster is invalid or a certificate would not be accepted; 2 for an invalid command line.
+        0; 1 if a MiniCluster is invalid or a certificate would not be accepted; 2 for an invalid command
+        line.
     """
     arguments = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
@@ -55,19 +57,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fluxqueue minicluster", description="MiniClusters without a cluster.")
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue minicluster", description="MiniClusters without a cluster."
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    render = commands.add_parser("render", help="print every object of the MiniClusters and annotated Jobs in a file")
-    render.add_argument("file", type=Path, metavar="FILE", help="YAML, as it would be applied; - for standard input")
-    render.add_argument("--cores", type=int, help="cores of each broker (default: what its container asks for, else 1)")
+    render = commands.add_parser(
+        "render", help="print every object of the MiniClusters and annotated Jobs in a file"
+    )
+    render.add_argument(
+        "file", type=Path, metavar="FILE", help="YAML, as it would be applied; - for standard input"
+    )
+    render.add_argument(
+        "--cores", type=int, help="cores of each broker (default: what its container asks for, else 1)"
+    )
     render.add_argument("--gpus", type=int, help="GPUs of each broker (default: what its container asks for)")
-    render.add_argument("--certificate", type=Path, metavar="CERT", help="use this certificate instead of a new one")
-    render.add_argument("--image", default="fluxqueue-queue", help="image of the REST service (default: %(default)s)")
+    render.add_argument(
+        "--certificate", type=Path, metavar="CERT", help="use this certificate instead of a new one"
+    )
+    render.add_argument(
+        "--image", default="fluxqueue-queue", help="image of the REST service (default: %(default)s)"
+    )
     render.set_defaults(run=_render)
     curve = commands.add_parser("curve", help="create a CURVE certificate, or check one")
     curve.add_argument("name", nargs="?", metavar="NAME", help="create a certificate of this name")
-    curve.add_argument("--output", type=Path, metavar="FILE", help="write it to this new file, readable only by its owner")
-    curve.add_argument("--check", type=Path, metavar="FILE", help="read a certificate as a broker would, permissions included")
+    curve.add_argument(
+        "--output", type=Path, metavar="FILE", help="write it to this new file, readable only by its owner"
+    )
+    curve.add_argument(
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="read a certificate as a broker would, permissions included",
+    )
     curve.set_defaults(run=_curve)
     return parser
 
@@ -77,9 +98,16 @@ def _render(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, option)) is not None and value < (option == "cores"):
             raise _Refused(f"--{option} {value}: a broker has at least {int(option == 'cores')}")
     documents = _documents(arguments.file)
-    rendered = [each for number, document in enumerate(documents, start=1) for each in _objects(document, number, arguments)]
+    rendered = [
+        each
+        for number, document in enumerate(documents, start=1)
+        for each in _objects(document, number, arguments)
+    ]
     if not rendered:
-        raise _Refused(f'{arguments.file} holds neither a MiniCluster nor a Job annotated with fluxqueue/minicluster: "true"')
+        raise _Refused(
+            f"{arguments.file} holds neither a MiniCluster nor a Job annotated with fluxqueue/minicluster: "
+            '"true"'
+        )
     print(written(rendered), end="")
     return 0
 
@@ -91,7 +119,9 @@ def _documents(path: Path) -> list[Json]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         documents = list(yaml.safe_load_all(text))
     except (OSError, UnicodeDecodeError) as error:
-        raise _Refused(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+        raise _Refused(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
+        ) from None
     except yaml.YAMLError as error:
         raise _Refused(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     return [each for each in documents if isinstance(each, dict)]
@@ -129,7 +159,8 @@ def _minicluster_objects(document: Json, number: int, arguments: argparse.Namesp
         cluster,
         certificate=_certificate(cluster, arguments),
         image=arguments.image,
-        shares=[_share(cluster.metadata.name, template["spec"], whole.injection.runner, arguments)] * cluster.spec.size,
+        shares=[_share(cluster.metadata.name, template["spec"], whole.injection.runner, arguments)]
+        * cluster.spec.size,
         rest_token=_TOKEN,
     )
     return [*rendered, *admitted_pods(cluster, arguments.image)]
@@ -146,13 +177,19 @@ def _job_objects(document: Json, number: int, arguments: argparse.Namespace) -> 
     spec = template.get("spec") or {}
     try:
         runner = spec["containers"][0]["name"]
-        cluster = annotated_minicluster(name, meta["namespace"], meta["uid"], size, _annotations(document), runner)
+        cluster = annotated_minicluster(
+            name, meta["namespace"], meta["uid"], size, _annotations(document), runner
+        )
         settings = FluxCluster.of_job(cluster).injection
         pods = [
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"generateName": f"{name}-{index}-", "namespace": meta["namespace"], **(template.get("metadata") or {})},
+                "metadata": {
+                    "generateName": f"{name}-{index}-",
+                    "namespace": meta["namespace"],
+                    **(template.get("metadata") or {}),
+                },
                 "spec": inject({**spec, "hostname": f"{name}-{index}"}, settings, index),
             }
             for index in range(size)
@@ -160,14 +197,23 @@ def _job_objects(document: Json, number: int, arguments: argparse.Namespace) -> 
     except InvalidInjection as problem:
         raise _Refused(f"Job {name}: {problem}") from None
     except (KeyError, IndexError, TypeError):
-        raise _Refused(f"document {number} is not a Job with containers and a number of completions") from None
+        raise _Refused(
+            f"document {number} is not a Job with containers and a number of completions"
+        ) from None
     shares = [_share(name, spec, runner, arguments)] * size
     certificate = _certificate(cluster, arguments)
-    return [*annotated_objects(cluster, certificate=certificate, shares=shares, own_subdomain="subdomain" in spec), *pods]
+    return [
+        *annotated_objects(
+            cluster, certificate=certificate, shares=shares, own_subdomain="subdomain" in spec
+        ),
+        *pods,
+    ]
 
 
 def _share(name: str, spec: Json, runner: str, arguments: argparse.Namespace) -> Share:
-    """Return the cores and GPUs of each broker: from the command line, or else from its container's requests."""
+    """Return the cores and GPUs of each broker: from the command line,
+    or else from its container's requests.
+    """
     import msgspec
 
     from fluxqueue.api.pods import Container, PodSpec
@@ -176,10 +222,14 @@ def _share(name: str, spec: Json, runner: str, arguments: argparse.Namespace) ->
 
     container = next(each for each in spec["containers"] if each["name"] == runner)
     try:
-        requested = share_of(pod_requests(PodSpec(containers=[msgspec.convert(container, Container, strict=False)])))
+        requested = share_of(
+            pod_requests(PodSpec(containers=[msgspec.convert(container, Container, strict=False)]))
+        )
     except (InvalidRequest, msgspec.ValidationError) as problem:
         raise _Refused(f"{name}: {problem}") from None
-    return Share(arguments.cores or requested.cores, requested.gpus if arguments.gpus is None else arguments.gpus)
+    return Share(
+        arguments.cores or requested.cores, requested.gpus if arguments.gpus is None else arguments.gpus
+    )
 
 
 def _certificate(cluster: MiniCluster, arguments: argparse.Namespace) -> Certificate:
@@ -196,9 +246,14 @@ def _certificate(cluster: MiniCluster, arguments: argparse.Namespace) -> Certifi
 
 
 def _identified(document: Json) -> Json:
-    """Return the document with a namespace and a uid derived from its name, which an object outside a cluster lacks."""
+    """Return the document with a namespace and a uid derived from its name,
+    which an object outside a cluster lacks.
+    """
     meta = {"name": "", "namespace": "default", **(document.get("metadata") or {})}
-    meta.setdefault("uid", str(uuid.uuid5(uuid.NAMESPACE_URL, f"{document.get('kind')}/{meta['namespace']}/{meta['name']}")))
+    meta.setdefault(
+        "uid",
+        str(uuid.uuid5(uuid.NAMESPACE_URL, f"{document.get('kind')}/{meta['namespace']}/{meta['name']}")),
+    )
     return {**document, "metadata": meta}
 
 
@@ -217,7 +272,9 @@ def _curve(arguments: argparse.Namespace) -> int:
     try:
         if arguments.check is not None:
             certificate = read_file(arguments.check)
-            print(f"{arguments.check} is a certificate that brokers would use; its name is {certificate.name}")
+            print(
+                f"{arguments.check} is a certificate that brokers would use; its name is {certificate.name}"
+            )
             return 0
         text = make(arguments.name, dt.datetime.now(dt.UTC)).text
     except InvalidCertificate as problem:

@@ -37,7 +37,11 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
     kept = "kept " if gave_back_words(job) else ""
     words = f"{started} of {job.spec.pods} {kept}since its start, {now} now"
-    return words if job.status.state == State.DRAINING else f"{words}: it grows when nodes are free that no other work can use"
+    return (
+        words
+        if job.status.state == State.DRAINING
+        else f"{words}: it grows when nodes are free that no other work can use"
+    )
 
 
 def gave_back_words(job: FluxJob) -> str:
@@ -46,7 +50,9 @@ def gave_back_words(job: FluxJob) -> str:
 
 
 def duration_with_started_pods(job: FluxJob, least: int) -> int:
-    """Return for how many seconds a workload is planned with the pods that it was started with; 0 if it has no end."""
+    """Return for how many seconds a workload is planned with the pods that it was started with;
+    0 if it has no end.
+    """
     if not was_started_with_fewer(job, least):
         return job.spec.duration_seconds
     return molded_duration(job.spec.duration_seconds, job.spec.pods, max(_started_pods(job), least))
@@ -59,6 +65,10 @@ def was_started_with_fewer(job: FluxJob, least: int) -> bool:
 
 def _started_pods(job: FluxJob) -> int:
     try:
-        return sum(1 for host in hostlists.parse(job.status.nodes) if host != names.NO_NODE) if job.status.nodes else 0
+        return (
+            sum(1 for host in hostlists.parse(job.status.nodes) if host != names.NO_NODE)
+            if job.status.nodes
+            else 0
+        )
     except InvalidHostlist:
         return 0

@@ -1,4 +1,5 @@
-"""`kubectl fluxqueue nodes` and `graph`: nodes as sinfo shows them, in groups or one by one, and as a tree of the topology.
+"""`kubectl fluxqueue nodes` and `graph`: nodes as sinfo shows them, in groups or one by one, and as a tree of
+the topology.
 
 All functions are pure functions of what was read (`fluxqueue.cli.node_use`).
 """
@@ -17,19 +18,30 @@ from fluxqueue.cli.tables import columns
 
 __all__ = ["STATE_STYLES", "TreeOptions", "each_cells", "each_table", "grouped_table", "tree"]
 
-STATE_STYLES = {"idle": "good", "mixed": "busy", "allocated": "busy", "draining": "waits", "drained": "waits", "down": "bad"}
+STATE_STYLES = {
+    "idle": "good",
+    "mixed": "busy",
+    "allocated": "busy",
+    "draining": "waits",
+    "drained": "waits",
+    "down": "bad",
+}
 _NARROWING = Narrowing((("WORK", 24), ("NODELIST", 24), ("REASON", 16), ("WORK", 12), ("NODELIST", 12)))
 _SHOWN = 3
 _BAR = 10
 
 
-def grouped_table(uses: Sequence[NodeUse], *, titles: bool = True, width: int | None = None, colour: bool = False) -> str:
+def grouped_table(
+    uses: Sequence[NodeUse], *, titles: bool = True, width: int | None = None, colour: bool = False
+) -> str:
     """Return a line for all nodes of one state, reason and size."""
     groups: dict[tuple[str, str, float, int], list[NodeUse]] = {}
     for use in uses:
         groups.setdefault((use.state, use.reason, use.total.cpu, use.total.gpus), []).append(use)
     rows = []
-    for (state, reason, _, _), members in sorted(groups.items(), key=lambda group: (NODE_STATES.index(group[0][0]), group[0][1:])):
+    for (state, reason, _, _), members in sorted(
+        groups.items(), key=lambda group: (NODE_STATES.index(group[0][0]), group[0][1:])
+    ):
         total, used = _sums(members)
         names = hostlists.encode(use.name for use in members)
         rows.append([state, str(len(members)), _of(used.cpu, total.cpu), _gpus(used, total), reason, names])
@@ -37,7 +49,14 @@ def grouped_table(uses: Sequence[NodeUse], *, titles: bool = True, width: int | 
     return _text(headers, rows, titles=titles, width=width, colour=colour)
 
 
-def each_table(uses: Sequence[NodeUse], *, wide: bool = False, titles: bool = True, width: int | None = None, colour: bool = False) -> str:
+def each_table(
+    uses: Sequence[NodeUse],
+    *,
+    wide: bool = False,
+    titles: bool = True,
+    width: int | None = None,
+    colour: bool = False,
+) -> str:
     """Return a line for each node, with the workloads that use it; ``wide`` shows all of them, and memory."""
     return _text(*each_cells(uses, wide=wide), titles=titles, width=None if wide else width, colour=colour)
 
@@ -48,12 +67,26 @@ def each_cells(uses: Sequence[NodeUse], *, wide: bool = False) -> tuple[list[str
     for use in uses:
         memory = [_of(use.used.memory_gib, use.total.memory_gib)] if wide else []
         work = _work(use, len(use.work) if wide else _SHOWN)
-        rows.append([use.name, use.state, _of(use.used.cpu, use.total.cpu), _gpus(use.used, use.total), *memory, use.reason, work])
+        rows.append(
+            [
+                use.name,
+                use.state,
+                _of(use.used.cpu, use.total.cpu),
+                _gpus(use.used, use.total),
+                *memory,
+                use.reason,
+                work,
+            ]
+        )
     return ["NODE", "STATE", "CPU", "GPU", *(["MEMORY-GIB"] if wide else []), "REASON", "WORK"], rows
 
 
-def _text(headers: Sequence[str], rows: Sequence[Sequence[str]], *, titles: bool, width: int | None, colour: bool) -> str:
-    shown_headers, shown = without_empty(headers, rows) if titles else (list(headers), [list(row) for row in rows])
+def _text(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, titles: bool, width: int | None, colour: bool
+) -> str:
+    shown_headers, shown = (
+        without_empty(headers, rows) if titles else (list(headers), [list(row) for row in rows])
+    )
     shown_headers, shown = fitted(shown_headers, shown, width, _NARROWING)
     return columns(shown_headers if titles else None, shown, STATE_STYLES if colour else None)
 
@@ -75,7 +108,9 @@ def _gpus(used: Amounts, total: Amounts) -> str:
 
 
 def _work(use: NodeUse, most: int) -> str:
-    return some_of([title if slots == 1 else f"{title} ({slots})" for title, slots in sorted(use.work.items())], most)
+    return some_of(
+        [title if slots == 1 else f"{title} ({slots})" for title, slots in sorted(use.work.items())], most
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +143,9 @@ class _Vertex:
 
 
 def tree(uses: Sequence[NodeUse], options: TreeOptions) -> str:
-    """Return the topology with the use of each vertex; a level that a node has no label of is left out above it."""
+    """Return the topology with the use of each vertex;
+    a level that a node has no label of is left out above it.
+    """
     root = _Vertex("cluster")
     for use in uses:
         vertex = root
@@ -130,13 +167,20 @@ def tree(uses: Sequence[NodeUse], options: TreeOptions) -> str:
     return columns(*fitted(headers, rows, options.width, _NARROWING))
 
 
-def _draw(vertex: _Vertex, first: str, later: str, options: TreeOptions, lines: list[tuple[str, list[str]]]) -> None:
+def _draw(
+    vertex: _Vertex, first: str, later: str, options: TreeOptions, lines: list[tuple[str, list[str]]]
+) -> None:
     total, used = _sums(vertex.nodes)
     leaf = len(vertex.nodes) == 1 and vertex.title == vertex.nodes[0].name
     part = used.cpu / total.cpu if total.cpu else 0.0
     nodes = vertex.nodes[0].state if leaf else _counted(vertex.nodes)
     work = _work(vertex.nodes[0], _SHOWN) if leaf else ""
-    lines.append((f"{first}{vertex.title}", [_bar(part, options), _of(used.cpu, total.cpu), _gpus(used, total), nodes, work]))
+    lines.append(
+        (
+            f"{first}{vertex.title}",
+            [_bar(part, options), _of(used.cpu, total.cpu), _gpus(used, total), nodes, work],
+        )
+    )
     branch, last, stem = ("|- ", "`- ", "|  ") if options.ascii_only else ("├─ ", "└─ ", "│  ")
     below = list(vertex.below.values())
     for number, child in enumerate(below, 1):

@@ -1,7 +1,8 @@
 """What nodes have, what fluxqueue's work uses of them, and the state that follows, in the words of sinfo.
 
-The use is that of the FluxJobs: the slots of their jobspecs on the nodes of their hostlists. What runs beside fluxqueue does not count
-here; the queue counts it when it matches. All functions but `read_cluster` are pure functions of the objects.
+The use is that of the FluxJobs: the slots of their jobspecs on the nodes of their hostlists. What runs beside
+fluxqueue does not count here; the queue counts it when it matches. All functions but `read_cluster` are pure
+functions of the objects.
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_jobs
 from fluxqueue.cli.remedies import not_found
 
-__all__ = ["NODE_STATES", "Amounts", "NodeUse", "asked_by_pod", "chosen", "count_cores", "list_nodes", "node_uses", "read_cluster"]
+__all__ = [
+    "NODE_STATES",
+    "Amounts",
+    "NodeUse",
+    "asked_by_pod",
+    "chosen",
+    "count_cores",
+    "list_nodes",
+    "node_uses",
+    "read_cluster",
+]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
 _FORBIDDEN = 403
@@ -95,7 +106,11 @@ class NodeUse:
             return "draining" if self.work else "drained"
         if not self.work:
             return "idle"
-        full = self.whole or self.used.cpu >= self.total.cpu or (self.total.gpus and self.used.gpus >= self.total.gpus)
+        full = (
+            self.whole
+            or self.used.cpu >= self.total.cpu
+            or (self.total.gpus and self.used.gpus >= self.total.gpus)
+        )
         return "allocated" if full else "mixed"
 
     @property
@@ -109,12 +124,22 @@ class NodeUse:
             return f"maintenance {maintenance}"[:_LONGEST_REASON]
         if node.spec.unschedulable:
             return "cordoned"
-        pressure = [each.type for each in node.status.conditions or () if each.type != "Ready" and each.status == "True"]
-        taints = [f"taint {taint.key}" for taint in node.spec.taints or () if taint.effect in ("NoSchedule", "NoExecute")]
+        pressure = [
+            each.type
+            for each in node.status.conditions or ()
+            if each.type != "Ready" and each.status == "True"
+        ]
+        taints = [
+            f"taint {taint.key}"
+            for taint in node.spec.taints or ()
+            if taint.effect in ("NoSchedule", "NoExecute")
+        ]
         return ", ".join([*pressure, *taints])[:_LONGEST_REASON]
 
 
-def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: TextIO | None = None) -> list[NodeUse]:
+def read_cluster(
+    client: ApiClient, namespace: str, selector: str = "", notes: TextIO | None = None
+) -> list[NodeUse]:
     """Read nodes and FluxJobs.
 
     Parameters
@@ -139,9 +164,9 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
         if error.status != _FORBIDDEN:
             raise
         raise ClusterError(
-            "error: you may not list nodes; an administrator gives you the right by: kubectl create clusterrole nodes-view "
-            "--verb=get,list --resource=nodes && kubectl create clusterrolebinding NAME --clusterrole=nodes-view --user=YOU "
-            f"({error})"
+            "error: you may not list nodes; an administrator gives you the right by: kubectl create "
+            "clusterrole nodes-view --verb=get,list --resource=nodes && kubectl create clusterrolebinding "
+            f"NAME --clusterrole=nodes-view --user=YOU ({error})"
         ) from None
     try:
         listed, _ = list_jobs(client, None)
@@ -149,7 +174,9 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
         if error.status != _FORBIDDEN:
             raise
         listed, _ = list_jobs(client, namespace)
-        (notes or sys.stderr).write(f"Only the work of namespace {namespace} is shown: you may not list the FluxJobs of all.\n")
+        (notes or sys.stderr).write(
+            f"Only the work of namespace {namespace} is shown: you may not list the FluxJobs of all.\n"
+        )
     return node_uses(nodes, [item.job for item in listed])
 
 
@@ -216,7 +243,9 @@ def asked_by_pod(job: FluxJob, most: int) -> list[Amounts]:
     """
     from fluxqueue.queue.model.jobspecs import slots_in
 
-    return [_slot(members) for _, number, members in slots_in(job.spec.jobspec) for _ in range(min(number, most))][:most]
+    return [
+        _slot(members) for _, number, members in slots_in(job.spec.jobspec) for _ in range(min(number, most))
+    ][:most]
 
 
 def _slot(members: Mapping[str, int]) -> Amounts:

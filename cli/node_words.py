@@ -39,7 +39,9 @@ class _Jobspec(PartialObject, frozen=True):
 
 
 def node_words(job: FluxJob) -> list[tuple[str, str]]:
-    """Return the constraint on nodes, what is asked of the topology, and the devices that are claimed, each with its name."""
+    """Return the constraint on nodes, what is asked of the topology, and the devices that are claimed,
+    each with its name.
+    """
     jobspec = _jobspec(job)
     system, resources = jobspec.attributes.system, jobspec.resources or []
     facts = [

@@ -1,4 +1,6 @@
-"""Times that people name on the command line: a date, a time of day, or how long ago. Without a zone they are in that of this machine."""
+"""Times that people name on the command line: a date, a time of day, or how long ago.
+Without a zone they are in that of this machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def read_until(text: str) -> datetime:
 
 
 def require_past(since: datetime | None) -> None:
-    """Refuse a ``--since`` that has not passed, in the words of the queue, which refuses it for `history`, `report` and `stats`.
+    """Refuse a ``--since`` that has not passed, in the words of the queue, which refuses it for `history`,
+    `report` and `stats`.
 
     Raises
     ------
@@ -43,5 +46,6 @@ def _read(flag: str, text: str) -> datetime:
         return time.astimezone(UTC if time.tzinfo else None)
     except (ValueError, OverflowError):  # also a time that the zone moves out of the calendar
         raise argparse.ArgumentTypeError(
-            f"{flag} is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: {text[:60]!r} is none"
+            f"{flag} is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: "
+            f"{text[:60]!r} is none"
         ) from None

@@ -1,8 +1,9 @@
 """`kubectl fluxqueue`: the kubectl plugin for people who use the queue.
 
-kubectl runs this program for ``kubectl fluxqueue ...``, so flags, output formats, exit codes and errors are like kubectl's. It uses the
-person's own credentials and permissions. Most of its time is the start of the interpreter and imports, so it uses the standard library (see
-`fluxqueue.cli.api_client`), and imports only the module of the command that was typed (`fluxqueue.cli.verbs`).
+kubectl runs this program for ``kubectl fluxqueue ...``, so flags, output formats, exit codes and errors are
+like kubectl's. It uses the person's own credentials and permissions. Most of its time is the start of the
+interpreter and imports, so it uses the standard library (see `fluxqueue.cli.api_client`), and imports only
+the module of the command that was typed (`fluxqueue.cli.verbs`).
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ VERBS: dict[str, Verb] = {
     "doctor": Verb("operations", "compare the cluster, the queue's tables and its graph"),
     "uninstall": Verb("operations", "removes fluxqueue from a cluster; releases or keeps what it holds"),
     "completion": Verb("completion", "what a shell needs to complete commands, options and names"),
-    "version": Verb("operations", "versions of this program and of the server, and the state of the queue's replicas"),
+    "version": Verb(
+        "operations", "versions of this program and of the server, and the state of the queue's replicas"
+    ),
 }
 
 
@@ -91,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _run(words)
         finally:
-            # Here, and not at the end of the interpreter, whose complaint about a closed pipe or a full disk nobody understands.
+            # Here, and not at the end of the interpreter, whose complaint about a closed pipe or a full disk
+            # nobody understands.
             sys.stdout.flush()
     except (InvalidKubeconfig, ClusterError) as error:
         if isinstance(error, InvalidKubeconfig):
@@ -107,7 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if package in ("", "fluxqueue"):
             raise
         print(
-            f"error: this needs the Python package {package}, which is not installed: pip install 'fluxqueue-hpc[server]'", file=sys.stderr
+            f"error: this needs the Python package {package}, which is not installed: "
+            "pip install 'fluxqueue-hpc[server]'",
+            file=sys.stderr,
         )
         return _FAILED
     except KeyboardInterrupt:
@@ -116,9 +122,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop_output()
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and error.filename is None:
+        if (
+            isinstance(error, OSError)
+            and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+            and error.filename is None
+        ):
             drop_output()
-            print(f"error: the output cannot be written ({error.strerror}): write it elsewhere", file=sys.stderr)
+            print(
+                f"error: the output cannot be written ({error.strerror}): write it elsewhere", file=sys.stderr
+            )
             return _FAILED
         from fluxqueue.cli.crashes import report
 
@@ -150,10 +162,19 @@ def _run(words: Sequence[str]) -> int:
 
 
 def plugin_parser(words: Sequence[str] | None = None) -> UsageParser:
-    """Return the parser of a command line; the options of a command are known if its name is among the words (None: of all)."""
+    """Return the parser of a command line; the options of a command are known if its name is among the words
+    (None: of all).
+    """
     common = _common_options()
-    parser = UsageParser(prog="kubectl fluxqueue", description="What waits and what runs in fluxqueue, and why.", parents=[common])
-    parser.epilog = "'help COMMAND' explains a command; '--version' is that of this program, 'version' also that of the cluster."
+    parser = UsageParser(
+        prog="kubectl fluxqueue",
+        description="What waits and what runs in fluxqueue, and why.",
+        parents=[common],
+    )
+    parser.epilog = (
+        "'help COMMAND' explains a command; '--version' is that of this program, "
+        "'version' also that of the cluster."
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=UsageParser)
     typed = set(VERBS if words is None else words)
     for name, verb in VERBS.items():
@@ -183,7 +204,8 @@ def _fill(command: UsageParser, name: str) -> None:
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return our words and those after ``--``.
 
-    ``--dry-run`` has a value only after ``=``, as kubectl's. What follows ``--sort`` is its value, also with a minus sign before it.
+    ``--dry-run`` has a value only after ``=``, as kubectl's. What follows ``--sort`` is its value, also with
+    a minus sign before it.
     """
     at = words.index("--") if "--" in words else len(words)
     own = list(words[:at])
@@ -199,7 +221,11 @@ def _common_options() -> UsageParser:
     import argparse
 
     common = UsageParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("-n", "--namespace", metavar="NAME", help="namespace; that of the context if not given")
+    common.add_argument(
+        "-n", "--namespace", metavar="NAME", help="namespace; that of the context if not given"
+    )
     common.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
-    common.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to read instead of KUBECONFIG or ~/.kube/config")
+    common.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig to read instead of KUBECONFIG or ~/.kube/config"
+    )
     return common

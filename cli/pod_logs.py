@@ -1,7 +1,8 @@
-"""`kubectl fluxqueue logs`: what all pods of a workload print, each line with the rank of its pod, as ``flux job attach -l`` prints it.
+"""`kubectl fluxqueue logs`: what all pods of a workload print, each line with the rank of its pod, as
+``flux job attach -l`` prints it.
 
-Pods that are created later, because others failed or the workload grew or was requeued, are followed too. Each followed pod has a
-connection of its own, so their number is limited.
+Pods that are created later, because others failed or the workload grew or was requeued, are followed too.
+Each followed pod has a connection of its own, so their number is limited.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class _Printer:
             self.out.flush()
 
 
-def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, out: TextIO, notes: TextIO) -> int:
+def print_logs(
+    client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, out: TextIO, notes: TextIO
+) -> int:
     """Print what the pods of some workloads have printed so far, one pod after the other.
 
     Returns
@@ -103,7 +106,9 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
                 if error.status not in (_NOT_YET, _DELETED):
                     raise _explained(client, pod, error) from None
                 notes.write(
-                    f"{label}: {pod.metadata.name} was deleted.\n" if error.status == _DELETED else _without_log(label, pod, str(error))
+                    f"{label}: {pod.metadata.name} was deleted.\n"
+                    if error.status == _DELETED
+                    else _without_log(label, pod, str(error))
                 )
     return 0 if printed else 1
 
@@ -125,7 +130,8 @@ def follow_logs(client: ApiClient, job: FluxJob, options: LogOptions, out: TextI
         _check_number(job, pods)
         printer.width = max(printer.width, _width(pods))
         for label, pod in pods:
-            if pod.metadata.uid in unread and pod.status.phase == "Running":  # its container starts later than another one of it
+            # its container starts later than another one of it
+            if pod.metadata.uid in unread and pod.status.phase == "Running":
                 unread.discard(pod.metadata.uid)
                 del following[pod.metadata.uid]
             if pod.metadata.uid not in following and pod.status.phase in _HAS_LOG:
@@ -134,16 +140,25 @@ def follow_logs(client: ApiClient, job: FluxJob, options: LogOptions, out: TextI
                 following[pod.metadata.uid].start()
         if errors:
             raise errors[0]
-        if state_of(job) in list(State) and State(state_of(job)).ended and not any(thread.is_alive() for thread in following.values()):
+        if (
+            state_of(job) in list(State)
+            and State(state_of(job)).ended
+            and not any(thread.is_alive() for thread in following.values())
+        ):
             notes.writelines(_without_log(label, pod) for label, pod in pods if pod.metadata.uid in unread)
             if not following:
-                notes.write(f"{_title(job)} has ended ({state_of(job)}), and no pod{_of_ranks(options)} has a log any more.\n")
+                notes.write(
+                    f"{_title(job)} has ended ({state_of(job)}), and no pod{_of_ranks(options)} has a log "
+                    "any more.\n"
+                )
             return 0
         time.sleep(_POLL_S)
         (job,) = fluxjobs_of(client, job.metadata.namespace, f"fluxjob/{job.metadata.name}")
 
 
-def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: list[ClusterError], unread: set[str]) -> None:
+def _follow(
+    client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: list[ClusterError], unread: set[str]
+) -> None:
     """Print a pod's log until it ends; it is added to ``unread`` if it has none yet."""
     with client:
         for _ in range(3):
@@ -165,13 +180,19 @@ def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: 
 
 
 def _without_log(label: str, pod: Pod, why: str = "") -> str:
-    """Return that a pod has no log; of one that has ended, which will get none, also what its node says about that."""
+    """Return that a pod has no log; of one that has ended, which will get none,
+    also what its node says about that.
+    """
     said = f": {why.partition(': ')[2]}" if why and pod.terminal else ""
-    return f"{label}: {pod.metadata.name} has no log{'' if pod.terminal else ' yet'} ({pod_state(pod)}){said}.\n"
+    return (
+        f"{label}: {pod.metadata.name} has no log{'' if pod.terminal else ' yet'} ({pod_state(pod)}){said}.\n"
+    )
 
 
 def _explained(client: ApiClient, pod: Pod, error: ApiRefused) -> ClusterError:
-    """Return the error to be shown for a log that cannot be read: the API server cannot reach a node that is simulated."""
+    """Return the error to be shown for a log that cannot be read:
+    the API server cannot reach a node that is simulated.
+    """
     why = why_nothing_runs(client, [pod.spec.node_name or ""]) if error.status >= _UNREACHED else ""
     return ClusterError(f"error: {why}") if why else error
 

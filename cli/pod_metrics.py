@@ -1,7 +1,7 @@
 """What pods use at this moment, as the metrics API of Kubernetes (``metrics.k8s.io``) says.
 
-metrics-server or another adapter serves it, where the administrator has installed one. It keeps nothing: figures end with their pods. So
-what is not known has a sentence here, which says why.
+metrics-server or another adapter serves it, where the administrator has installed one. It keeps nothing:
+figures end with their pods. So what is not known has a sentence here, which says why.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class _PodMetrics(PartialObject, frozen=True):
 
     def amount(self, resource: str) -> float:
         """Return what all containers use of a resource, in cores or bytes."""
-        return float(sum(parse_quantity((each.usage or {}).get(resource, 0)) for each in self.containers or ()))
+        return float(
+            sum(parse_quantity((each.usage or {}).get(resource, 0)) for each in self.containers or ())
+        )
 
 
 class _List(PartialObject, frozen=True):
@@ -90,7 +92,9 @@ def read_use(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> PodUse:
     except ApiRefused as error:
         if error.status == _FORBIDDEN and _is_served(client):
             grant = f"kubectl create rolebinding NAME -n {namespace} --clusterrole=view --user=YOU"
-            return PodUse(unknown=f"you may not read metrics: an administrator gives you the right by: {grant}")
+            return PodUse(
+                unknown=f"you may not read metrics: an administrator gives you the right by: {grant}"
+            )
         if error.status == _FORBIDDEN:
             return PodUse(unknown=why_nothing_runs(client, _nodes(pods)) or _NOT_SERVED)
         return PodUse(unknown=f"the metrics API does not answer ({error})")
@@ -98,7 +102,9 @@ def read_use(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> PodUse:
 
 
 def _is_served(client: ApiClient) -> bool:
-    """True if there is a metrics API: where there is none, people without the right to read it are refused all the same."""
+    """True if there is a metrics API: where there is none, people without the right to read it are refused
+    all the same.
+    """
     try:
         client.get(_GROUP)
     except (NoSuchResource, ObjectNotFound):

@@ -1,8 +1,10 @@
-"""``kubectl fluxqueue priority``: by which priority each waiting workload is ordered, and what it is the sum of.
+"""``kubectl fluxqueue priority``: by which priority each waiting workload is ordered, and what it is the sum
+of.
 
-All is computed from what people may read: the FluxJob (priority, submit time, pods, account, submitting user), the FluxQueue (weights)
-and the FluxAccount (factors), by the queue's own formula (`fluxqueue.api.priorityfactors`). The queue computes once a minute, so its age
-part may be up to a minute behind.
+All is computed from what people may read: the FluxJob (priority, submit time, pods, account, submitting
+user), the FluxQueue (weights) and the FluxAccount (factors), by the queue's own formula
+(`fluxqueue.api.priorityfactors`). The queue computes once a minute, so its age part may be up to a minute
+behind.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ __all__ = ["PriorityQuery", "priorities", "table", "weights_table"]
 
 _PARTS = ["PRIORITY", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN"]
 _INPUTS = ["WAIT", "ACCOUNT", "FACTOR", "PODS"]
-_NARROWING = Narrowing((("OBJECT", 24), ("QUEUE", 8), ("NAMESPACE", 8), ("OBJECT", 12), ("OWN", 0), ("SIZE", 0)))
+_NARROWING = Narrowing(
+    (("OBJECT", 24), ("QUEUE", 8), ("NAMESPACE", 8), ("OBJECT", 12), ("OWN", 0), ("SIZE", 0))
+)
 _WEIGHTS = ["QUEUE", "AGE", "FAIRSHARE", "SIZE", "OFQUEUE", "OWN", "MAXAGE", "FULLSIZE", "PRIORITY"]
 
 
@@ -55,10 +59,18 @@ def priorities(client: ApiClient, query: PriorityQuery, out: TextIO, now: dateti
     """
     specs = {queue.metadata.name: queue.spec for queue in list_queues(client)}
     if query.weights:
-        out.write(weights_table({name: spec for name, spec in specs.items() if query.queue in ("", name)}, titles=query.titles))
+        out.write(
+            weights_table(
+                {name: spec for name, spec in specs.items() if query.queue in ("", name)}, titles=query.titles
+            )
+        )
         return 0
     listed, _ = list_jobs(client, query.namespace)
-    waiting = [each.job for each in listed if state_of(each.job) == State.PENDING and query.queue in ("", each.job.spec.queue)]
+    waiting = [
+        each.job
+        for each in listed
+        if state_of(each.job) == State.PENDING and query.queue in ("", each.job.spec.queue)
+    ]
     for name in query.names:
         if not any(is_called(job, name) for job in waiting):
             raise ClusterError(f'error: "{name}" does not wait; the priority of other work orders nothing')
@@ -79,20 +91,39 @@ def table(
     query: PriorityQuery,
     width: int | None = None,
 ) -> str:
-    """Return a line for each job, in the queue's order: the priority, its parts, and (`wide`) what these come from.
+    """Return a line for each job, in the queue's order: the priority, its parts, and (`wide`) what these come
+    from.
 
     Names are cut until a line is at most so wide.
     """
     found = [(_parts(job, specs, accounts, now), job) for job in jobs]
     found.sort(key=lambda each: (-each[0].total, each[1].status.submitted_at or "", each[1].metadata.name))
     start = ["NAMESPACE"] if query.namespace is None else []
-    titles = [*start, *(["NAME"] if query.wide else []), "OBJECT", "QUEUE", *_PARTS, *(_INPUTS if query.wide else [])]
+    titles = [
+        *start,
+        *(["NAME"] if query.wide else []),
+        "OBJECT",
+        "QUEUE",
+        *_PARTS,
+        *(_INPUTS if query.wide else []),
+    ]
     lines = []
     for parts, job in found:
         cells = [job.metadata.namespace] if query.namespace is None else []
-        cells += [*([job.metadata.name] if query.wide else []), object_name(job), job.spec.queue, str(parts.total), *map(str, parts)]
+        cells += [
+            *([job.metadata.name] if query.wide else []),
+            object_name(job),
+            job.spec.queue,
+            str(parts.total),
+            *map(str, parts),
+        ]
         if query.wide:
-            cells += [age(_waited_s(job, now)), job.status.account, f"{_factor(job, accounts):.6g}", str(job.spec.pods)]
+            cells += [
+                age(_waited_s(job, now)),
+                job.status.account,
+                f"{_factor(job, accounts):.6g}",
+                str(job.spec.pods),
+            ]
         lines.append(cells)
     if not query.wide:
         titles, lines = fitted(titles, lines, width, _NARROWING)
@@ -105,15 +136,27 @@ def weights_table(specs: Mapping[str, FluxQueueSpec], *, titles: bool = True) ->
     for name, spec in sorted(specs.items()):
         each = spec.priority_weights or DEFAULT_WEIGHTS
         figures = (each.age, each.fair_share, each.size, each.queue, each.priority_class)
-        lines.append([name, *map(str, figures), age(each.max_age_seconds), f"{each.full_size_pods} pods", str(spec.priority)])
+        lines.append(
+            [
+                name,
+                *map(str, figures),
+                age(each.max_age_seconds),
+                f"{each.full_size_pods} pods",
+                str(spec.priority),
+            ]
+        )
     return columns(_WEIGHTS if titles else None, lines)
 
 
 def _factor(job: FluxJob, accounts: Mapping[str, FairShare]) -> float:
-    return user_factor(accounts.get(job.status.account), user_named(job.status.submitted_by, job.metadata.namespace))
+    return user_factor(
+        accounts.get(job.status.account), user_named(job.status.submitted_by, job.metadata.namespace)
+    )
 
 
-def _parts(job: FluxJob, specs: Mapping[str, FluxQueueSpec], accounts: Mapping[str, FairShare], now: datetime) -> PriorityParts:
+def _parts(
+    job: FluxJob, specs: Mapping[str, FluxQueueSpec], accounts: Mapping[str, FairShare], now: datetime
+) -> PriorityParts:
     spec = specs.get(job.spec.queue, FluxQueueSpec())
     waiting = Waiting(job.spec.priority, _waited_s(job, now), _factor(job, accounts), job.spec.pods)
     return priority_parts(waiting, spec.priority_weights or DEFAULT_WEIGHTS, spec.priority)

@@ -1,7 +1,7 @@
 """`kubectl fluxqueue queue`: creates FluxQueues, and opens, holds and drains them.
 
-A state is one merge patch, as ``kubectl patch`` would send it. The queue ``default`` exists without a FluxQueue, so its FluxQueue is
-created where there is none. The webhook checks what is created.
+A state is one merge patch, as ``kubectl patch`` would send it. The queue ``default`` exists without a
+FluxQueue, so its FluxQueue is created where there is none. The webhook checks what is created.
 """
 
 from __future__ import annotations
@@ -19,22 +19,36 @@ from fluxqueue.cli.remedies import described
 
 __all__ = ["STATES", "create_queue", "queue_manifest", "set_state"]
 
-STATES: Mapping[str, QueueState] = {"hold": QueueState.HELD, "resume": QueueState.OPEN, "drain": QueueState.DRAINED}
+STATES: Mapping[str, QueueState] = {
+    "hold": QueueState.HELD,
+    "resume": QueueState.OPEN,
+    "drain": QueueState.DRAINED,
+}
 _SAID = {
     QueueState.HELD: "held: it accepts work and starts none",
     QueueState.OPEN: "open",
     QueueState.DRAINED: "drained: it accepts no new work, and starts and finishes what it has",
 }
 _FORBIDDEN = 403
-_RIGHT = "an administrator gives you the right by: kubectl create clusterrolebinding NAME --clusterrole=fluxqueue-operator --user=YOU"
+_RIGHT = (
+    "an administrator gives you the right by: kubectl create clusterrolebinding NAME "
+    "--clusterrole=fluxqueue-operator --user=YOU"
+)
 
 
 def queue_manifest(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a FluxQueue."""
-    return {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": name}, "spec": dict(spec)}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "FluxQueue",
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
 
 
-def create_queue(client: ApiClient, manifest: Mapping[str, Any], out: TextIO, *, dry_run: bool = False) -> int:
+def create_queue(
+    client: ApiClient, manifest: Mapping[str, Any], out: TextIO, *, dry_run: bool = False
+) -> int:
     """Create a FluxQueue.
 
     Raises
@@ -81,7 +95,9 @@ def _set(client: ApiClient, name: str, state: QueueState) -> bool:
             raise
         if state is QueueState.OPEN:
             return False
-        _allowed(lambda: client.post(collection(names.FLUXQUEUES), queue_manifest(name, {"state": str(state)})))
+        _allowed(
+            lambda: client.post(collection(names.FLUXQUEUES), queue_manifest(name, {"state": str(state)}))
+        )
         return True
     if present.spec.state == state:
         return False

@@ -1,11 +1,13 @@
 """The operators' port of the queue, reached with the person's own credentials.
 
-The queue answers a token of a ServiceAccount that was made for this (`fluxqueue.queue.admin.server`). Whoever may use the doctor may
-request that token from the API server; it is valid for ten minutes and for the queue only. The request goes through the API server's
-proxy to each of the queue's pods until one leads, and the proxy removes the ``Authorization`` header, so the token has a header of its own.
+The queue answers a token of a ServiceAccount that was made for this (`fluxqueue.queue.admin.server`). Whoever
+may use the doctor may request that token from the API server; it is valid for ten minutes and for the queue
+only. The request goes through the API server's proxy to each of the queue's pods until one leads, and the
+proxy removes the ``Authorization`` header, so the token has a header of its own.
 
-Namespace and name of the ServiceAccount come from the pod that is asked, never from a response: a program that poses as the queue must not
-choose whose token it receives. In a local cluster (`fluxqueue local`) the queue is not a pod, so its address is given.
+Namespace and name of the ServiceAccount come from the pod that is asked, never from a response: a program
+that poses as the queue must not choose whose token it receives. In a local cluster (`fluxqueue local`) the
+queue is not a pod, so its address is given.
 """
 
 from __future__ import annotations
@@ -122,7 +124,9 @@ class Tokens:
         if error.status != 403:
             return error
         what = "repair" if repair else "ask"
-        return ClusterError(f"error: you may not {what} the queue; {self.account.remedy(self.name(repair=repair))} ({error})")
+        return ClusterError(
+            f"error: you may not {what} the queue; {self.account.remedy(self.name(repair=repair))} ({error})"
+        )
 
 
 class QueueEndpoint:
@@ -151,7 +155,11 @@ class QueueEndpoint:
         silent = ""
         for prefix in self._paths:
             try:
-                answer = self._client.post(prefix + path, None, headers) if post else self._client.get(prefix + path, headers=headers)
+                answer = (
+                    self._client.post(prefix + path, None, headers)
+                    if post
+                    else self._client.get(prefix + path, headers=headers)
+                )
             except ServerUnreachable as error:
                 silent = str(error)
             except ApiRefused as error:
@@ -160,19 +168,24 @@ class QueueEndpoint:
                     silent = str(error)
                     continue
                 if error.status != _NOT_LEADING:
-                    raise (ClusterError(f"error: {sentence}") if sentence else self._tokens.explained(error, repair=post)) from None
+                    raise (
+                        ClusterError(f"error: {sentence}")
+                        if sentence
+                        else self._tokens.explained(error, repair=post)
+                    ) from None
                 refused = error
             else:
                 decoded: dict[str, Any] = json.loads(answer)
                 return decoded
         if refused is None:
             raise ClusterError(
-                f"error: no replica of the queue answers, so it is stopped or cannot be reached: while it is stopped, nothing that waits "
-                f"is started, and what runs goes on ({silent or 'there is none'})"
+                "error: no replica of the queue answers, so it is stopped or cannot be reached: while it is "
+                "stopped, nothing that waits is started, and what runs goes on "
+                f"({silent or 'there is none'})"
             )
         raise ClusterError(
-            f"error: no replica of the queue leads at this moment: another one takes over within half a minute, then repeat the "
-            f"command ({said(refused) or refused})"
+            "error: no replica of the queue leads at this moment: another one takes over within half a "
+            f"minute, then repeat the command ({said(refused) or refused})"
         )
 
     def ask_each(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -223,11 +236,14 @@ def find_queue(address: QueueAddress, client: Callable[[], ApiClient]) -> Iterat
         if address.url:
             connection = Connection(server=address.url, ca_pem=authority(address.ca))
             with ApiClient(connection, TIMEOUT_S) as direct:
-                yield QueueEndpoint(direct, [""], Tokens(server, DoctorAccount(address.namespace or NAMESPACE, _ACCOUNT)))
+                yield QueueEndpoint(
+                    direct, [""], Tokens(server, DoctorAccount(address.namespace or NAMESPACE, _ACCOUNT))
+                )
             return
         pods = _pods(server, address.namespace)
         account = DoctorAccount(
-            pods[0]["metadata"]["namespace"], (pods[0]["metadata"].get("annotations") or {}).get(DOCTOR_ANNOTATION, _ACCOUNT)
+            pods[0]["metadata"]["namespace"],
+            (pods[0]["metadata"].get("annotations") or {}).get(DOCTOR_ANNOTATION, _ACCOUNT),
         )
         yield QueueEndpoint(server, [_proxy(pod) for pod in pods], Tokens(server, account))
 
@@ -239,7 +255,9 @@ def authority(file: str) -> bytes | None:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise ClusterError(f"error: {file} cannot be read ({error.strerror}): name the file with the queue's authority") from None
+        raise ClusterError(
+            f"error: {file} cannot be read ({error.strerror}): name the file with the queue's authority"
+        ) from None
 
 
 def _pods(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
@@ -249,7 +267,9 @@ def _pods(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
         found = _listed(server, where)
     except ApiRefused as error:
         if error.status != 403 or namespace:
-            raise Tokens(server, DoctorAccount(where or NAMESPACE, _ACCOUNT)).explained(error, repair=False) from None
+            raise Tokens(server, DoctorAccount(where or NAMESPACE, _ACCOUNT)).explained(
+                error, repair=False
+            ) from None
         # Who may not look into all namespaces may still look into the usual one.
         where = NAMESPACE
         try:
@@ -258,18 +278,24 @@ def _pods(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
             raise Tokens(server, DoctorAccount(where, _ACCOUNT)).explained(other, repair=False) from None
     if not found:
         raise ClusterError(
-            f"error: there is no pod with the labels {_LABELS}: is fluxqueue installed? If it is, its Deployment is scaled to 0, and "
-            "nothing that waits is started. Give its namespace with --system-namespace, or an address with --queue-url"
+            f"error: there is no pod with the labels {_LABELS}: is fluxqueue installed? If it is, its "
+            "Deployment is scaled to 0, and nothing that waits is started. Give its namespace with "
+            "--system-namespace, or an address with --queue-url"
         )
     namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
     if len(namespaces) > 1:
-        raise ClusterError(f"error: pods of a queue are in the namespaces {', '.join(namespaces)}: choose one with --system-namespace")
+        raise ClusterError(
+            f"error: pods of a queue are in the namespaces {', '.join(namespaces)}: "
+            "choose one with --system-namespace"
+        )
     return found
 
 
 def _listed(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
     path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
-    items: list[dict[str, Any]] = json.loads(server.get(path, {"labelSelector": _COMPONENT if namespace else _LABELS}))["items"]
+    items: list[dict[str, Any]] = json.loads(
+        server.get(path, {"labelSelector": _COMPONENT if namespace else _LABELS})
+    )["items"]
     return items
 
 

@@ -1,8 +1,8 @@
 """`kubectl fluxqueue queues`: the FluxQueues with what they use of their limits.
 
-Counts of workloads and nodes are in the status of a FluxQueue, which everybody reads. Cores are added up from the FluxJobs of all
-namespaces, so only those who may list them see how many are in use. The queue ``default`` is there without a FluxQueue, with the defaults
-of one: then it has no counts.
+Counts of workloads and nodes are in the status of a FluxQueue, which everybody reads. Cores are added up from
+the FluxJobs of all namespaces, so only those who may list them see how many are in use. The queue ``default``
+is there without a FluxQueue, with the defaults of one: then it has no counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ _STYLES = {"held": "waits", "drained": "waits"}
 _NARROWING = Narrowing((("AGE", 0), ("PRIORITY", 0)))
 
 
-def queues(client: ApiClient, out: TextIO, now: datetime, *, wide: bool = False, titles: bool = True, notes: TextIO | None = None) -> int:
+def queues(
+    client: ApiClient,
+    out: TextIO,
+    now: datetime,
+    *,
+    wide: bool = False,
+    titles: bool = True,
+    notes: TextIO | None = None,
+) -> int:
     """Print the queues.
 
     Parameters
@@ -51,7 +59,9 @@ def queues(client: ApiClient, out: TextIO, now: datetime, *, wide: bool = False,
     except ApiRefused as error:
         if error.status != _FORBIDDEN:
             raise
-        (notes or sys.stderr).write("Cores in use are not shown: you may not list the FluxJobs of all namespaces.\n")
+        (notes or sys.stderr).write(
+            "Cores in use are not shown: you may not list the FluxJobs of all namespaces.\n"
+        )
     header, rows = [*QUEUE_TITLES, *(_WIDE if wide else [])], queue_rows(found, cores, now, wide=wide)
     if not wide:
         header, rows = fitted(header, rows, line_width(out), _NARROWING)
@@ -74,7 +84,9 @@ def cores_by_queue(jobs: Iterable[FluxJob]) -> dict[str, float]:
     return cores
 
 
-def queue_rows(found: Sequence[FluxQueue], cores: Mapping[str, float] | None, now: datetime, *, wide: bool = False) -> list[list[str]]:
+def queue_rows(
+    found: Sequence[FluxQueue], cores: Mapping[str, float] | None, now: datetime, *, wide: bool = False
+) -> list[list[str]]:
     """Return the cells of all queues, in the order of their names.
 
     Parameters
@@ -98,12 +110,17 @@ def with_default(found: Sequence[FluxQueue]) -> list[FluxQueue]:
     return sorted([*found, *missing], key=lambda queue: queue.metadata.name)
 
 
-def _row(queue: FluxQueue, cores: Mapping[str, float] | None, now: datetime, *, wide: bool, counted: bool) -> list[str]:
+def _row(
+    queue: FluxQueue, cores: Mapping[str, float] | None, now: datetime, *, wide: bool, counted: bool
+) -> list[str]:
     spec, status, limits = queue.spec, queue.status, queue.spec.limits or QueueLimits()
     created = instant(queue.metadata.creation_timestamp)
     used = None if cores is None else cores.get(queue.metadata.name, 0.0)
     more = [
-        *(part.words if part else "" for part in (limits.per_namespace, limits.per_user, limits.per_workload)),
+        *(
+            part.words if part else ""
+            for part in (limits.per_namespace, limits.per_user, limits.per_workload)
+        ),
         age(spec.default_duration_seconds),
         age(spec.max_duration_seconds) if spec.max_duration_seconds else "",
         spec.scheduler or "",

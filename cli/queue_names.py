@@ -1,4 +1,6 @@
-"""Names of queues that a person types, checked before anything is done with them (`fluxqueue.api.typedvalues.queue_problem`)."""
+"""Names of queues that a person types, checked before anything is done with them
+(`fluxqueue.api.typedvalues.queue_problem`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def require_queue(client: ApiClient, queue: str) -> None:
     ClusterError
         There is none; the message has the queues that exist.
     """
-    if (problem := queue_problem(queue, _known(client) if queue not in ("", names.DEFAULT_QUEUE) else None)) is not None:
+    if (
+        problem := queue_problem(queue, _known(client) if queue not in ("", names.DEFAULT_QUEUE) else None)
+    ) is not None:
         raise ClusterError(f"error: {problem}")
 
 

@@ -1,8 +1,9 @@
 """Takes what is or looks like a secret out of texts that leave the site.
 
-What is recognised: private keys, tokens by their form (JSON Web Tokens and those of well-known services), passwords in addresses, what
-follows Bearer or Basic, and the value of every key whose name says password, token, secret or the like. The last takes out too much rather
-than too little: `secretName: x` loses its value too.
+What is recognised: private keys, tokens by their form (JSON Web Tokens and those of well-known services),
+passwords in addresses, what follows Bearer or Basic, and the value of every key whose name says password,
+token, secret or the like. The last takes out too much rather than too little: `secretName: x` loses its value
+too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _AFTER: Final = (
     re.compile(r"([a-z][a-z0-9+.-]*://)[^\s/@\"']*:[^\s@\"']+(?=@)", re.IGNORECASE),
     re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE),
     re.compile(
-        rf"([\w.-]*(?:{_WORDS})[\w.-]*\\?[\"']?\s*[:=]\s*)(?:\\\"(?:[^\"\\]|\\[^\"])*\\\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;&\"'{{}}\[\]]+)",
+        r"([\w.-]*(?:"
+        rf"{_WORDS})[\w.-]*\\?[\"']?\s*[:=]\s*)(?:\\\"(?:[^\"\\]|\\[^\"])*\\\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;&\"'{{}}\[\]]+)",
         re.IGNORECASE,
     ),
 )
@@ -42,9 +44,14 @@ def redacted(text: str) -> str:
 
 
 def redacted_object(value: Any, key: str = "") -> Any:
-    """Return a JSON value without what looks like a secret; every text below a key that names one is removed."""
+    """Return a JSON value without what looks like a secret;
+    every text below a key that names one is removed.
+    """
     if isinstance(value, dict):
-        return {name: redacted_object(each, key if _KEY.search(key) else str(name)) for name, each in value.items()}
+        return {
+            name: redacted_object(each, key if _KEY.search(key) else str(name))
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         return [redacted_object(each, key) for each in value]
     if isinstance(value, str):

@@ -1,6 +1,8 @@
-"""What helps against an error of the cluster, added to kubectl's message: whom to ask for a right, where names are listed.
+"""What helps against an error of the cluster, added to kubectl's message: whom to ask for a right, where
+names are listed.
 
-kubectl's messages say what was refused, and people know them. They do not say what to do. All functions are pure functions of the error.
+kubectl's messages say what was refused, and people know them. They do not say what to do. All functions are
+pure functions of the error.
 """
 
 from __future__ import annotations
@@ -8,11 +10,20 @@ from __future__ import annotations
 import re
 
 from fluxqueue.api import names
-from fluxqueue.cli.api_client import ApiRefused, ClusterError, NoSuchResource, ObjectNotFound, ServerUnreachable
+from fluxqueue.cli.api_client import (
+    ApiRefused,
+    ClusterError,
+    NoSuchResource,
+    ObjectNotFound,
+    ServerUnreachable,
+)
 
 __all__ = ["INSTALL", "UNREACHABLE", "described", "not_found"]
 
-INSTALL = "is fluxqueue installed in this cluster? An administrator installs it with its Helm chart, docs/install.md"
+INSTALL = (
+    "is fluxqueue installed in this cluster? An administrator installs it with its Helm chart, "
+    "docs/install.md"
+)
 UNREACHABLE = "kubectl cluster-info asks the same server; --context or --kubeconfig choose another"
 _REFUSED = re.compile(
     r'cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -30,7 +41,9 @@ _MISSING = re.compile(r'(?P<resource>\S+) "[^"]*" not found$')
 
 
 def described(error: ClusterError) -> str:
-    """Return the message of an error in one sentence with what helps; a message that has its remedy already is unchanged."""
+    """Return the message of an error in one sentence with what helps;
+    a message that has its remedy already is unchanged.
+    """
     helps = _remedy(error)
     return f"{error} ({helps})" if helps else str(error)
 
@@ -55,7 +68,10 @@ def _remedy(error: ClusterError) -> str:
     if error.status == 401:
         return "log in to the cluster again, or choose other credentials with --context or --kubeconfig"
     if error.status in _DOWN:
-        return "the program that answers this is down or starts: kubectl fluxqueue version shows the replicas of the queue"
+        return (
+            "the program that answers this is down or starts: "
+            "kubectl fluxqueue version shows the replicas of the queue"
+        )
     if error.status == 403 and (refused := _REFUSED.search(str(error))) is not None:
         return f"an administrator gives you the right by: kubectl create {_grant(refused)}"
     return ""
@@ -65,7 +81,10 @@ def _grant(refused: re.Match[str]) -> str:
     """Return the binding that gives the right that was missing."""
     reads, namespace = refused["verb"] in _READS, refused["namespace"]
     if refused["group"] == names.GROUP and refused["resource"] in _OF_CLUSTER:
-        return f"clusterrolebinding NAME --clusterrole=fluxqueue-{'fluxqueues-view' if reads else 'operator'} --user=YOU"
+        return (
+            f"clusterrolebinding NAME --clusterrole=fluxqueue-{'fluxqueues-view' if reads else 'operator'} "
+            "--user=YOU"
+        )
     role = "view" if reads else "edit"
     if namespace:
         return f"rolebinding NAME -n {namespace} --clusterrole={role} --user=YOU"

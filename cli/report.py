@@ -1,8 +1,9 @@
 """`kubectl fluxqueue report`: what was used, by namespace, account, queue, person or day, as sreport sums it.
 
-The queue sums in Postgres (`fluxqueue.queue.store.accounting`); this module prints hours of cores, memory and GPUs. The other forms have
-nodes too, but a node that several share counts for each of them, so people would read more use than there are nodes. CSV, JSON and
-Parquet have seconds, so that nothing is rounded before others compute with it.
+The queue sums in Postgres (`fluxqueue.queue.store.accounting`); this module prints hours of cores, memory and
+GPUs. The other forms have nodes too, but a node that several share counts for each of them, so people would
+read more use than there are nodes. CSV, JSON and Parquet have seconds, so that nothing is rounded before
+others compute with it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ class ReportRequest:
     export: Export | None = None
 
 
-def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts: Callable[[], Sequence[FluxAccount]] = tuple) -> int:
+def report(
+    source: HistorySource,
+    request: ReportRequest,
+    out: TextIO,
+    accounts: Callable[[], Sequence[FluxAccount]] = tuple,
+) -> int:
     """Print what was used, and what is left of the budgets of accounts where it is summed by account.
 
     Parameters
@@ -76,7 +82,12 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts:
     if request.titles:
         out.write(f"Use from {_time(answer['since'])} to {_time(answer['until'])}\n")
     cells = [
-        [*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[2:]), *_estimates(row)]
+        [
+            *(str(row[group]) for group in groups),
+            str(row["jobs"]),
+            *(_hours(row[sum_.name]) for sum_ in _SUMS[2:]),
+            *_estimates(row),
+        ]
         for row in rows
     ]
     out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))
@@ -88,12 +99,16 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts:
 
 
 def visible_accounts(client: ApiClient, hints: TextIO) -> list[FluxAccount]:
-    """Return the FluxAccounts; none for who may not list them, whose report is complete without. Other failures are said."""
+    """Return the FluxAccounts; none for who may not list them, whose report is complete without.
+    Other failures are said.
+    """
     try:
         return list_accounts(client)
     except ClusterError as error:
         if not (isinstance(error, ApiRefused) and error.status == HTTPStatus.FORBIDDEN):
-            hints.write(f"What is left of budgets is not shown, since the accounts could not be read: {error}\n")
+            hints.write(
+                f"What is left of budgets is not shown, since the accounts could not be read: {error}\n"
+            )
         return []
 
 

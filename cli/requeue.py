@@ -1,8 +1,9 @@
 """`kubectl fluxqueue requeue`: has Jobs that run stop, wait again, and start again when it is their turn.
 
-A person suspends a Job to have it stop, and resumes it to have it wait: these are the steps here, with the person's own right to edit Jobs.
-The queue frees the nodes in between and keeps the first submit time. If this program ends between the steps, the Job stays suspended, which
-`explain` says; to requeue it once more resumes it.
+A person suspends a Job to have it stop, and resumes it to have it wait: these are the steps here, with the
+person's own right to edit Jobs. The queue frees the nodes in between and keeps the first submit time. If this
+program ends between the steps, the Job stays suspended, which `explain` says; to requeue it once more resumes
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def objection(job: FluxJob) -> str:
     if ref.kind == "Job":
         return ""
     if ref.kind == "Pod":
-        return "is a pod, which cannot stop without being deleted: if it has an owner, kubectl delete pod has a new one wait"
+        return (
+            "is a pod, which cannot stop without being deleted: if it has an owner, "
+            "kubectl delete pod has a new one wait"
+        )
     return f"is a {ref.kind}: only Jobs can be requeued; deleting its pods has new ones wait"
 
 
@@ -90,7 +94,9 @@ def _resume(client: ApiClient, stopping: dict[str, FluxJob], options: RequeueOpt
         _seen(client, stopping, item.job, options, out)
     with client.again() as watching:
         deadline = time.monotonic() + options.timeout_s
-        for kind, changed in job_changes(watching, namespace, version, deadline, [*stopping.values()]) if stopping else ():
+        for kind, changed in (
+            job_changes(watching, namespace, version, deadline, [*stopping.values()]) if stopping else ()
+        ):
             if kind != "DELETED":
                 _seen(client, stopping, changed.job, options, out)
             elif (uid := changed.job.spec.object_ref.uid) in stopping and not _exists(client, changed.job):
@@ -100,7 +106,9 @@ def _resume(client: ApiClient, stopping: dict[str, FluxJob], options: RequeueOpt
                 return
 
 
-def _seen(client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options: RequeueOptions, out: TextIO) -> None:
+def _seen(
+    client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options: RequeueOptions, out: TextIO
+) -> None:
     uid = job.spec.object_ref.uid
     state = state_of(job)
     if uid not in stopping:
@@ -110,7 +118,10 @@ def _seen(client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options
         out.write(f"{object_name(job)} ended meanwhile ({state})\n")
     elif state == State.PENDING and job.status.reason == Reason.USER_SUSPENDED:
         if options.hold:
-            client.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": {"hold": True}})
+            client.patch(
+                f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}",
+                {"spec": {"hold": True}},
+            )
         try:
             _suspend(client, job, to=False)
             out.write(f"{object_name(job)} requeued{' and held' if options.hold else ''}\n")
@@ -144,4 +155,7 @@ def _path(job: FluxJob) -> str:
 def _left(jobs: Iterable[FluxJob], what: str) -> str:
     titles = [object_name(job) for job in jobs]
     again = " ".join(titles)
-    return f"error: {', '.join(titles)} {what}, and is suspended: kubectl fluxqueue requeue {again} resumes it when it has stopped"
+    return (
+        f"error: {', '.join(titles)} {what}, and is suspended: "
+        f"kubectl fluxqueue requeue {again} resumes it when it has stopped"
+    )

@@ -1,4 +1,6 @@
-"""What every command of the plugin starts with: the cluster that the command line names, its namespace, and the time."""
+"""What every command of the plugin starts with:
+the cluster that the command line names, its namespace, and the time.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""``kubectl fluxqueue shares``: the accounts as a tree, with what each is to have, what it used, and the factor that follows.
+"""``kubectl fluxqueue shares``: the accounts as a tree, with what each is to have, what it used, and the
+factor that follows.
 
-Below an account whose own work is shared among users are those who used most. At the end is what is left of budgets.
+Below an account whose own work is shared among users are those who used most. At the end is what is left of
+budgets.
 
-The figures are those that FluxAccounts show, rounded as there. The level fair share is computed from them, as the queue computes its own
-(`fluxqueue.queue.model.fair_share`). The order is the queue's: below each parent, the account that is furthest behind its share is first.
+The figures are those that FluxAccounts show, rounded as there. The level fair share is computed from them, as
+the queue computes its own (`fluxqueue.queue.model.fair_share`). The order is the queue's: below each parent,
+the account that is furthest behind its share is first.
 """
 
 from __future__ import annotations
@@ -65,8 +68,16 @@ def table(accounts: Sequence[FluxAccount], *, titles: bool = True) -> str:
     below: dict[str, list[str]] = {name: [] for name in (*tree.accounts, "")}
     for name, account in tree.accounts.items():
         below[account.path[1] if len(account.path) > 1 else ""].append(name)
-    uses = {each.metadata.name: float(each.status.fair_share.use) if each.status.fair_share else 0.0 for each in accounts}
-    own = {name: max(uses[name] - math.fsum(uses[child] for child in below[name]), 0.0) if below[name] else uses[name] for name in uses}
+    uses = {
+        each.metadata.name: float(each.status.fair_share.use) if each.status.fair_share else 0.0
+        for each in accounts
+    }
+    own = {
+        name: max(uses[name] - math.fsum(uses[child] for child in below[name]), 0.0)
+        if below[name]
+        else uses[name]
+        for name in uses
+    }
     owners = set(tree.by_namespace.values())
     for name in uses:
         if below[name] and name not in owners:
@@ -104,13 +115,22 @@ class _Rows:
         if works:
             total += self._own[parent]
             share = 1 / (1 + sum(self._tree.accounts[name].shares for name in names))
-            self._line(f"{'  ' * depth}{_OWN}", 1, share, self._own[parent], total, self._shown[parent].factor)
+            self._line(
+                f"{'  ' * depth}{_OWN}", 1, share, self._own[parent], total, self._shown[parent].factor
+            )
             self._users(parent, depth + 1)
         for name in names:
             fair = self._fair[name]
             leaf = not self._below[name]
             shares = self._tree.accounts[name].shares
-            self._line(f"{'  ' * depth}{name}", shares, fair.share, fair.use, total, self._shown[name].factor if leaf else None)
+            self._line(
+                f"{'  ' * depth}{name}",
+                shares,
+                fair.share,
+                fair.use,
+                total,
+                self._shown[name].factor if leaf else None,
+            )
             if leaf:
                 self._users(name, depth + 1)
             self.add(name, depth + 1)
@@ -119,9 +139,13 @@ class _Rows:
         """Add those who used most of the own work of an account."""
         for each in self._shown[account].users or ():
             used = each.use / self._own[account] if self._own[account] else 0.0
-            self.lines.append([f"{'  ' * depth}{each.user}", "", "", str(each.use), f"{used:.1%}", "", f"{each.factor:.6g}"])
+            self.lines.append(
+                [f"{'  ' * depth}{each.user}", "", "", str(each.use), f"{used:.1%}", "", f"{each.factor:.6g}"]
+            )
 
-    def _line(self, name: str, shares: int, share: float, use: float, total: float, factor: float | None) -> None:
+    def _line(
+        self, name: str, shares: int, share: float, use: float, total: float, factor: float | None
+    ) -> None:
         used = use / total if total else 0.0
         level = "0" if not shares else f"{share / used:.3g}" if used else "inf"
         shown = "" if factor is None else f"{factor:.6g}"

@@ -1,7 +1,7 @@
 """`kubectl fluxqueue shell`: a shell or a command in one pod of a workload that runs.
 
-``kubectl exec`` does it, in place of this program: a terminal over a stream of the API server is its work. What is found out here is which
-pod: the person knows the name of the Job and, of parallel work, the rank.
+``kubectl exec`` does it, in place of this program: a terminal over a stream of the API server is its work.
+What is found out here is which pod: the person knows the name of the Job and, of parallel work, the rank.
 """
 
 from __future__ import annotations
@@ -53,11 +53,21 @@ def choose_pod(client: ApiClient, jobs: Sequence[FluxJob], typed: str, rank: int
     placed = [each for job in jobs for each in placement(job, observed(client, job).pods)]
     running = [(each.rank, each.pod) for each in placed if each.pod is not None and _runs(each.pod)]
     if not running:
-        raise ClusterError(f"error: no pod of {typed} runs now ({', '.join(_state(job) for job in jobs[:_SHOWN])}): {_what_helps(jobs)}")
+        raise ClusterError(
+            f"error: no pod of {typed} runs now ({', '.join(_state(job) for job in jobs[:_SHOWN])}): "
+            f"{_what_helps(jobs)}"
+        )
     called = typed.rpartition("/")[2]
-    chosen = [(number, pod) for number, pod in running if (number == rank if rank is not None else pod.metadata.name == called)]
+    chosen = [
+        (number, pod)
+        for number, pod in running
+        if (number == rank if rank is not None else pod.metadata.name == called)
+    ]
     if not chosen and rank is not None:
-        raise ClusterError(f"error: no pod of rank {rank} of {typed} runs now: there {_ranks([number for number, _ in running])}")
+        raise ClusterError(
+            f"error: no pod of rank {rank} of {typed} runs now: there "
+            f"{_ranks([number for number, _ in running])}"
+        )
     number, pod = (chosen or running)[0]
     if why := why_nothing_runs(client, [pod.spec.node_name or ""]):
         raise ClusterError(f"error: {why}")
@@ -65,7 +75,13 @@ def choose_pod(client: ApiClient, jobs: Sequence[FluxJob], typed: str, rank: int
 
 
 def exec_words(
-    program: str, entered: Entered, command: Sequence[str], *, container: str, terminal: bool, target: Sequence[str]
+    program: str,
+    entered: Entered,
+    command: Sequence[str],
+    *,
+    container: str,
+    terminal: bool,
+    target: Sequence[str],
 ) -> list[str]:
     """Return the command line of ``kubectl exec``.
 
@@ -81,7 +97,17 @@ def exec_words(
     meta = entered.pod.metadata
     where = [*target, "-n", meta.namespace, meta.name]
     first = next((each.name for each in entered.pod.spec.containers), "")
-    return [program, "exec", "-i", *(["-t"] if terminal else []), *where, "-c", container or first, "--", *(command or ANY_SHELL)]
+    return [
+        program,
+        "exec",
+        "-i",
+        *(["-t"] if terminal else []),
+        *where,
+        "-c",
+        container or first,
+        "--",
+        *(command or ANY_SHELL),
+    ]
 
 
 def _runs(pod: Pod) -> bool:
@@ -95,7 +121,11 @@ def _state(job: FluxJob) -> str:
 def _what_helps(jobs: Sequence[FluxJob]) -> str:
     waits = any(state_of(job) in ("Pending", "Allocated") for job in jobs)
     name = object_name(jobs[0]) or jobs[0].metadata.name
-    return f"kubectl fluxqueue wait {name} --for started waits for it" if waits else f"kubectl fluxqueue logs {name} has what it printed"
+    return (
+        f"kubectl fluxqueue wait {name} --for started waits for it"
+        if waits
+        else f"kubectl fluxqueue logs {name} has what it printed"
+    )
 
 
 def _ranks(ranks: Sequence[int | None]) -> str:

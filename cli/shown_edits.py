@@ -1,7 +1,8 @@
-"""After `hold` and `release`: waits until the queue shows that it has read the edit, so that the next list of jobs is true.
+"""After `hold` and `release`: waits until the queue shows that it has read the edit, so that the next list of
+jobs is true.
 
-An edit is in the FluxJob at once, and in its state when the queue has stored it, a second later or, while much starts, several. Until then
-the queue may start what somebody has just held.
+An edit is in the FluxJob at once, and in its state when the queue has stored it, a second later or, while
+much starts, several. Until then the queue may start what somebody has just held.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _POLL_S = 0.2
 _MOST = 20
 """Of many that are edited, the last ones are waited for: the queue reads edits in their order."""
 _BEFORE_HELD: Final = frozenset(
-    str(reason) for reason, facts in REASONS.items() if facts.urgency is not None and facts.urgency <= (REASONS[Reason.HELD].urgency or 0)
+    str(reason)
+    for reason, facts in REASONS.items()
+    if facts.urgency is not None and facts.urgency <= (REASONS[Reason.HELD].urgency or 0)
 )
 """Reasons that are shown in place of a hold, or for it."""
 
@@ -42,14 +45,24 @@ def await_hold(client: ApiClient, jobs: Sequence[FluxJob], out: TextIO, *, hold:
     """
     left, deadline, started = list(jobs[-_MOST:]), time.monotonic() + _WAIT_S, list[str]()
     while left:
-        left = [now for job in left if (now := _read(client, job)) is not None and not _is_shown(now, started, hold=hold)]
+        left = [
+            now
+            for job in left
+            if (now := _read(client, job)) is not None and not _is_shown(now, started, hold=hold)
+        ]
         if left and time.monotonic() > deadline:
             break
         time.sleep(_POLL_S if left else 0)
-    late = f"the queue has not read this within {_WAIT_S:g} s; kubectl fluxqueue version shows whether it runs"
+    late = (
+        f"the queue has not read this within {_WAIT_S:g} s; kubectl fluxqueue version shows whether it runs"
+    )
     out.writelines(f"{_title(job)}: {late}\n" for job in left)
     if started:
-        raise ClusterError("\n".join(f"error: {title} was started before the queue read that it is held" for title in started))
+        raise ClusterError(
+            "\n".join(
+                f"error: {title} was started before the queue read that it is held" for title in started
+            )
+        )
 
 
 def _is_shown(job: FluxJob, started: list[str], *, hold: bool) -> bool:

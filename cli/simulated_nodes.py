@@ -1,6 +1,8 @@
-"""Nodes that kwok simulates: pods on them have states, and no containers, so nothing is printed and nothing can be entered.
+"""Nodes that kwok simulates: pods on them have states, and no containers, so nothing is printed and nothing
+can be entered.
 
-Without the sentence of this module, ``logs`` and ``shell`` would show the API server's complaint about a connection that was refused.
+Without the sentence of this module, ``logs`` and ``shell`` would show the API server's complaint about a
+connection that was refused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ __all__ = ["is_simulated", "nothing_runs_on", "simulated_nodes", "why_nothing_ru
 
 _RUNTIME = "kwok://"
 _ANNOTATION = "kwok.x-k8s.io/node"
-_REMEDY = "on this machine, `fluxqueue local down` and then `fluxqueue local up --nodes processes` give nodes on which pods compute"
+_REMEDY = (
+    "on this machine, `fluxqueue local down` and then `fluxqueue local up --nodes processes` give nodes on "
+    "which pods compute"
+)
 _MOST = 8
 """So many nodes are asked; a cluster of both sorts names the first it finds."""
 
@@ -55,7 +60,9 @@ def is_simulated(answer: bytes) -> bool:
         node = msgspec.json.decode(answer, type=_Node)
     except msgspec.DecodeError:
         return False
-    return node.status.node_info.container_runtime_version.startswith(_RUNTIME) or bool(node.metadata.annotation(_ANNOTATION))
+    return node.status.node_info.container_runtime_version.startswith(_RUNTIME) or bool(
+        node.metadata.annotation(_ANNOTATION)
+    )
 
 
 def why_nothing_runs(client: ApiClient, nodes: Iterable[str]) -> str:
@@ -67,4 +74,7 @@ def why_nothing_runs(client: ApiClient, nodes: Iterable[str]) -> str:
 def nothing_runs_on(found: Sequence[str]) -> str:
     """Return that pods on simulated nodes have no containers."""
     which = f"node {found[0]} is" if len(found) == 1 else f"nodes such as {found[0]} are"
-    return f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, measured or entered; {_REMEDY}"
+    return (
+        f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, "
+        f"measured or entered; {_REMEDY}"
+    )

@@ -1,11 +1,12 @@
 """The ``#SBATCH`` lines of a batch script, as options of `kubectl fluxqueue submit`.
 
-A script of Slurm keeps its lines: those that ask for something that a Job can have are read, those that only say where output goes are
-remarked upon, and every other one is refused by its name, with what to write instead. None is dropped without a word, because work that
-lacks what it asked for fails late, or runs where it should not.
+A script of Slurm keeps its lines: those that ask for something that a Job can have are read, those that only
+say where output goes are remarked upon, and every other one is refused by its name, with what to write
+instead. None is dropped without a word, because work that lacks what it asked for fails late, or runs where
+it should not.
 
-A task of Slurm is a pod. What Slurm counts for each node (``--mem``, ``--gres``) is divided among the tasks of a node. Lines that start
-with ``#FQ`` take precedence, so one script can serve both.
+A task of Slurm is a pod. What Slurm counts for each node (``--mem``, ``--gres``) is divided among the tasks
+of a node. Lines that start with ``#FQ`` take precedence, so one script can serve both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ _SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[KMGT]?)B?", re.IGNORECASE)
 _KIB: Final = {"K": 1, "": 2**10, "M": 2**10, "G": 2**20, "T": 2**30}
 _GPUS = re.compile(r"(?:gres[:/])?gpu(?::(?P<kind>[^:]*[^:0-9][^:]*))?(?::(?P<count>[0-9]{1,6}))?")
 _AFTER_NOW = re.compile(r"now(?:\+(?P<number>[0-9]{1,9})(?P<unit>second|minute|hour|day|week)?s?)?")
-_UNITS: Final = {None: (1, "s"), "second": (1, "s"), "minute": (1, "m"), "hour": (1, "h"), "day": (1, "d"), "week": (7, "d")}
+_UNITS: Final = {
+    None: (1, "s"),
+    "second": (1, "s"),
+    "minute": (1, "m"),
+    "hour": (1, "h"),
+    "day": (1, "d"),
+    "week": (7, "d"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,9 @@ class SlurmLine:
 
 @dataclass(frozen=True)
 class SlurmRequest:
-    """What the lines ask for: options of ``submit`` by their names, the beginning of the Job's name, and remarks for the person."""
+    """What the lines ask for: options of ``submit`` by their names, the beginning of the Job's name,
+    and remarks for the person.
+    """
 
     options: dict[str, Any]
     stem: str = ""
@@ -57,7 +67,8 @@ def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
     Raises
     ------
     ClusterError
-        A line cannot be read, or asks for what is not offered; the message names the line, the option and what to write.
+        A line cannot be read, or asks for what is not offered; the message names the line, the option and
+        what to write.
     """
     given: dict[str, str] = {}
     line_of: dict[str, int] = {}
@@ -69,7 +80,9 @@ def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
                 if (refused := {**REFUSED, **FLAGS_REFUSED}.get(name)) is not None:
                     raise _NotRead(f"--{name} is not offered: {refused[1]}")
                 if name in REMARKED:
-                    remarks.append(f"line {line.number} of {path}: #SBATCH --{name} has no effect: {REMARKED[name][1]}")
+                    remarks.append(
+                        f"line {line.number} of {path}: #SBATCH --{name} has no effect: {REMARKED[name][1]}"
+                    )
                 elif not value and name in READ:
                     raise _NotRead(f"--{name}: it is empty: give a value, or remove it")
                 elif name != "requeue":  # always
@@ -78,7 +91,9 @@ def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
             raise ClusterError(f"error: line {line.number} of {path}: #SBATCH {error}") from None
     reading = _Reading(given)
     try:
-        return SlurmRequest(reading.options(), job_name(given["job-name"]) if "job-name" in given else "", tuple(remarks))
+        return SlurmRequest(
+            reading.options(), job_name(given["job-name"]) if "job-name" in given else "", tuple(remarks)
+        )
     except (_NotRead, argparse.ArgumentTypeError) as error:
         number = line_of.get(reading.at, 0)
         raise ClusterError(f"error: line {number} of {path}: #SBATCH --{reading.at}: {error}") from None
@@ -95,11 +110,16 @@ class _Parser(UsageParser):
 
 def _parser() -> UsageParser:
     parser = _Parser(prog="submit", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    takes_value = {**READ, **{name: each[0] for each_of in (REMARKED, REFUSED) for name, each in each_of.items()}}
+    takes_value = {
+        **READ,
+        **{name: each[0] for each_of in (REMARKED, REFUSED) for name, each in each_of.items()},
+    }
     for name, short in takes_value.items():
         parser.add_argument(*([short] if short else []), f"--{name}", dest=name)
     for name, short in {"requeue": None, **{name: each[0] for name, each in FLAGS_REFUSED.items()}}.items():
-        parser.add_argument(*([short] if short else []), f"--{name}", dest=name, action="store_const", const="")
+        parser.add_argument(
+            *([short] if short else []), f"--{name}", dest=name, action="store_const", const=""
+        )
     parser.add_argument("--exclusive", dest="exclusive", nargs="?", const="")
     return parser
 
@@ -149,7 +169,11 @@ class _Reading:
 
     def _shape(self) -> tuple[int | None, int | None]:
         """Return nodes and pods."""
-        nodes, tasks, each = self._read("nodes", _nodes), self._read("ntasks", _count), self._read("ntasks-per-node", _count)
+        nodes, tasks, each = (
+            self._read("nodes", _nodes),
+            self._read("ntasks", _count),
+            self._read("ntasks-per-node", _count),
+        )
         if each is None:
             return nodes, tasks
         if nodes is None:
@@ -161,7 +185,11 @@ class _Reading:
         of_cpu, of_node = self._read("mem-per-cpu", _kib), self._read("mem", _kib)
         if of_cpu is not None:
             return _quantity(of_cpu * cpus)
-        return None if of_node is None else _quantity(math.ceil(of_node / self._tasks_of_a_node(nodes, pods, "--mem-per-cpu")))
+        return (
+            None
+            if of_node is None
+            else _quantity(math.ceil(of_node / self._tasks_of_a_node(nodes, pods, "--mem-per-cpu")))
+        )
 
     def _gpus(self, nodes: int | None, pods: int | None) -> int | None:
         self._one_of("gpus-per-task", "gpus", "gres", "gpus-per-node")
@@ -178,7 +206,10 @@ class _Reading:
         if pods is None or pods == 1:
             return 1
         if nodes is None:
-            raise _NotRead(f"it counts for a node, and how many of the {pods} tasks share one is not said: write --nodes too, or {instead}")
+            raise _NotRead(
+                f"it counts for a node, and how many of the {pods} tasks share one is not said: "
+                f"write --nodes too, or {instead}"
+            )
         return math.ceil(pods / nodes)
 
     @staticmethod
@@ -198,7 +229,8 @@ def _nodes(text: str) -> int:
     least, dash, most = text.partition("-")
     if dash and least != most:
         raise _NotRead(
-            f"{text[:40]!r}: a range of nodes is the annotation fluxqueue/min-pods of a Job: write one number, or apply such a Job"
+            f"{text[:40]!r}: a range of nodes is the annotation fluxqueue/min-pods of a Job: "
+            "write one number, or apply such a Job"
         )
     return _count(least)
 
@@ -215,7 +247,10 @@ def _kib(text: str) -> int:
     if size is None:
         raise _NotRead(f"{text[:40]!r} is no size: write 4000 (MiB), 16G or 1T")
     if not int(size["number"]):
-        raise _NotRead("0 is all memory of a node for Slurm, which is not offered: write a size, and --exclusive if nobody shares the node")
+        raise _NotRead(
+            "0 is all memory of a node for Slurm, which is not offered: write a size, "
+            "and --exclusive if nobody shares the node"
+        )
     return int(size["number"]) * _KIB[size["unit"].upper()]
 
 
@@ -241,14 +276,19 @@ def _counted(text: str, gpus: re.Match[str] | None) -> int:
         return int(text[:6])
     if "," in text:
         raise _NotRead(
-            f"{text[:40]!r} are several resources: write gpu:N, and the others into the Job that submit --dry-run -o yaml prints"
+            f"{text[:40]!r} are several resources: write gpu:N, "
+            "and the others into the Job that submit --dry-run -o yaml prints"
         )
     if gpus is None:
         raise _NotRead(
-            f"{text[:40]!r} is no number of GPUs: write gpu:2; other resources go into the Job that submit --dry-run -o yaml prints"
+            f"{text[:40]!r} is no number of GPUs: write gpu:2; "
+            "other resources go into the Job that submit --dry-run -o yaml prints"
         )
     if gpus["kind"]:
-        raise _NotRead(f"{text[:40]!r}: a kind of GPU is a resource of its own: write #FQ -g {gpus['count'] or 1} --gpu-resource NAME")
+        raise _NotRead(
+            f"{text[:40]!r}: a kind of GPU is a resource of its own: "
+            f"write #FQ -g {gpus['count'] or 1} --gpu-resource NAME"
+        )
     return int(gpus["count"] or 1)
 
 
@@ -277,7 +317,9 @@ def _time(text: str) -> str:
 
 def _exclusive(text: str) -> str:
     if text:
-        raise _NotRead(f"{text[:40]!r} is not offered: write --exclusive alone, which shares a node with nobody")
+        raise _NotRead(
+            f"{text[:40]!r} is not offered: write --exclusive alone, which shares a node with nobody"
+        )
     return "true"
 
 
@@ -286,5 +328,8 @@ def _variables(text: str) -> list[tuple[str, str]]:
         return []
     pairs = [part.partition("=") for part in text.split(",")]
     if lacking := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise _NotRead(f"{lacking[0][:40]!r}: pods have no variables of this machine: write NAME=VALUE, or remove the line")
+        raise _NotRead(
+            f"{lacking[0][:40]!r}: pods have no variables of this machine: write NAME=VALUE, "
+            "or remove the line"
+        )
     return [(name, value) for name, _, value in pairs]

@@ -1,4 +1,5 @@
-"""The options of Slurm's batch scripts: which are read, which are remarked upon, and what to write instead of all others.
+"""The options of Slurm's batch scripts: which are read, which are remarked upon, and what to write instead of
+all others.
 
 Each has its short form, if there is one.
 """
@@ -69,22 +70,33 @@ _WITHOUT_EFFECT_ALONE: Final = [
     "verbose",
 ]
 _CORES: Final = "the cores of a node are not told apart: write --cpus-per-task"
-_IN_YAML: Final = "write it into the Job that submit --dry-run -o yaml prints (nodeSelector, affinity), and apply that"
+_IN_YAML: Final = (
+    "write it into the Job that submit --dry-run -o yaml prints (nodeSelector, affinity), and apply that"
+)
 REFUSED: Final = {
     **dict.fromkeys(_WITHOUT_EFFECT, (None, _REMOVE)),
-    "account": ("-A", "the account follows from the namespace: choose it by submit -n NAMESPACE, and remove the line"),
+    "account": (
+        "-A",
+        "the account follows from the namespace: choose it by submit -n NAMESPACE, and remove the line",
+    ),
     "chdir": ("-D", "write cd into the script"),
     "comment": (None, "write #FQ --label KEY=VALUE, or remove the line"),
     "constraint": ("-C", _IN_YAML),
     "cpus-per-gpu": (None, "write --cpus-per-task"),
     "clusters": ("-M", "kubectl chooses the cluster: type submit --context NAME, and remove the line"),
     "dependency": ("-d", "names take the place of job ids: write #FQ --after ok:job/NAME"),
-    "distribution": ("-m", "pods of one rack have consecutive ranks: remove the line, or write #FQ --topology rack"),
+    "distribution": (
+        "-m",
+        "pods of one rack have consecutive ranks: remove the line, or write #FQ --topology rack",
+    ),
     "exclude": ("-x", _IN_YAML),
     "export-file": (None, "write #FQ --env NAME=VALUE"),
     "gpus-per-socket": (None, "write --gpus-per-node"),
     "input": ("-i", "write ./program < FILE into the script"),
-    "licenses": ("-L", "an administrator limits a resource in a FluxAccount: ask for that resource in the Job"),
+    "licenses": (
+        "-L",
+        "an administrator limits a resource in a FluxAccount: ask for that resource in the Job",
+    ),
     "mail-type": (None, "no mail is sent: remove the line, and wait with kubectl fluxqueue wait"),
     "mail-user": (None, "no mail is sent: remove the line, and wait with kubectl fluxqueue wait"),
     "mem-per-gpu": (None, "write --mem-per-cpu, or #FQ -m SIZE for each pod"),
@@ -94,7 +106,10 @@ REFUSED: Final = {
     "ntasks-per-core": (None, "write --cpus-per-task"),
     "ntasks-per-socket": (None, "write --ntasks-per-node"),
     "qos": ("-q", "write --priority, or the queue as --partition"),
-    "signal": (None, "pods get SIGTERM at their end; a warning before it is enforceDuration.graceSeconds of the FluxQueue"),
+    "signal": (
+        None,
+        "pods get SIGTERM at their end; a warning before it is enforceDuration.graceSeconds of the FluxQueue",
+    ),
     "sockets-per-node": (None, _CORES),
     "cores-per-socket": (None, _CORES),
     "threads-per-core": (None, _CORES),

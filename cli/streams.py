@@ -1,4 +1,6 @@
-"""Standard output and error, whatever the caller made of them: closed, a pipe whose reader has ended, another encoding."""
+"""Standard output and error, whatever the caller made of them:
+closed, a pipe whose reader has ended, another encoding.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ def ready_streams() -> None:
 
 
 def drop_output() -> None:
-    """Write what is left of standard output nowhere: the interpreter must not complain about it when it ends."""
+    """Write what is left of standard output nowhere:
+    the interpreter must not complain about it when it ends.
+    """
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,9 @@
 """The Job that `kubectl fluxqueue submit` creates: pure functions of what was asked for.
 
-``-N 4`` are four pods, each on another node, as with ``flux submit -N`` and ``sbatch -N``; ``--pods`` are pods wherever there is room. They
-are the indexes of one Indexed Job, so that they start together, and each knows its rank (``JOB_COMPLETION_INDEX``). Requests are limits
-too, except for cpu, which is shared by requests.
+``-N 4`` are four pods, each on another node, as with ``flux submit -N`` and ``sbatch -N``; ``--pods`` are
+pods wherever there is room. They are the indexes of one Indexed Job, so that they start together, and each
+knows its rank (``JOB_COMPLETION_INDEX``). Requests are limits too, except for cpu, which is shared by
+requests.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class Submission:
 
 
 def job_name(text: str) -> str:
-    """Return a text as the beginning of the name of a Job: letters without their accents, and hyphens for what no name has."""
+    """Return a text as the beginning of the name of a Job:
+    letters without their accents, and hyphens for what no name has.
+    """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode() or text
     return _NOT_DNS.sub("-", plain.lower()).strip("-")[:_LONGEST_STEM].rstrip("-") or "job"
 
@@ -101,7 +104,9 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
     annotations = dict(asked.annotations)
     if asked.array is not None:
         if asked.nodes is not None or asked.pods is not None:
-            raise ClusterError("error: each task of --array is one pod, wherever there is room: leave -N and --pods out")
+            raise ClusterError(
+                "error: each task of --array is one pod, wherever there is room: leave -N and --pods out"
+            )
         pods, at_once = asked.array.tasks, asked.array.at_once or asked.array.tasks
         annotations |= _array_annotations(asked.array, annotations)
     if asked.nodes is not None:
@@ -109,7 +114,8 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
             less, more = pods - pods % asked.nodes, pods + asked.nodes - pods % asked.nodes
             choices = " or ".join(f"--pods {each}" for each in (less, more) if each)
             raise ClusterError(
-                f"error: {pods} pods (--pods) cannot be divided among {asked.nodes} nodes (-N): each node has as many: "
+                f"error: {pods} pods (--pods) cannot be divided among {asked.nodes} nodes (-N): "
+                "each node has as many: "
                 f"ask for {choices}, or leave -N out"
             )
         annotations[names.PODS_PER_NODE_ANNOTATION] = str(pods // asked.nodes)
@@ -132,7 +138,9 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
 
 
 def _array_annotations(array: TaskArray, annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return what an array needs: room for one task, or the duration of all rounds, since ``-t`` is that of a task."""
+    """Return what an array needs: room for one task, or the duration of all rounds,
+    since ``-t`` is that of a task.
+    """
     if array.at_once is None:
         return {names.MIN_PODS_ANNOTATION: "1"} if array.tasks > 1 else {}
     duration = annotations.get(names.DURATION_ANNOTATION)
@@ -141,7 +149,10 @@ def _array_annotations(array: TaskArray, annotations: Mapping[str, str]) -> dict
         return {}
     seconds = parse_duration(duration) * rounds
     if seconds > MAX_DURATION_S:
-        raise ClusterError(f"error: {rounds} rounds of {duration} are longer than ten years: run more at once, or leave -t out")
+        raise ClusterError(
+            f"error: {rounds} rounds of {duration} are longer than ten years: run more at once, "
+            "or leave -t out"
+        )
     return {names.DURATION_ANNOTATION: f"{seconds}s"}
 
 

@@ -1,7 +1,7 @@
 """Text for terminals: aligned columns, short ages, colours.
 
-Tables look like kubectl's, so that people and scripts can read them: three spaces between columns; an empty cell is ``-``. A cell is
-coloured after the widths are known, and only if the caller requests it.
+Tables look like kubectl's, so that people and scripts can read them: three spaces between columns; an empty
+cell is ``-``. A cell is coloured after the widths are known, and only if the caller requests it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _OF_CELLS = _OF_LINES | dict.fromkeys(map(ord, "\n\r\t"), " ")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text of the cluster, in which nothing commands the terminal of who reads it: what others wrote may contain anything.
+    """Return a text of the cluster, in which nothing commands the terminal of who reads it: what others wrote
+    may contain anything.
 
     Parameters
     ----------
@@ -40,7 +41,11 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def columns(
-    headers: Sequence[str] | None, rows: Sequence[Sequence[str]], styles: Mapping[str, str] | None = None, *, least: Sequence[int] = ()
+    headers: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    styles: Mapping[str, str] | None = None,
+    *,
+    least: Sequence[int] = (),
 ) -> str:
     """Align cells.
 
@@ -116,7 +121,8 @@ def age(seconds: float) -> str:
     Returns
     -------
     str
-        For example ``0s``, ``95s``, ``3m10s``, ``2h5m``, ``3d4h`` or ``40d``. A negative duration (clocks differ) is ``0s``.
+        For example ``0s``, ``95s``, ``3m10s``, ``2h5m``, ``3d4h`` or ``40d``. A negative duration (clocks
+        differ) is ``0s``.
     """
     whole = max(0, int(seconds))
     if whole < 120:

@@ -1,8 +1,9 @@
 """`kubectl fluxqueue stats`: throughput, waits and utilisation over time, from the history.
 
-The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the history applies. Core-hours
-count what a workload requested, from its allocation, or its start, to its end, so that a node that several share counts once. Utilisation
-is by the cores of today's nodes, where the person may see them.
+The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the
+history applies. Core-hours count what a workload requested, from its allocation, or its start, to its end, so
+that a node that several share counts once. Utilisation is by the cores of today's nodes, where the person may
+see them.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def default_step(length: timedelta) -> timedelta:
     return timedelta(seconds=next((each for each in _NICE_S if each >= wanted), _NICE_S[-1]))
 
 
-def steps_of(jobs: Iterable[Mapping[str, Any]], since: datetime, until: datetime, step: timedelta) -> list[Step]:
+def steps_of(
+    jobs: Iterable[Mapping[str, Any]], since: datetime, until: datetime, step: timedelta
+) -> list[Step]:
     """Sum workloads of the history in steps, the oldest first."""
     number = min(max(-int(-((until - since) / step) // 1), 1), _MOST_STEPS)
     steps = [Step(since + step * at) for at in range(number)]
@@ -117,7 +120,13 @@ def write_steps(steps: Sequence[Step], view: StatsView, output: str, out: TextIO
         json.dump([_document(each, view) for each in steps], out, indent=2)
         out.write("\n")
         return
-    form = "%H:%M" if steps[-1].start - steps[0].start < timedelta(days=1) else "%Y-%m-%d %H:%M" if view.step.days < 1 else "%Y-%m-%d"
+    form = (
+        "%H:%M"
+        if steps[-1].start - steps[0].start < timedelta(days=1)
+        else "%Y-%m-%d %H:%M"
+        if view.step.days < 1
+        else "%Y-%m-%d"
+    )
     rows = [_row(each.start.strftime(form), each, view.step, view) for each in steps]
     total = Step(steps[0].start)
     for each in steps:
@@ -125,24 +134,45 @@ def write_steps(steps: Sequence[Step], view: StatsView, output: str, out: TextIO
             setattr(total, name, getattr(total, name) + getattr(each, name))
         total.waits_s += each.waits_s
     rows.append(_row("all", total, view.step * len(steps), view))
-    headers = ["TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "CANCELLED", "WAIT-P50", "WAIT-P95", "CPU-H", "USE"]
+    headers = [
+        "TIME",
+        "SUBMITTED",
+        "STARTED",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "WAIT-P50",
+        "WAIT-P95",
+        "CPU-H",
+        "USE",
+    ]
     if (width := line_width(out)) is not None:
         headers, rows = fitted(*without_empty(headers, rows), width, _NARROWING)
     out.write(columns(headers if view.titles else None, rows))
 
 
 def _row(title: str, step: Step, length: timedelta, view: StatsView) -> list[str]:
-    counts = [str(number) for number in (step.submitted, step.started, step.completed, step.failed, step.cancelled)]
+    counts = [
+        str(number) for number in (step.submitted, step.started, step.completed, step.failed, step.cancelled)
+    ]
     waits = ["" if (wait := step.wait(part)) is None else age(wait) for part in (0.5, 0.95)]
     part = _part(step, length, view)
-    return [title, *counts, *waits, f"{step.cpu_s / 3_600:.1f}", "" if part is None else f"{_bar(part, view)} {part:.0%}"]
+    return [
+        title,
+        *counts,
+        *waits,
+        f"{step.cpu_s / 3_600:.1f}",
+        "" if part is None else f"{_bar(part, view)} {part:.0%}",
+    ]
 
 
 def _document(step: Step, view: StatsView) -> dict[str, Any]:
     return {
         "start": step.start.isoformat(),
         "seconds": view.step.total_seconds(),
-        **{name: getattr(step, name) for name in ("submitted", "started", "completed", "failed", "cancelled")},
+        **{
+            name: getattr(step, name) for name in ("submitted", "started", "completed", "failed", "cancelled")
+        },
         "wait_p50_s": step.wait(0.5),
         "wait_p95_s": step.wait(0.95),
         "cpu_s": step.cpu_s,

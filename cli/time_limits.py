@@ -1,8 +1,9 @@
 """Times as people of Slurm and Flux type them: a number alone is minutes.
 
-``sbatch -t 30`` and ``flux submit -t 30`` are both half an hour, while ``fluxqueue/duration: "30"`` is half a minute. So what is typed
-becomes a text with its unit, and no manifest has a bare number. Slurm's other forms are ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``
-and ``D-HH:MM:SS``; Flux's are ``90s``, ``30m``, ``1.5h`` and ``2d``.
+``sbatch -t 30`` and ``flux submit -t 30`` are both half an hour, while ``fluxqueue/duration: "30"`` is half a
+minute. So what is typed becomes a text with its unit, and no manifest has a bare number. Slurm's other forms
+are ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and ``D-HH:MM:SS``; Flux's are ``90s``, ``30m``, ``1.5h``
+and ``2d``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _ENDLESS = ("unlimited", "infinite", "infinity", "inf")
 _MINUTES = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12}")
 _MINUTES_SECONDS = re.compile(r"(?P<minutes>[0-9]{1,9}):(?P<seconds>[0-5]?[0-9])")
 _CLOCK = re.compile(r"[0-9]{1,9}:[0-5][0-9]:[0-5][0-9]")
-_DAYS = re.compile(r"(?P<days>[0-9]{1,6})-(?P<hours>[0-9]{1,6})(?::(?P<minutes>[0-5]?[0-9]))?(?::(?P<seconds>[0-5]?[0-9]))?")
+_DAYS = re.compile(
+    r"(?P<days>[0-9]{1,6})-(?P<hours>[0-9]{1,6})(?::(?P<minutes>[0-5]?[0-9]))?(?::(?P<seconds>[0-5]?[0-9]))?"
+)
 
 
 def read_time_limit(text: str) -> str:

@@ -1,7 +1,8 @@
-"""`kubectl fluxqueue top`: work, nodes and queues on a screen that stays open, with keys to steer the workload under the cursor.
+"""`kubectl fluxqueue top`: work, nodes and queues on a screen that stays open, with keys to steer the
+workload under the cursor.
 
-The screen shows what `fluxqueue.cli.live_queue` has read, and writes a table again only if its rows have changed. What takes a request (an
-edit, an explanation) runs in a thread, so that the keys always answer.
+The screen shows what `fluxqueue.cli.live_queue` has read, and writes a table again only if its rows have
+changed. What takes a request (an edit, an explanation) runs in a thread, so that the keys always answer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class _Text(ModalScreen[None]):
     """A text over the tables, until a key closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "app.pop_screen", "Close")]
-    DEFAULT_CSS = "_Text { align: center middle; } _Text VerticalScroll { width: 90%; height: 80%; border: round $accent; padding: 0 1; }"
+    DEFAULT_CSS = (
+        "_Text { align: center middle; } _Text VerticalScroll { width: 90%; height: 80%; border: "
+        "round $accent; padding: 0 1; }"
+    )
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -50,8 +54,14 @@ class _Text(ModalScreen[None]):
 class _Question(ModalScreen[bool]):
     """A question that y answers with true, and any of n and Escape with false."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "answer(True)", "Yes"), Binding("n,escape,q", "answer(False)", "No")]
-    DEFAULT_CSS = "_Question { align: center middle; } _Question Static { width: auto; border: round $warning; padding: 1 2; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,q", "answer(False)", "No"),
+    ]
+    DEFAULT_CSS = (
+        "_Question { align: center middle; } _Question Static { width: auto; border: "
+        "round $warning; padding: 1 2; }"
+    )
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -82,7 +92,10 @@ class TopScreen(App[None]):
 
     TITLE = "fluxqueue"
     ENABLE_COMMAND_PALETTE = False
-    CSS = "DataTable { height: 1fr; } #summary { height: auto; } Input { display: none; } Input.shown { display: block; }"
+    CSS = (
+        "DataTable { height: 1fr; } #summary { height: auto; } Input { display: none; "
+        "} Input.shown { display: block; }"
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "edit('hold')", "Hold"),
         Binding("r", "edit('release')", "Release"),
@@ -96,7 +109,14 @@ class TopScreen(App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, live: LiveQueue, now: Callable[[], datetime], *, refresh_s: float = 1.0, namespaces: bool = False) -> None:
+    def __init__(
+        self,
+        live: LiveQueue,
+        now: Callable[[], datetime],
+        *,
+        refresh_s: float = 1.0,
+        namespaces: bool = False,
+    ) -> None:
         super().__init__()
         self._live = live
         self._now = now
@@ -155,7 +175,9 @@ class TopScreen(App[None]):
             widget.clear()
             for key, cells in zip(table.keys, table.cells, strict=True):
                 widget.add_row(*map(_cell, cells), key=key)
-            widget.move_cursor(row=table.keys.index(under) if under in table.keys else min(at, max(len(table.keys) - 1, 0)))
+            widget.move_cursor(
+                row=table.keys.index(under) if under in table.keys else min(at, max(len(table.keys) - 1, 0))
+            )
         self._shown[name] = table
 
     @staticmethod
@@ -219,19 +241,25 @@ class TopScreen(App[None]):
             if yes:
                 self._in_thread(functools.partial(self._live.edit, "cancel", job), self.notify)
 
-        self.push_screen(_Question(f"Cancel {title(job)} in namespace {job.metadata.namespace}? [y/n]"), answered)
+        self.push_screen(
+            _Question(f"Cancel {title(job)} in namespace {job.metadata.namespace}? [y/n]"), answered
+        )
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Explain the workload of a row."""
         if event.data_table.id == "jobs-table" and (job := self._job()) is not None:
-            self._in_thread(lambda: self._live.explain(job, self._now()), lambda text: self.push_screen(_Text(text)))
+            self._in_thread(
+                lambda: self._live.explain(job, self._now()), lambda text: self.push_screen(_Text(text))
+            )
 
     def _in_thread(self, work: Callable[[], str], done: Callable[[str], object]) -> None:
         def run() -> None:
             try:
                 text = work()
             except ClusterError as error:
-                self.call_from_thread(functools.partial(self.notify, str(error), severity="error", markup=False))
+                self.call_from_thread(
+                    functools.partial(self.notify, str(error), severity="error", markup=False)
+                )
             else:
                 self.call_from_thread(done, text)
 
@@ -239,7 +267,9 @@ class TopScreen(App[None]):
 
 
 def _cell(text: str) -> Text:
-    """Return the text of a cell as it is: a string would be read as markup, in which a message with brackets is an error."""
+    """Return the text of a cell as it is: a string would be read as markup,
+    in which a message with brackets is an error.
+    """
     return Text(printable(text))
 
 

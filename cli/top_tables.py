@@ -1,4 +1,6 @@
-"""The tables of `kubectl fluxqueue top`: pure functions of what is known of the queue, without the terminal."""
+"""The tables of `kubectl fluxqueue top`: pure functions of what is known of the queue,
+without the terminal.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,15 @@ def summary(view: QueueView) -> str:
     live = sum(states[state] for state in LIVE)
     ready = sum(node.status.ready and not node.spec.unschedulable for node in view.nodes)
     nodes = f", {ready} of {len(view.nodes)} nodes take work" if view.nodes else ""
-    return f"{live} running, {states[_WAITING]} waiting, {len(view.jobs) - live - states[_WAITING]} ended{nodes}"
+    return (
+        f"{live} running, {states[_WAITING]} waiting, {len(view.jobs) - live - states[_WAITING]} ended{nodes}"
+    )
 
 
 def job_table(jobs: Iterable[FluxJob], now: datetime, *, namespaces: bool, wanted: str = "") -> Table:
-    """Return the table of FluxJobs in the order of the queue; ``wanted`` is a text in lower case that a row must have."""
+    """Return the table of FluxJobs in the order of the queue;
+    ``wanted`` is a text in lower case that a row must have.
+    """
     titles = rows.headers(namespaces=namespaces)
     chosen = sorted((job for job in jobs if _has(job, wanted)), key=rows.order)[:MOST_ROWS]
     cells = [rows.row(job, now, namespaces=namespaces) for job in chosen]
@@ -48,7 +54,14 @@ def job_table(jobs: Iterable[FluxJob], now: datetime, *, namespaces: bool, wante
 
 
 def _has(job: FluxJob, wanted: str) -> bool:
-    texts = (job.metadata.namespace, job.metadata.name, rows.object_name(job), job.spec.queue, rows.state_of(job), job.status.reason)
+    texts = (
+        job.metadata.namespace,
+        job.metadata.name,
+        rows.object_name(job),
+        job.spec.queue,
+        rows.state_of(job),
+        job.status.reason,
+    )
     return not wanted or any(wanted in text.lower() for text in texts)
 
 
@@ -71,6 +84,19 @@ def queue_table(queues: Sequence[FluxQueue], jobs: Iterable[FluxJob], wanted: st
     for name in sorted({*known, *running, *waiting}):
         spec = known[name].spec if name in known else None
         state, policy = (str(spec.state), str(spec.policy)) if spec is not None else ("", "")
-        cells.append((name, state, policy, str(spec.priority) if spec is not None else "", str(running[name]), str(waiting[name])))
+        cells.append(
+            (
+                name,
+                state,
+                policy,
+                str(spec.priority) if spec is not None else "",
+                str(running[name]),
+                str(waiting[name]),
+            )
+        )
     found = [row for row in cells if wanted in row[0].lower()]
-    return Table(("QUEUE", "STATE", "POLICY", "PRIORITY", "RUNNING", "WAITING"), tuple(row[0] for row in found), tuple(found))
+    return Table(
+        ("QUEUE", "STATE", "POLICY", "PRIORITY", "RUNNING", "WAITING"),
+        tuple(row[0] for row in found),
+        tuple(found),
+    )

@@ -17,7 +17,11 @@ def topology_words(resources: Sequence[Mapping[str, Any]], rules: Sequence[Mappi
         ``resources`` and ``attributes.system.domains`` of the jobspec.
     """
     words: list[str] = []
-    while len(resources) == 1 and resources[0].get("label") in ("group", "preferred") and resources[0].get("type") != "slot":
+    while (
+        len(resources) == 1
+        and resources[0].get("label") in ("group", "preferred")
+        and resources[0].get("type") != "slot"
+    ):
         level, below = resources[0], resources[0].get("with") or []
         if level["label"] == "preferred":
             words.append(f"as low as possible, from one {level['type']} up")

@@ -1,6 +1,7 @@
 """Messages for invalid command lines: one sentence that says what to type.
 
-argparse reports errors in its own terms. Here each command has an example, and each type of error has a message that uses it.
+argparse reports errors in its own terms. Here each command has an example, and each type of error has a
+message that uses it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import NoReturn
 __all__ = ["UsageParser", "whole_number"]
 
 _FAILED = 1
-_CHOICE = re.compile(r"argument (?P<argument>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<choices>.*)\)", re.DOTALL)
+_CHOICE = re.compile(
+    r"argument (?P<argument>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<choices>.*)\)", re.DOTALL
+)
 _MISSING = re.compile(r"the following arguments are required: (?P<missing>.+)", re.DOTALL)
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?P<argument>\S+): expected one argument")
@@ -68,7 +71,8 @@ _OF_OTHERS = {
 class UsageParser(argparse.ArgumentParser):
     """A parser that reports an error in one line, with kubectl's exit code 1.
 
-    ``example`` is a valid command line, and ``of_others`` says what to write instead of options of other systems.
+    ``example`` is a valid command line, and ``of_others`` says what to write instead of options of other
+    systems.
     """
 
     example = ""
@@ -79,7 +83,9 @@ class UsageParser(argparse.ArgumentParser):
         self.exit(_FAILED, f"error: {self._sentence(message)} (see '{self.prog} --help')\n")
 
     def _meant(self, option: str) -> str:
-        """Return what is meant by an option that does not exist: another system's, or one that is close; empty if neither is known."""
+        """Return what is meant by an option that does not exist: another system's, or one that is close;
+        empty if neither is known.
+        """
         if (ours := self.of_others.get(option)) is not None:
             return f": {ours}"
         known = [each for each in self._option_string_actions if each.startswith("--")]
@@ -103,14 +109,19 @@ class UsageParser(argparse.ArgumentParser):
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
         if match := _AMBIGUOUS.fullmatch(message):
-            return f"{command} does not understand {match['given']!r}: it is {match['choices'].replace(', ', ' or ')}"
+            return (
+                f"{command} does not understand {match['given']!r}: it is "
+                f"{match['choices'].replace(', ', ' or ')}"
+            )
         if match := _TOO_MUCH.fullmatch(message):
             return f"{match['argument']} takes no value: leave {match['value']} out"
         return match["message"] if (match := _OURS.fullmatch(message)) else message
 
 
 def _no_command(given: str, commands: Sequence[str]) -> str:
-    """Return that there is no such command, with the one that is meant: a name of another system, or one that is close."""
+    """Return that there is no such command, with the one that is meant:
+    a name of another system, or one that is close.
+    """
     if (ours := _OF_OTHERS.get(given)) is not None:
         return f"there is no command {given!r}: here it is {ours}"
     if close := difflib.get_close_matches(given.lower(), commands, n=2, cutoff=0.6):
@@ -119,11 +130,15 @@ def _no_command(given: str, commands: Sequence[str]) -> str:
 
 
 def whole_number(what: str, example: str) -> Callable[[str], int]:
-    """Return a reader of whole numbers; ``what`` names the number in messages, ``example`` is a valid command line."""
+    """Return a reader of whole numbers; ``what`` names the number in messages,
+    ``example`` is a valid command line.
+    """
 
     def read(text: str) -> int:
         if _WHOLE.fullmatch(text) is None:
-            raise argparse.ArgumentTypeError(f"{what} is a whole number at the end, such as {example}: {text!r} is none")
+            raise argparse.ArgumentTypeError(
+                f"{what} is a whole number at the end, such as {example}: {text!r} is none"
+            )
         return int(text)
 
     return read

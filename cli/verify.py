@@ -1,8 +1,9 @@
 """`fluxqueue verify`: asks the webhook, the queue and the doctor of an installation, as `helm test` does.
 
-It runs in a pod with a token of the doctor's ServiceAccount, of the audience that the queue expects, and calls the Services by their names.
-So it tests names, network policies, certificates, rights and programs together. Every check is repeated until it passes or time is over,
-because a Service chooses among replicas and only one of them leads. It changes nothing; the review for the webhook is of no object.
+It runs in a pod with a token of the doctor's ServiceAccount, of the audience that the queue expects, and
+calls the Services by their names. So it tests names, network policies, certificates, rights and programs
+together. Every check is repeated until it passes or time is over, because a Service chooses among replicas
+and only one of them leads. It changes nothing; the review for the webhook is of no object.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ _REVIEW: Final[dict[str, Any]] = {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": "verify", "namespace": "fluxqueue-verify"},
-            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "verify", "image": "verify"}]}}},
+            "spec": {
+                "template": {
+                    "spec": {"restartPolicy": "Never", "containers": [{"name": "verify", "image": "verify"}]}
+                }
+            },
         },
         "oldObject": None,
         "options": {},
@@ -86,7 +91,9 @@ class Verification:
         answer = _call(self.webhook, "/mutate?timeout=5s", self.webhook_ca, body=json.dumps(_REVIEW).encode())
         response = answer.get("response") or {}
         if not response.get("allowed") or not response.get("patch"):
-            raise CheckFailed(f"{self.webhook} answered a Job with {json.dumps(response)[:200]}, and has to hold it")
+            raise CheckFailed(
+                f"{self.webhook} answered a Job with {json.dumps(response)[:200]}, and has to hold it"
+            )
         return "the webhook answers a review, and holds a Job"
 
     def queue_leads(self) -> str:
@@ -113,7 +120,9 @@ class Verification:
             It does not answer. What it finds is no failure of the installation, and is counted.
         """
         found = len(self._ask("/doctor").get("findings") or ())
-        return f"the doctor examined the cluster and has {found} findings" + (": see kubectl fluxqueue doctor" if found else "")
+        return f"the doctor examined the cluster and has {found} findings" + (
+            ": see kubectl fluxqueue doctor" if found else ""
+        )
 
     def _ask(self, path: str) -> dict[str, Any]:
         try:
@@ -123,15 +132,23 @@ class Verification:
         return _call(self.queue, path, self.queue_ca, headers={OPERATOR_TOKEN_HEADER: token})
 
 
-def _call(url: str, path: str, authority: Path, *, headers: dict[str, str] | None = None, body: bytes | None = None) -> dict[str, Any]:
+def _call(
+    url: str, path: str, authority: Path, *, headers: dict[str, str] | None = None, body: bytes | None = None
+) -> dict[str, Any]:
     address = urlsplit(url)
     try:
         context = ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise CheckFailed(f"cannot read the authority {authority}: {error.strerror or error}") from None
-    connection = http.client.HTTPSConnection(address.hostname or "", address.port or 443, timeout=_CALL_S, context=context)
+    connection = http.client.HTTPSConnection(
+        address.hostname or "", address.port or 443, timeout=_CALL_S, context=context
+    )
     try:
-        sent = {"Accept": "application/json", **(headers or {}), **({"Content-Type": "application/json"} if body else {})}
+        sent = {
+            "Accept": "application/json",
+            **(headers or {}),
+            **({"Content-Type": "application/json"} if body else {}),
+        }
         connection.request("POST" if body else "GET", path, body=body, headers=sent)
         answer = connection.getresponse()
         text = answer.read(_MOST_BYTES)
@@ -140,7 +157,9 @@ def _call(url: str, path: str, authority: Path, *, headers: dict[str, str] | Non
     finally:
         connection.close()
     if answer.status != http.client.OK:
-        raise CheckFailed(f"{url}{path} answered {answer.status}: {text[:300].decode(errors='replace').strip()}")
+        raise CheckFailed(
+            f"{url}{path} answered {answer.status}: {text[:300].decode(errors='replace').strip()}"
+        )
     try:
         document = json.loads(text)
     except ValueError:
@@ -151,13 +170,29 @@ def _call(url: str, path: str, authority: Path, *, headers: dict[str, str] | Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fluxqueue verify", description="Asks the webhook, the queue and the doctor of an installation.")
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue verify", description="Asks the webhook, the queue and the doctor of an installation."
+    )
     parser.add_argument("--webhook", required=True, metavar="URL", help="address of the webhook's Service")
-    parser.add_argument("--webhook-ca", required=True, type=Path, metavar="FILE", help="authority of its certificate")
-    parser.add_argument("--queue", required=True, metavar="URL", help="address of the queue's Service, at its port of metrics")
-    parser.add_argument("--queue-ca", required=True, type=Path, metavar="FILE", help="authority of its certificate")
-    parser.add_argument("--token", required=True, type=Path, metavar="FILE", help="token of the doctor's ServiceAccount")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="time for all checks (default: %(default)g)")
+    parser.add_argument(
+        "--webhook-ca", required=True, type=Path, metavar="FILE", help="authority of its certificate"
+    )
+    parser.add_argument(
+        "--queue", required=True, metavar="URL", help="address of the queue's Service, at its port of metrics"
+    )
+    parser.add_argument(
+        "--queue-ca", required=True, type=Path, metavar="FILE", help="authority of its certificate"
+    )
+    parser.add_argument(
+        "--token", required=True, type=Path, metavar="FILE", help="token of the doctor's ServiceAccount"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="time for all checks (default: %(default)g)",
+    )
     return parser
 
 

@@ -1,7 +1,7 @@
 """`kubectl fluxqueue wait`: until workloads have started, or have ended.
 
-FluxJobs are watched, so that the answer comes when it is there. Meanwhile standard error says what each of them waits for, whenever that
-changes.
+FluxJobs are watched, so that the answer comes when it is there. Meanwhile standard error says what each of
+them waits for, whenever that changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ class Progress:
 
     def note(self, job: FluxJob) -> None:
         """Say what a workload waits for, if that is new."""
-        text = f"{_title(job)} waits: {info(job, self.now()) or 'for the queue'}" if state_of(job) == State.PENDING else ""
+        text = (
+            f"{_title(job)} waits: {info(job, self.now()) or 'for the queue'}"
+            if state_of(job) == State.PENDING
+            else ""
+        )
         reason = job.status.reason if text else state_of(job)
         if not self.quiet and text and self.said.get(job.metadata.uid) != reason:
             self.notes.write(f"{printable(text)}\n")
@@ -50,7 +54,9 @@ class Progress:
         self.said[job.metadata.uid] = reason
 
 
-def wait_for(client: ApiClient, jobs: Sequence[FluxJob], goal: str, timeout_s: float | None, progress: Progress) -> int:
+def wait_for(
+    client: ApiClient, jobs: Sequence[FluxJob], goal: str, timeout_s: float | None, progress: Progress
+) -> int:
     """Wait until all of some workloads have reached a goal.
 
     Parameters
@@ -107,12 +113,16 @@ def wait_for(client: ApiClient, jobs: Sequence[FluxJob], goal: str, timeout_s: f
 
 
 def _seen(waiting: dict[str, FluxJob], job: FluxJob, goal: str, progress: Progress) -> bool:
-    """Take a workload that has reached the goal out of those that are waited for; return true if it failed."""
+    """Take a workload that has reached the goal out of those that are waited for;
+    return true if it failed.
+    """
     uid = job.spec.object_ref.uid
     waiting[uid] = job
     state = state_of(job)
     ended = state in _ENDED
-    started = state in (State.RUNNING, State.DRAINING, State.COMPLETED) or (ended and job.status.started_at is not None)
+    started = state in (State.RUNNING, State.DRAINING, State.COMPLETED) or (
+        ended and job.status.started_at is not None
+    )
     if not ended and not (goal == STARTED and started):
         progress.note(job)
         return False
@@ -123,9 +133,15 @@ def _seen(waiting: dict[str, FluxJob], job: FluxJob, goal: str, progress: Progre
         return False
     ran = times(job, progress.now())[1]
     message = f": {job.status.message}" if job.status.message and state != State.COMPLETED else ""
-    progress.out.write(printable(f"{_title(job)} {_ENDED[State(state)]}{f' after {ran}' if ran else ''}{message}") + "\n")
+    progress.out.write(
+        printable(f"{_title(job)} {_ENDED[State(state)]}{f' after {ran}' if ran else ''}{message}") + "\n"
+    )
     progress.out.flush()
-    return goal == STARTED or state != State.COMPLETED or job.status.outcome not in (Outcome.SUCCEEDED, Outcome.NONE)
+    return (
+        goal == STARTED
+        or state != State.COMPLETED
+        or job.status.outcome not in (Outcome.SUCCEEDED, Outcome.NONE)
+    )
 
 
 def _exists(client: ApiClient, job: FluxJob) -> bool:
@@ -142,7 +158,9 @@ def _exists(client: ApiClient, job: FluxJob) -> bool:
 
 
 def _deleted(job: FluxJob, goal: str) -> ClusterError:
-    return ClusterError(f"error: {_title(job)} was deleted before it {'ended' if goal == FINISHED else 'started'}")
+    return ClusterError(
+        f"error: {_title(job)} was deleted before it {'ended' if goal == FINISHED else 'started'}"
+    )
 
 
 def _timed_out(left: Sequence[FluxJob], goal: str, timeout_s: float) -> ClusterError:

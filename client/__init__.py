@@ -1,4 +1,6 @@
-"""The Python client: submit work to the queue, wait for it, steer it, and run functions on the cluster (docs/client.md)."""
+"""The Python client: submit work to the queue, wait for it, steer it,
+and run functions on the cluster (docs/client.md).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Arguments of a wrong type, refused before the first request by a sentence that names the argument.
 
-Without it Python would speak of an attribute that an int does not have, in the middle of the client, or the API server of JSON.
+Without it Python would speak of an attribute that an int does not have, in the middle of the client, or the
+API server of JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def workloads(works: Any, kind: type[W]) -> list[W]:
     found = [*many("works", works, "a list of workloads, such as [first, second]")]
     for work in found:
         if not isinstance(work, kind):
-            raise InvalidWork(f"works: {type(work).__name__} is no workload: give what submit or get returned")
+            raise InvalidWork(
+                f"works: {type(work).__name__} is no workload: give what submit or get returned"
+            )
     return found
 
 

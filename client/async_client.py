@@ -1,7 +1,7 @@
 """The asynchronous client: submits work, waits for it, and steers it, as the person of the kubeconfig.
 
-It creates the objects and edits the FluxJobs that people create and edit with kubectl, so it may do what its user may do. All waits of a
-namespace share one watch (`fluxqueue.client.object_watches`).
+It creates the objects and edits the FluxJobs that people create and edit with kubectl, so it may do what its
+user may do. All waits of a namespace share one watch (`fluxqueue.client.object_watches`).
 
     async with AsyncClient.connect() as client:
         prepare = await client.submit(Job(name="prepare", image="tools", command=["prepare"]))
@@ -109,8 +109,8 @@ class AsyncClient(AsyncListings):
         Parameters
         ----------
         work
-            A `Job`, `Pod`, `PodGroup` or `MiniCluster`, a dictionary, an object of the ``kubernetes`` package, YAML as text, or a
-            `pathlib.Path`.
+            A `Job`, `Pod`, `PodGroup` or `MiniCluster`, a dictionary, an object of the ``kubernetes``
+            package, YAML as text, or a `pathlib.Path`.
         **terms
             See `Terms`.
 
@@ -129,7 +129,9 @@ class AsyncClient(AsyncListings):
             raise InvalidWork(f"it holds {len(found)} workloads ({titles}): use submit_all")
         return await self._submit(found[0])
 
-    async def submit_all(self, works: Iterable[Work] | str | Path, **terms: Unpack[Terms]) -> list[AsyncWorkload]:
+    async def submit_all(
+        self, works: Iterable[Work] | str | Path, **terms: Unpack[Terms]
+    ) -> list[AsyncWorkload]:
         """Submit many workloads at once, in no particular order.
 
         Parameters
@@ -192,7 +194,9 @@ class AsyncClient(AsyncListings):
             else:
                 members = [await self.api.get(unit.served_as, name, where)]
         except NotFound as error:
-            raise NoSuchWork(f"{kind} {where}/{name} does not exist: check name and namespace ({error.reason})") from None
+            raise NoSuchWork(
+                f"{kind} {where}/{name} does not exist: check name and namespace ({error.reason})"
+            ) from None
         except ApiError as error:
             raise translated(error) from None
         if not members:
@@ -202,7 +206,10 @@ class AsyncClient(AsyncListings):
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""
         if not isinstance(handle, Handle):
-            raise InvalidWork(f"handle: {handle!r:.60} is no Handle: keep the handle of a workload, or write client.get('job/NAME')")
+            raise InvalidWork(
+                f"handle: {handle!r:.60} is no Handle: keep the handle of a workload, "
+                "or write client.get('job/NAME')"
+            )
         return AsyncWorkload(self.connection, handle)
 
     async def flux(self, minicluster: AsyncWorkload | str, *, url: str = "") -> AsyncFlux:
@@ -213,8 +220,8 @@ class AsyncClient(AsyncListings):
         minicluster
             The workload, or the name of the MiniCluster.
         url
-            Where the service is reached, such as a port of ``kubectl port-forward``; by default through the API server, which needs the
-            right to use ``services/proxy``.
+            Where the service is reached, such as a port of ``kubectl port-forward``; by default through the
+            API server, which needs the right to use ``services/proxy``.
 
         Raises
         ------
@@ -231,7 +238,9 @@ class AsyncClient(AsyncListings):
         self.connection.add(connection)
         return AsyncFlux(connection)
 
-    async def wait(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
+    async def wait(
+        self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None, check: bool = False
+    ) -> list[WorkStatus]:
         """Wait until all of some workloads have ended, and return their statuses in that order.
 
         Raises
@@ -239,7 +248,10 @@ class AsyncClient(AsyncListings):
         WaitTimeout, WorkFailed, WorkGone
             As `AsyncWorkload.wait`, for the first one.
         """
-        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in workloads(works, AsyncWorkload)]
+        waits = [
+            asyncio.ensure_future(work.wait(timeout=timeout, check=check))
+            for work in workloads(works, AsyncWorkload)
+        ]
         try:
             return list(await asyncio.gather(*waits))
         finally:
@@ -247,8 +259,11 @@ class AsyncClient(AsyncListings):
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def progress(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None) -> AsyncIterator[Progress]:
-        """Yield how far some workloads are: now, whenever that changes, and for the last time when all have ended.
+    async def progress(
+        self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None
+    ) -> AsyncIterator[Progress]:
+        """Yield how far some workloads are: now, whenever that changes, and for the last time when all have
+        ended.
 
         Raises
         ------
@@ -256,12 +271,16 @@ class AsyncClient(AsyncListings):
             As `AsyncWorkload.wait`.
         """
         found = workloads(works, AsyncWorkload)
-        waits = [Waiting(self.api, await self.connection.watch(work.namespace), work.handle) for work in found]
+        waits = [
+            Waiting(self.api, await self.connection.watch(work.namespace), work.handle) for work in found
+        ]
         async with aclosing(progress_of(waits, timeout)) as steps:
             async for step in steps:
                 yield step
 
-    async def as_ended(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None) -> AsyncIterator[AsyncWorkload]:
+    async def as_ended(
+        self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None
+    ) -> AsyncIterator[AsyncWorkload]:
         """Yield workloads as they end.
 
         Raises
@@ -272,7 +291,8 @@ class AsyncClient(AsyncListings):
             One was deleted.
         """
         waits: dict[asyncio.Task[WorkStatus], AsyncWorkload] = {
-            asyncio.ensure_future(work.wait(timeout=timeout)): work for work in workloads(works, AsyncWorkload)
+            asyncio.ensure_future(work.wait(timeout=timeout)): work
+            for work in workloads(works, AsyncWorkload)
         }
         try:
             pending = set(waits)
@@ -293,29 +313,42 @@ class AsyncClient(AsyncListings):
             created: list[Any] = []
             try:
                 for manifest in unit.manifests:
-                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace, strict=True, warned=_warn))  # noqa: PERF401  they count
+                    created.append(
+                        await self.api.create(
+                            unit.served_as, manifest, unit.namespace, strict=True, warned=_warn
+                        )
+                    )  # noqa: PERF401  they count
             except NotFound as error:
-                raise NotInstalled(f"the cluster does not serve {unit.served_as.plural} ({error}): install fluxqueue with them") from None
+                raise NotInstalled(
+                    f"the cluster does not serve {unit.served_as.plural} ({error}): "
+                    "install fluxqueue with them"
+                ) from None
             except ApiError as error:
                 refused = _refused(error, unit)
                 try:
                     await self._undo(unit, created)
                 except FluxQueueError as other:
                     raise type(refused)(
-                        f"{refused}; the pods of {unit.name} that were created are still there: delete them ({other})"
+                        f"{refused}; the pods of {unit.name} that were created are still there: "
+                        f"delete them ({other})"
                     ) from None
                 raise refused from None
         name = unit.name or created[0].metadata.name
-        return self.workload(Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)))
+        return self.workload(
+            Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created))
+        )
 
     async def _undo(self, unit: Submission, created: Sequence[Any]) -> None:
         """Delete the pods of a group of which one was refused: it would wait for ever for the others."""
         if created:
             name = unit.name or created[0].metadata.name
-            await Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)).delete(self.api)
+            await Handle(
+                unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)
+            ).delete(self.api)
 
     async def check_managed(self, unit: Submission) -> None:
-        """Ask the API server once for each kind and namespace, by a dry run, whether admission sees the object.
+        """Ask the API server once for each kind and namespace, by a dry run, whether admission sees the
+        object.
 
         Where it does not, pods would start at once, past the queue.
 
@@ -330,15 +363,22 @@ class AsyncClient(AsyncListings):
         if key in self._managed or unit.kind == "MiniCluster":
             return
         path = unit.served_as.path(unit.namespace)
-        manifest = {"apiVersion": unit.served_as.api_version, "kind": unit.served_as.kind, **unit.manifests[0]}
+        manifest = {
+            "apiVersion": unit.served_as.api_version,
+            "kind": unit.served_as.kind,
+            **unit.manifests[0],
+        }
         try:
-            seen = await self.api.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=manifest)
+            seen = await self.api.request(
+                "POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=manifest
+            )
         except ApiError as error:
             raise _refused(error, unit) from None
         if names.SEEN_LABEL.encode() not in seen:
             raise NotManaged(
-                f"fluxqueue does not queue {unit.served_as.plural} of namespace {unit.namespace}, so nothing was submitted: "
-                f"kubectl label namespace {unit.namespace} {names.MANAGED_LABEL}=true, or choose another namespace"
+                f"fluxqueue does not queue {unit.served_as.plural} of namespace {unit.namespace}, so "
+                f"nothing was submitted: kubectl label namespace {unit.namespace} "
+                f"{names.MANAGED_LABEL}=true, or choose another namespace"
             )
         self._managed.add(key)
 

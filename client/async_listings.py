@@ -38,7 +38,12 @@ class AsyncListings:
         self._queues = QueueNames(api)
 
     async def jobs(
-        self, *, queue: str = "", states: Iterable[str] = (), namespace: str | None = None, all_namespaces: bool = False
+        self,
+        *,
+        queue: str = "",
+        states: Iterable[str] = (),
+        namespace: str | None = None,
+        all_namespaces: bool = False,
     ) -> JobListing:
         """Return the work that runs, waits and has ended, in the order of ``kubectl fluxqueue jobs``.
 
@@ -76,7 +81,8 @@ class AsyncListings:
         return await read_queues(self.api, _now())
 
     async def nodes(self, *, selector: str = "", states: Iterable[str] = ()) -> NodeListing:
-        """Return the nodes with what fluxqueue's work uses of them, as ``kubectl fluxqueue nodes --each`` shows them.
+        """Return the nodes with what fluxqueue's work uses of them, as ``kubectl fluxqueue nodes --each``
+        shows them.
 
         Parameters
         ----------
@@ -94,7 +100,9 @@ class AsyncListings:
         """
         from fluxqueue.client.nodes import read_nodes
 
-        return await read_nodes(self.api, self.namespace, selector, [states] if isinstance(states, str) else states)
+        return await read_nodes(
+            self.api, self.namespace, selector, [states] if isinstance(states, str) else states
+        )
 
     async def history(
         self,
@@ -111,7 +119,8 @@ class AsyncListings:
         limit: int = 1000,
         system_namespace: str = "",
     ) -> HistoryListing:
-        """Return the work that ended since a time, runs or waits, as ``kubectl fluxqueue history`` shows it: the newest end first.
+        """Return the work that ended since a time, runs or waits, as ``kubectl fluxqueue history`` shows it:
+        the newest end first.
 
         Parameters
         ----------
@@ -140,8 +149,15 @@ class AsyncListings:
         from fluxqueue.client.history_requests import of_name, read_history, times_of
 
         check_whole("limit", limit, least=1)
-        given = {"queue": queue, "account": account, "user": user, "state": ",".join(_states_of(states)) or None}
-        parameters = {name: value for name, value in given.items() if value is not None} | times_of(since, until, _now())
+        given = {
+            "queue": queue,
+            "account": account,
+            "user": user,
+            "state": ",".join(_states_of(states)) or None,
+        }
+        parameters = {name: value for name, value in given.items() if value is not None} | times_of(
+            since, until, _now()
+        )
         parameters |= of_name(name) if name is not None else {}
         where = "" if all_namespaces else namespace or self.namespace
         return await read_history(self.api, where, parameters, limit=limit, system_namespace=system_namespace)
@@ -152,7 +168,9 @@ def _states_of(states: Iterable[str]) -> list[str]:
     wanted = [states] if isinstance(states, str) else [*many("states", states, _STATES)]
     check_texts("states", wanted, _STATES)
     if unknown := [state for state in wanted if state.lower() not in {each.lower() for each in State}]:
-        raise InvalidWork(f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}")
+        raise InvalidWork(
+            f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}"
+        )
     return wanted
 
 

@@ -1,4 +1,6 @@
-"""A workload of the asynchronous client: its status, the wait for it, and the verbs of ``kubectl fluxqueue``."""
+"""A workload of the asynchronous client: its status, the wait for it,
+and the verbs of ``kubectl fluxqueue``.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class AsyncWorkload:
         status = await self.status()
         return status.started_at or status.eta
 
-    async def wait(self, *, timeout: Timeout = None, started: bool = False, check: bool = False) -> WorkStatus:
+    async def wait(
+        self, *, timeout: Timeout = None, started: bool = False, check: bool = False
+    ) -> WorkStatus:
         """Wait until it has ended.
 
         Parameters
@@ -104,16 +108,26 @@ class AsyncWorkload:
         """
         deadline = deadline_of(timeout)
         waiting = await self._waiting()
-        status = await waiting.until((lambda now: now.started or now.ended) if started else (lambda now: now.ended), deadline)
+        status = await waiting.until(
+            (lambda now: now.started or now.ended) if started else (lambda now: now.ended), deadline
+        )
         if check and status.ended and not status.succeeded:
             why = status.message or status.reason or status.outcome
-            raise WorkFailed(f"{self.handle.title} ended as {status.state}{f' ({why})' if why else ''}: read its logs, or explain it")
+            raise WorkFailed(
+                f"{self.handle.title} ended as {status.state}{f' ({why})' if why else ''}: "
+                "read its logs, or explain it"
+            )
         return status
 
     async def explain(self) -> Explanation:
         """Return why it waits and what helps, as ``kubectl fluxqueue explain`` says it."""
         fluxjob = await self._fluxjob()
-        return explained(fluxjob, await self.handle.job(self._connection.api), await self.handle.pods(self._connection.api), _now())
+        return explained(
+            fluxjob,
+            await self.handle.job(self._connection.api),
+            await self.handle.pods(self._connection.api),
+            _now(),
+        )
 
     async def hold(self) -> None:
         """Keep it from starting, while it waits."""
@@ -147,7 +161,8 @@ class AsyncWorkload:
         await self._edit(moved_to(queue))
 
     async def requeue(self, *, hold: bool = False, timeout: Timeout = 600.0) -> None:
-        """Stop a Job that runs, and have it wait again with its first submit time. What it computed since is lost.
+        """Stop a Job that runs, and have it wait again with its first submit time. What it computed since is
+        lost.
 
         Parameters
         ----------
@@ -169,7 +184,9 @@ class AsyncWorkload:
             raise NotPossible(f"{self.handle.title} {why}")
         await self._suspend(fluxjob, to=True)
         try:
-            status = await (await self._waiting()).until(lambda now: now.ended or now.reason == Reason.USER_SUSPENDED, deadline)
+            status = await (await self._waiting()).until(
+                lambda now: now.ended or now.reason == Reason.USER_SUSPENDED, deadline
+            )
         except WaitTimeout as error:
             raise WaitTimeout(f"{error}; it is suspended: requeue it once more when it has stopped") from None
         if status.ended:
@@ -182,13 +199,16 @@ class AsyncWorkload:
         """Delete its object and all that belongs to it, in any state."""
         await self.handle.delete(self._connection.api)
 
-    async def logs(self, *, follow: bool = False, tail: int | None = None, container: str = "") -> AsyncIterator[LogLine]:
+    async def logs(
+        self, *, follow: bool = False, tail: int | None = None, container: str = ""
+    ) -> AsyncIterator[LogLine]:
         """Yield the output of its pods.
 
         Parameters
         ----------
         follow
-            Go on until it has ended, with the pods as they start; without it, pod by pod and at most 16 MiB of each.
+            Go on until it has ended, with the pods as they start; without it, pod by pod and at most 16 MiB
+            of each.
         tail
             Only so many last lines of each pod.
         container
@@ -220,7 +240,12 @@ class AsyncWorkload:
         fluxjob = await self._fluxjob()
         if objection := change.objection(fluxjob):
             raise NotPossible(f"{self.handle.title} {objection}")
-        now = {"hold": fluxjob.spec.hold, "cancel": fluxjob.spec.cancel, "priority": fluxjob.spec.priority, "queue": fluxjob.spec.queue}
+        now = {
+            "hold": fluxjob.spec.hold,
+            "cancel": fluxjob.spec.cancel,
+            "priority": fluxjob.spec.priority,
+            "queue": fluxjob.spec.queue,
+        }
         if all(now[field] == value for field, value in change.spec.items()):
             return
         await self._patch(fluxjob, change)
@@ -228,7 +253,9 @@ class AsyncWorkload:
     async def _patch(self, fluxjob: FluxJob, change: FluxJobEdit) -> None:
         meta = fluxjob.metadata
         try:
-            await self._connection.api.patch(FLUXJOBS, meta.name, {"spec": change.spec}, namespace=self.namespace, field_manager=_MANAGER)
+            await self._connection.api.patch(
+                FLUXJOBS, meta.name, {"spec": change.spec}, namespace=self.namespace, field_manager=_MANAGER
+            )
         except ApiError as error:
             raise translated(error) from None
 
@@ -237,7 +264,9 @@ class AsyncWorkload:
         ref = fluxjob.spec.object_ref
         body = {"metadata": {"uid": ref.uid}, "spec": {"suspend": to}}
         try:
-            await self._connection.api.patch(JOBS, ref.name, body, namespace=self.namespace, field_manager=_MANAGER)
+            await self._connection.api.patch(
+                JOBS, ref.name, body, namespace=self.namespace, field_manager=_MANAGER
+            )
         except ApiError as error:
             raise translated(error) from None
 

@@ -1,7 +1,8 @@
-"""Work as Python objects: a Job, a pod group, a MiniCluster, with what most work needs. What else there is goes into ``pod`` or ``spec``.
+"""Work as Python objects: a Job, a pod group, a MiniCluster, with what most work needs. What else there is
+goes into ``pod`` or ``spec``.
 
-They are small on purpose: `manifest` is the object as kubectl would get it, so that nothing is hidden. Work of any other shape is submitted
-as YAML, as a dictionary or as an object of the ``kubernetes`` package.
+They are small on purpose: `manifest` is the object as kubectl would get it, so that nothing is hidden. Work
+of any other shape is submitted as YAML, as a dictionary or as an object of the ``kubernetes`` package.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class _Work:
     pods
         How many pods start together.
     cpu, memory, gpus
-        What each pod requests: cores, a Kubernetes quantity such as ``16Gi``, and whole GPUs (``nvidia.com/gpu``).
+        What each pod requests: cores, a Kubernetes quantity such as ``16Gi``, and whole GPUs
+        (``nvidia.com/gpu``).
     env
         Variables of the container.
     labels, annotations
@@ -77,7 +79,10 @@ class _Work:
         check_text(f"{kind}: name", self.name, "solver")
         title = f"{kind} {self.name}"
         if isinstance(self.command, str):
-            raise InvalidWork(f"{title}: command is one text: write a list of words, such as ['bash', '-c', {self.command!r}]")
+            raise InvalidWork(
+                f"{title}: command is one text: write a list of words, such as ['bash', "
+                f"'-c', {self.command!r}]"
+            )
         check_text(f"{title}: image", self.image, "python:3.11")
         check_texts(f"{title}: command", self.command, "['bash', '-c', 'solve']")
         check_whole(f"{title}: pods", self.pods, least=1)
@@ -113,7 +118,9 @@ class _Work:
         if self.env:
             container["env"] = [{"name": key, "value": str(value)} for key, value in self.env.items()]
         if requests or limits:
-            container["resources"] = {key: each for key, each in (("requests", {**requests, **limits}), ("limits", limits)) if each}
+            container["resources"] = {
+                key: each for key, each in (("requests", {**requests, **limits}), ("limits", limits)) if each
+            }
         return container
 
 
@@ -130,7 +137,8 @@ class Job(_Work):
     ttl_s
         Seconds after its end until the Job is deleted by itself; None keeps it.
     pod
-        More fields of the pods' spec, such as ``volumes`` or ``nodeSelector``; ``containers`` has additional ones.
+        More fields of the pods' spec, such as ``volumes`` or ``nodeSelector``; ``containers`` has additional
+        ones.
     """
 
     completions: int | None = None
@@ -153,7 +161,10 @@ class Job(_Work):
                 check_whole(f"Job {self.name}: {field_name}", value, least=0)
         check_mapping(f"Job {self.name}: pod", self.pod)
         if self.completions is not None and self.completions < self.pods:
-            raise InvalidWork(f"Job {self.name}: completions is {self.completions}, fewer than the {self.pods} pods that run at once")
+            raise InvalidWork(
+                f"Job {self.name}: completions is {self.completions}, "
+                f"fewer than the {self.pods} pods that run at once"
+            )
         more = dict(self.pod)
         containers = [self._container(), *more.pop("containers", ())]
         spec: Json = {
@@ -231,7 +242,8 @@ class PodGroup(_Work):
 
 @dataclass(frozen=True, kw_only=True)
 class MiniCluster(_Work):
-    """A Flux cluster of ``pods`` brokers; without a command an instance that serves its REST interface (docs/minicluster.md).
+    """A Flux cluster of ``pods`` brokers; without a command an instance that serves its REST interface
+    (docs/minicluster.md).
 
     Attributes
     ----------
@@ -273,7 +285,9 @@ class MiniCluster(_Work):
             spec["restful"] = {"enabled": True}
         meta = self._metadata()
         if "generateName" in meta:
-            raise InvalidWork(f"MiniCluster {self.name}: its objects are named after it, so write the name out")
+            raise InvalidWork(
+                f"MiniCluster {self.name}: its objects are named after it, so write the name out"
+            )
         return {
             "apiVersion": f"{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}",
             "kind": "MiniCluster",

@@ -1,6 +1,8 @@
-"""Calls packed for pods: a Secret with the program, the pickled function, the arguments of each task, and the key for the results.
+"""Calls packed for pods: a Secret with the program, the pickled function, the arguments of each task, and the
+key for the results.
 
-A Secret holds at most 1 MiB. It is not a place for data: a call that needs much reads it from a volume or an object store.
+A Secret holds at most 1 MiB. It is not a place for data: a call that needs much reads it from a volume or an
+object store.
 """
 
 from __future__ import annotations
@@ -81,24 +83,40 @@ def packed(function: Callable[..., Any], chunks: Sequence[Chunk], max_result_byt
     tasks: dict[str, bytes] = {}
     for index, chunk in enumerate(chunks):
         try:
-            tasks[f"task-{index}"] = pickler.dumps((function, [(tuple(args), dict(kwargs)) for args, kwargs in chunk]))
+            tasks[f"task-{index}"] = pickler.dumps(
+                (function, [(tuple(args), dict(kwargs)) for args, kwargs in chunk])
+            )
         except Exception as error:  # whatever the objects raise when they are pickled
-            raise InvalidWork(f"{name} cannot be shipped with its arguments: {type(error).__name__}: {error}: pass plain data") from None
+            raise InvalidWork(
+                f"{name} cannot be shipped with its arguments: {type(error).__name__}: {error}: "
+                "pass plain data"
+            ) from None
     size = sum(map(len, tasks.values()))
     if size > MAX_TASKS_BYTES:
         raise CallTooLarge(
-            f"{name} has {size} bytes with its arguments, and at most {MAX_TASKS_BYTES} are shipped in one Job: pass the place of the data "
-            "(a volume, an object store) instead of the data, or use smaller chunks"
+            f"{name} has {size} bytes with its arguments, and at most {MAX_TASKS_BYTES} are shipped in one "
+            "Job: pass the place of the data (a volume, an object store) instead of the data, "
+            "or use smaller chunks"
         )
     task = secrets.token_hex(8)
-    settings = {"task": task, "python": ".".join(map(str, sys.version_info[:2])), "max_bytes": max_result_bytes}
+    settings = {
+        "task": task,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "max_bytes": max_result_bytes,
+    }
     key = secrets.token_bytes(32)
-    return PackedCalls(task, key, {"worker.pyz": program(), "key": key, "settings.json": json.dumps(settings).encode(), **tasks})
+    return PackedCalls(
+        task,
+        key,
+        {"worker.pyz": program(), "key": key, "settings.json": json.dumps(settings).encode(), **tasks},
+    )
 
 
 @functools.cache
 def program() -> bytes:
-    """Return the program of the pods: the worker, the frames and cloudpickle, as one file that Python runs."""
+    """Return the program of the pods: the worker, the frames and cloudpickle,
+    as one file that Python runs.
+    """
     packing = io.BytesIO()
     with zipfile.ZipFile(packing, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, module in (("__main__.py", worker), ("frames.py", frames)):
@@ -113,5 +131,7 @@ def _cloudpickle() -> ModuleType:
     try:
         import cloudpickle
     except ModuleNotFoundError:
-        raise FluxQueueError("the executor needs cloudpickle: pip install 'fluxqueue-hpc[executor]'") from None
+        raise FluxQueueError(
+            "the executor needs cloudpickle: pip install 'fluxqueue-hpc[executor]'"
+        ) from None
     return cloudpickle  # type: ignore[no-any-return]

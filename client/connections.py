@@ -1,4 +1,6 @@
-"""What the workloads of one client share: the connections to the API server, and one watch for each namespace."""
+"""What the workloads of one client share: the connections to the API server,
+and one watch for each namespace.
+"""
 
 from __future__ import annotations
 
@@ -49,4 +51,6 @@ class Connection:
 
     async def close(self) -> None:
         """End all watches, and close what was added."""
-        await asyncio.gather(*(watch.close() for watch in self._watches.values()), *(other.close() for other in self._others))
+        await asyncio.gather(
+            *(watch.close() for watch in self._watches.values()), *(other.close() for other in self._others)
+        )

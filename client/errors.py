@@ -1,7 +1,9 @@
-"""What can go wrong in the client: one class for each cause, with one sentence that names the object and the remedy.
+"""What can go wrong in the client: one class for each cause, with one sentence that names the object and the
+remedy.
 
-All are `FluxQueueError`, so that a program can catch them together. Those with a counterpart in Python are also that: a time-out is a
-`TimeoutError`, bad input is a `ValueError`, and a worker that died is a `concurrent.futures.BrokenExecutor`.
+All are `FluxQueueError`, so that a program can catch them together. Those with a counterpart in Python are
+also that: a time-out is a `TimeoutError`, bad input is a `ValueError`, and a worker that died is a
+`concurrent.futures.BrokenExecutor`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class SubmissionFailed(FluxQueueError):
 
     def __init__(self, submitted: list[object], failures: dict[int, FluxQueueError]) -> None:
         first = next(iter(failures.values()))
-        super().__init__(f"{len(failures)} of {len(submitted) + len(failures)} could not be submitted; the first: {first}")
+        super().__init__(
+            f"{len(failures)} of {len(submitted) + len(failures)} could not be submitted; the first: {first}"
+        )
         self.submitted = submitted
         self.failures = failures
 
@@ -138,7 +142,9 @@ class ExecutorBroken(FluxQueueError, BrokenExecutor):
 
 
 class WorkerDied(FluxQueueError, BrokenExecutor):
-    """The pod of a call ended without a result: it was killed, ran out of memory or time, or could not start Python."""
+    """The pod of a call ended without a result: it was killed, ran out of memory or time,
+    or could not start Python.
+    """
 
 
 class ResultUnreadable(FluxQueueError):
@@ -161,7 +167,11 @@ def translated(error: kube.ApiError, remedy: str = "") -> FluxQueueError:
     """
     kind, helps = _CAUSES.get(type(error), (Refused, "correct what the message names"))
     if isinstance(error, kube.Unreachable):
-        kind, helps = (OutcomeUnknown, "look whether the object exists before you repeat it") if _unsure(error) else _UNREACHABLE
+        kind, helps = (
+            (OutcomeUnknown, "look whether the object exists before you repeat it")
+            if _unsure(error)
+            else _UNREACHABLE
+        )
     return kind(f"{error}: {remedy or helps}")
 
 
@@ -169,8 +179,14 @@ def _unsure(error: kube.Unreachable) -> bool:
     return error.sent and error.message.partition(" ")[0] in ("create", "patch", "delete")
 
 
-_OTHER_NAME = "choose another name, or one that ends in - and that the API server completes (name='solver-'), or delete that object first"
-_UNREACHABLE: tuple[type[FluxQueueError], str] = (NoCluster, "check the kubeconfig and the network (kubectl version)")
+_OTHER_NAME = (
+    "choose another name, or one that ends in - and that the API server completes (name='solver-'), "
+    "or delete that object first"
+)
+_UNREACHABLE: tuple[type[FluxQueueError], str] = (
+    NoCluster,
+    "check the kubeconfig and the network (kubectl version)",
+)
 _CAUSES: dict[type[kube.ApiError], tuple[type[FluxQueueError], str]] = {
     kube.AlreadyExists: (
         NameTaken,

@@ -3,11 +3,12 @@
     with Client() as client, FluxQueueExecutor(client, TaskPods(image="python:3.11", cpu=4)) as executor:
         energies = list(executor.map(simulate, temperatures, chunksize=10))
 
-The function and its arguments travel in a Secret, results as termination message or in the log of the pod (`fluxqueue.client.frames`). So
-nothing needs to be shared between the cluster and this machine, and the image needs only Python.
+The function and its arguments travel in a Secret, results as termination message or in the log of the pod
+(`fluxqueue.client.frames`). So nothing needs to be shared between the cluster and this machine, and the image
+needs only Python.
 
-Without ``max_workers``, each chunk is a Job of its own: it starts as soon as one pod fits, between other work. With it, `map` makes one Job
-of so many pods, which start together and then work through the chunks.
+Without ``max_workers``, each chunk is a Job of its own: it starts as soon as one pod fits, between other
+work. With it, `map` makes one Job of so many pods, which start together and then work through the chunks.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class CallExecutor(Executor):
     def __init__(self, max_result_bytes: int, where: str) -> None:
         if not 1_024 <= max_result_bytes <= MAX_RESULT_BYTES:
             raise InvalidWork(
-                f"max_result_bytes is {max_result_bytes}: it can be from 1024 to {MAX_RESULT_BYTES}, since {where} are limited"
+                f"max_result_bytes is {max_result_bytes}: it can be from 1024 to {MAX_RESULT_BYTES}, "
+                f"since {where} are limited"
             )
         self._max_bytes = max_result_bytes
         self._lock = threading.Lock()
@@ -129,7 +131,8 @@ class FluxQueueExecutor(CallExecutor):
     pods
         The pods of the calls.
     max_workers
-        How many pods of one `map` run at the same time, and start together; None: each starts by itself, as soon as it can.
+        How many pods of one `map` run at the same time, and start together; None: each starts by itself, as
+        soon as it can.
     max_result_bytes
         The largest result of one pod, pickled; at most 4 MiB.
     **terms
@@ -184,7 +187,12 @@ class FluxQueueExecutor(CallExecutor):
         return future
 
     def map(
-        self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1, **_ignored: Any
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **_ignored: Any,
     ) -> Iterator[R]:
         """Call a function for each item of some iterables, and return the results in their order.
 
@@ -197,7 +205,8 @@ class FluxQueueExecutor(CallExecutor):
         timeout
             Seconds from now after which the iterator raises `TimeoutError`.
         chunksize
-            Calls that one pod makes, one after the other. A pod takes seconds to start: give it work for minutes.
+            Calls that one pod makes, one after the other. A pod takes seconds to start: give it work for
+            minutes.
 
         Raises
         ------
@@ -209,7 +218,9 @@ class FluxQueueExecutor(CallExecutor):
         if chunksize < 1:
             raise InvalidWork(f"chunksize is {chunksize}: at least one is needed")
         deadline = None if timeout is None else time.monotonic() + timeout
-        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(args, {}) for args in zip(*iterables, strict=False)]
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            (args, {}) for args in zip(*iterables, strict=False)
+        ]
         chunks = [calls[start : start + chunksize] for start in range(0, len(calls), chunksize)]
         per_job = 1 if self._max_workers is None else _TASKS
         futures: list[FluxQueueFuture[R]] = []
@@ -240,13 +251,20 @@ class FluxQueueExecutor(CallExecutor):
             with contextlib.suppress(RuntimeError):  # the client is closed, and so is the watch
                 self._client.portal.start(self._watch.close())
 
-    def _start(self, function: Callable[..., Any], calls: PackedCalls, futures: Sequence[Sequence[FluxQueueFuture[Any]]]) -> None:
+    def _start(
+        self,
+        function: Callable[..., Any],
+        calls: PackedCalls,
+        futures: Sequence[Sequence[FluxQueueFuture[Any]]],
+    ) -> None:
         name = job_name(getattr(function, "__name__", type(function).__name__), calls.task)
         at_once = min(len(futures), self._max_workers or 1)
         manifest = job_manifest(self._pods, name, self._label, len(futures), at_once)
         manifest["metadata"]["namespace"] = self._client.namespace
         manifest = with_terms(manifest, self._terms)
-        job = TaskJob(self._client.asynchronous.connection, manifest, calls, futures, self._max_bytes, self._check)
+        job = TaskJob(
+            self._client.asynchronous.connection, manifest, calls, futures, self._max_bytes, self._check
+        )
         portal = self._client.portal
 
         def workload() -> Workload | None:
@@ -260,7 +278,9 @@ class FluxQueueExecutor(CallExecutor):
 
     async def _check(self, manifest: dict[str, Any]) -> None:
         meta = manifest["metadata"]
-        await self._client.asynchronous.check_managed(Submission("Job", meta["name"], meta["namespace"], (manifest,)))
+        await self._client.asynchronous.check_managed(
+            Submission("Job", meta["name"], meta["namespace"], (manifest,))
+        )
 
     async def _run(self, job: TaskJob) -> None:
         if self._watch is None or self._slots is None:
@@ -272,7 +292,9 @@ class FluxQueueExecutor(CallExecutor):
         await job.run(self._watch, self._slots)
 
 
-def _fitting(function: Callable[..., Any], chunks: Sequence[Chunk], max_bytes: int) -> Iterator[tuple[Sequence[Chunk], PackedCalls]]:
+def _fitting(
+    function: Callable[..., Any], chunks: Sequence[Chunk], max_bytes: int
+) -> Iterator[tuple[Sequence[Chunk], PackedCalls]]:
     """Yield chunks with their content, divided until each part fits into one Secret."""
     try:
         yield chunks, packed(function, chunks, max_bytes)

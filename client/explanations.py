@@ -63,8 +63,16 @@ def explained(fluxjob: FluxJob, job: Job | None, pods: Sequence[Pod], now: datet
     status = status_of(fluxjob)
     template = job.spec.template.spec if job is not None else pods[0].spec if pods else None
     source = job.metadata if job is not None else pods[0].metadata if pods else None
-    limit = job.spec.active_deadline_seconds if job is not None else template.active_deadline_seconds if template is not None else None
-    stated = limit is not None or (source is not None and source.annotation(names.DURATION_ANNOTATION) is not None)
+    limit = (
+        job.spec.active_deadline_seconds
+        if job is not None
+        else template.active_deadline_seconds
+        if template is not None
+        else None
+    )
+    stated = limit is not None or (
+        source is not None and source.annotation(names.DURATION_ANNOTATION) is not None
+    )
     reason = Reason(status.reason) if status.reason in list(Reason) else Reason.NONE
     waits = not status.ended and bool(status.reason)
     return Explanation(

@@ -1,4 +1,6 @@
-"""The way to the REST service of a MiniCluster: its Service, and the token in its Secret, read with the person's own rights."""
+"""The way to the REST service of a MiniCluster:
+its Service, and the token in its Secret, read with the person's own rights.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ async def flux_connection(api: Api, namespace: str, name: str, url: str = "") ->
     except ApiError as error:
         raise translated(error) from None
     if not found.spec.serves_rest:
-        raise NoSuchWork(f"{title} does not serve its REST interface: set spec.restful.enabled to true, and submit it again")
+        raise NoSuchWork(
+            f"{title} does not serve its REST interface: set spec.restful.enabled to true, "
+            "and submit it again"
+        )
     identity = Identity(name=name, namespace=namespace, uid=found.metadata.uid)
     secret = found.spec.restful.token_secret or identity.token
     try:
@@ -49,11 +54,17 @@ async def flux_connection(api: Api, namespace: str, name: str, url: str = "") ->
     except NotFound:
         raise NoSuchWork(f"{title} has no token yet (Secret {secret}): wait until it runs") from None
     except Forbidden as error:
-        raise NotPermitted(f"{error}: the token of {title} is there, so ask for the right to get this Secret") from None
+        raise NotPermitted(
+            f"{error}: the token of {title} is there, so ask for the right to get this Secret"
+        ) from None
     except ApiError as error:
         raise translated(error) from None
     if not (key := token.get(_TOKEN, b"").decode().strip()):
         raise NoSuchWork(f"{title}: Secret {secret} has no key {_TOKEN}: add it")
     if url:
         return DirectFlux(url, key)
-    return ProxiedFlux(api, SERVICES.path(namespace, f"http:{identity.rest}:{found.spec.restful.port}").replace("%3A", ":"), key)
+    return ProxiedFlux(
+        api,
+        SERVICES.path(namespace, f"http:{identity.rest}:{found.spec.restful.port}").replace("%3A", ":"),
+        key,
+    )

@@ -1,7 +1,8 @@
-"""Requests to the REST service of a MiniCluster: directly, or through the API server for whoever cannot reach its network.
+"""Requests to the REST service of a MiniCluster: directly, or through the API server for whoever cannot reach
+its network.
 
-The API server forwards a request to a Service for those who may get ``services/proxy``. It removes the ``Authorization`` header, so the
-token of the instance has a header of its own there.
+The API server forwards a request to a Service for those who may get ``services/proxy``. It removes the
+``Authorization`` header, so the token of the instance has a header of its own there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _IDLE_S = 4 * 3600.0
 class FluxConnection(Protocol):
     """Sends requests to one instance."""
 
-    async def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> bytes:
+    async def call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
+    ) -> bytes:
         """Send a request and return the body of the answer.
 
         Raises
@@ -59,11 +62,15 @@ class DirectFlux:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_TIMEOUT_S, sock_read=_IDLE_S)
         self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, timeout=timeout)
 
-    async def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> bytes:
+    async def call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
+    ) -> bytes:
         """Send a request and return the body of the answer."""
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         try:
-            async with self._session.request(method, self._url + path, params=query, json=body, timeout=timeout) as answer:
+            async with self._session.request(
+                method, self._url + path, params=query, json=body, timeout=timeout
+            ) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise self._unreachable(error) from None
@@ -88,7 +95,10 @@ class DirectFlux:
 
     def _unreachable(self, error: Exception) -> NoCluster:
         cause = str(error) or type(error).__name__
-        return NoCluster(f"the Flux instance at {self._url} does not answer ({cause}): check the address, or leave url= out")
+        return NoCluster(
+            f"the Flux instance at {self._url} does not answer ({cause}): check the address, "
+            "or leave url= out"
+        )
 
 
 class ProxiedFlux:
@@ -109,10 +119,14 @@ class ProxiedFlux:
         self._path = f"{service}/proxy"
         self._headers = {OPERATOR_TOKEN_HEADER: token}
 
-    async def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> bytes:
+    async def call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
+    ) -> bytes:
         """Send a request and return the body of the answer."""
         try:
-            return await self._api.request(method, self._path + path, query=query, body=body, timeout_s=_TIMEOUT_S, headers=self._headers)
+            return await self._api.request(
+                method, self._path + path, query=query, body=body, timeout_s=_TIMEOUT_S, headers=self._headers
+            )
         except ApiError as error:
             raise _from_proxy(error) from None
 
@@ -121,7 +135,9 @@ class ProxiedFlux:
         place, _, query = path.partition("?")
         parameters = dict(pair.split("=", 1) for pair in query.split("&") if pair)
         try:
-            async with aclosing(self._api.lines(self._path + place, query=parameters, idle_s=_IDLE_S, headers=self._headers)) as pieces:
+            async with aclosing(
+                self._api.lines(self._path + place, query=parameters, idle_s=_IDLE_S, headers=self._headers)
+            ) as pieces:
                 async for lines in pieces:
                     for line in lines:
                         yield line + b"\n"
@@ -134,14 +150,21 @@ class ProxiedFlux:
 
 def _from_proxy(error: ApiError) -> FluxQueueError:
     if error.status == 403:
-        return NotPermitted(f"{error}: ask for the right to use services/proxy, or give url=, for example of kubectl port-forward")
+        return NotPermitted(
+            f"{error}: ask for the right to use services/proxy, or give url=, "
+            "for example of kubectl port-forward"
+        )
     return _refusal(error.status, json.dumps({"detail": error.message}).encode())
 
 
 def _refusal(status: int, content: bytes) -> FluxQueueError:
     try:
         detail = json.loads(content)["detail"]
-        sentence = detail if isinstance(detail, str) else "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in detail)
+        sentence = (
+            detail
+            if isinstance(detail, str)
+            else "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in detail)
+        )
     except (ValueError, KeyError, TypeError, IndexError):
         sentence = " ".join(content.decode(errors="replace").split())[:200] or f"HTTP {status}"
     if status == 404:
@@ -149,5 +172,8 @@ def _refusal(status: int, content: bytes) -> FluxQueueError:
     if status == 401:
         return NotPermitted(f"{sentence}: give that token")
     if status >= 500 or status == 0:
-        return NoCluster(f"the Flux instance does not answer ({sentence}): wait until its brokers are online (kubectl get miniclusters)")
+        return NoCluster(
+            f"the Flux instance does not answer ({sentence}): "
+            "wait until its brokers are online (kubectl get miniclusters)"
+        )
     return FluxRefused(f"Flux refused the request: {sentence}: correct what it names")

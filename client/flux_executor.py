@@ -1,13 +1,16 @@
-"""`concurrent.futures` inside a Flux instance: each call is a job of a MiniCluster that serves its REST interface.
+"""`concurrent.futures` inside a Flux instance: each call is a job of a MiniCluster that serves its REST
+interface.
 
     flux = client.flux(minicluster)
     with FluxExecutor(flux, cores_per_task=4) as executor:
         energies = list(executor.map(simulate, temperatures, chunksize=10))
 
-The nodes are there already, so a call starts in a fraction of a second. The function travels in the command of its job: one archive, as
-text, which a line of Python unpacks and runs. The result is in the output of the job, signed as always (`fluxqueue.client.frames`).
+The nodes are there already, so a call starts in a fraction of a second. The function travels in the command
+of its job: one archive, as text, which a line of Python unpacks and runs. The result is in the output of the
+job, signed as always (`fluxqueue.client.frames`).
 
-All jobs of an executor are followed by one listing of what has not ended, since each request to the service starts a command of Flux.
+All jobs of an executor are followed by one listing of what has not ended, since each request to the service
+starts a command of Flux.
 """
 
 from __future__ import annotations
@@ -98,11 +101,18 @@ class FluxExecutor(CallExecutor):
     """
 
     def __init__(
-        self, flux: Flux, *, python: str = "python3", max_result_bytes: int = _RESULT_BYTES, **options: Unpack[FluxOptions]
+        self,
+        flux: Flux,
+        *,
+        python: str = "python3",
+        max_result_bytes: int = _RESULT_BYTES,
+        **options: Unpack[FluxOptions],
     ) -> None:
         super().__init__(max_result_bytes, "outputs")
         if several := {"nodes", "tasks"} & set(options):
-            raise InvalidWork(f"{min(several)}: a call is one task; submit a command with Flux.submit for a job of several")
+            raise InvalidWork(
+                f"{min(several)}: a call is one task; submit a command with Flux.submit for a job of several"
+            )
         self._flux = flux
         self._python = python
         self._options = options
@@ -124,9 +134,15 @@ class FluxExecutor(CallExecutor):
         return future
 
     def map(
-        self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1, **_ignored: Any
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **_ignored: Any,
     ) -> Iterator[R]:
-        """Call a function for each item of some iterables, ``chunksize`` calls in each job, and return the results in their order.
+        """Call a function for each item of some iterables, ``chunksize`` calls in each job, and return the
+        results in their order.
 
         Raises
         ------
@@ -146,7 +162,14 @@ class FluxExecutor(CallExecutor):
 
     def _start(self, function: Callable[..., Any], chunk: Chunk, futures: Sequence[FluxFuture[Any]]) -> None:
         calls = packed(function, [chunk], self._max_bytes)
-        job = _CallJob(self._flux.asynchronous, _command(self._python, calls), self._options, calls, futures, self._max_bytes)
+        job = _CallJob(
+            self._flux.asynchronous,
+            _command(self._python, calls),
+            self._options,
+            calls,
+            futures,
+            self._max_bytes,
+        )
         portal = self._flux.portal
 
         def task() -> FluxTask | None:
@@ -213,12 +236,18 @@ class _CallJob:
                 async with slots:
                     await self._take(self.task, status)
         except asyncio.CancelledError:
-            self._fail(ExecutorBroken("the client was closed while calls were running: their jobs go on inside the instance"))
+            self._fail(
+                ExecutorBroken(
+                    "the client was closed while calls were running: their jobs go on inside the instance"
+                )
+            )
             raise
         except FluxQueueError as error:
             self._fail(error)
         except Exception as error:  # a future must not wait for ever, whatever happened
-            self._fail(ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}"))
+            self._fail(
+                ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}")
+            )
         finally:
             self._fail(ExecutorBroken("the calls ended without a result"))
             self._tell_cancelled()
@@ -248,11 +277,14 @@ class _CallJob:
             text = from_log([line async for line in task.output()], name)
             payload = opened(text, self._calls.key, name, self._max_bytes)
         except TooLarge as error:
-            self._fail(ResultUnreadable(f"Flux job {task.id}: its result cannot be read: {error}: return less"))
+            self._fail(
+                ResultUnreadable(f"Flux job {task.id}: its result cannot be read: {error}: return less")
+            )
         except Damaged as error:
             self._fail(_without_result(task.id, status, error))
         else:
-            self._mark_running()  # of a short job nobody saw that it ran; what has a result cannot be cancelled any more
+            # of a short job nobody saw that it ran; what has a result cannot be cancelled any more
+            self._mark_running()
             # In a thread, since callbacks of the futures may use the client.
             await asyncio.to_thread(finish, self._futures, payload)
 
@@ -294,8 +326,9 @@ def _command(python: str, calls: PackedCalls) -> list[str]:
     text = base64.b64encode(packing.getvalue()).decode()
     if len(text) > _MAX_COMMAND:
         raise CallTooLarge(
-            f"the function has {len(text)} characters with its arguments, and at most {_MAX_COMMAND} are shipped in one job: pass the "
-            "place of the data (a volume, an object store) instead of the data, or use smaller chunks"
+            f"the function has {len(text)} characters with its arguments, and at most {_MAX_COMMAND} are "
+            "shipped in one job: pass the place of the data (a volume, "
+            "an object store) instead of the data, or use smaller chunks"
         )
     return [python, "-c", _START, *(text[start : start + _WORD] for start in range(0, len(text), _WORD))]
 
@@ -312,8 +345,12 @@ def _without_result(jobid: str, status: FluxTaskStatus, error: Damaged) -> FluxQ
     if status.result == "CANCELED":
         return WorkCancelled(f"Flux job {jobid} was cancelled by somebody: submit the call again")
     if status.result == "TIMEOUT":
-        return WorkerDied(f"Flux job {jobid} ran longer than its duration: give a longer one, or use smaller chunks")
+        return WorkerDied(
+            f"Flux job {jobid} ran longer than its duration: give a longer one, or use smaller chunks"
+        )
     if status.succeeded:
-        return ResultUnreadable(f"Flux job {jobid}: the result in its output cannot be read ({error}): have it print less")
+        return ResultUnreadable(
+            f"Flux job {jobid}: the result in its output cannot be read ({error}): have it print less"
+        )
     code = f", exit code {status.exit_code}" if status.exit_code is not None else ""
     return WorkerDied(f"Flux job {jobid} ended as {status.result}{code}, without a result: read its output")

@@ -1,7 +1,7 @@
 """Jobs inside a Flux instance: the client of the REST service of a MiniCluster (docs/minicluster.md).
 
-A MiniCluster has its nodes from the queue. Inside it, Flux is the scheduler: jobs are submitted, awaited, read and cancelled here with the
-same words as workloads, and cost the cluster nothing.
+A MiniCluster has its nodes from the queue. Inside it, Flux is the scheduler: jobs are submitted, awaited,
+read and cancelled here with the same words as workloads, and cost the cluster nothing.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class FluxTaskStatus:
     Attributes
     ----------
     id, name, state, result
-        As Flux has them: a state is ``DEPEND``, ``PRIORITY``, ``SCHED``, ``RUN``, ``CLEANUP`` or ``INACTIVE``; a result is ``COMPLETED``,
-        ``FAILED``, ``CANCELED`` or ``TIMEOUT``, and empty before the end.
+        As Flux has them: a state is ``DEPEND``, ``PRIORITY``, ``SCHED``, ``RUN``, ``CLEANUP`` or
+        ``INACTIVE``; a result is ``COMPLETED``, ``FAILED``, ``CANCELED`` or ``TIMEOUT``, and empty before the
+        end.
     exit_code
         Of the job; None before the end.
     raw
@@ -133,7 +134,10 @@ class AsyncFlux:
         body = {"command": list(command), **_body(options)}
         size = len(json.dumps(body))
         if size > _MAX_BODY:
-            raise InvalidWork(f"the job has {size} bytes with its command, and a request at most {_MAX_BODY}: put the data into a file")
+            raise InvalidWork(
+                f"the job has {size} bytes with its command, and a request at most {_MAX_BODY}: "
+                "put the data into a file"
+            )
         answer = json.loads(await self.connection.call("POST", "/v1/jobs", body=body))
         return AsyncFluxTask(self.connection, str(answer["id"]))
 
@@ -144,12 +148,16 @@ class AsyncFlux:
     async def jobs(self, *, active: bool = False, limit: int = 1000) -> list[FluxTaskStatus]:
         """Return the jobs, the newest first; only those that have not ended, if ``active``."""
         query = {"active": str(active).lower(), "limit": str(limit)}
-        return [_status(each) for each in json.loads(await self.connection.call("GET", "/v1/jobs", query=query))]
+        return [
+            _status(each) for each in json.loads(await self.connection.call("GET", "/v1/jobs", query=query))
+        ]
 
     async def nodes(self) -> list[FluxNodes]:
         """Return the nodes by state."""
         groups = json.loads(await self.connection.call("GET", "/v1/nodes"))
-        return [FluxNodes(each["state"], tuple(each["nodes"]), each["cores"], each["gpus"]) for each in groups]
+        return [
+            FluxNodes(each["state"], tuple(each["nodes"]), each["cores"], each["gpus"]) for each in groups
+        ]
 
     async def ready(self, *, timeout: Timeout = None) -> None:
         """Wait until the instance answers commands.
@@ -189,7 +197,9 @@ class AsyncFluxTask:
 
     async def status(self) -> FluxTaskStatus:
         """Return its status now."""
-        return _status({**json.loads(await self._connection.call("GET", f"/v1/jobs/{self.id}")), "f58": self.id})
+        return _status(
+            {**json.loads(await self._connection.call("GET", f"/v1/jobs/{self.id}")), "f58": self.id}
+        )
 
     async def state(self) -> str:
         """Return its state now."""
@@ -208,13 +218,18 @@ class AsyncFluxTask:
         deadline, pause_s = deadline_of(timeout), _FIRST_PAUSE_S
         while not (status := await self.status()).ended:
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeout(f"Flux job {self.id} is still {status.state}: wait longer, or see the nodes of the instance")
+                raise WaitTimeout(
+                    f"Flux job {self.id} is still {status.state}: wait longer, "
+                    "or see the nodes of the instance"
+                )
             left_s = pause_s if deadline is None else min(pause_s, max(0.0, deadline - time.monotonic()))
             await asyncio.sleep(left_s)
             pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
         if check and not status.succeeded:
             code = f", exit code {status.exit_code}" if status.exit_code is not None else ""
-            raise WorkFailed(f"Flux job {self.id} ended as {status.result or status.state}{code}: read its output")
+            raise WorkFailed(
+                f"Flux job {self.id} ended as {status.result or status.state}{code}: read its output"
+            )
         return status
 
     async def cancel(self) -> None:
@@ -225,7 +240,9 @@ class AsyncFluxTask:
         """Yield its output, standard output and error together, by lines; with ``follow`` until it ends."""
         pending = ""
         text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a piece may end within a character
-        async for piece in self._connection.pieces(f"/v1/jobs/{self.id}/output{'?follow=true' if follow else ''}"):
+        async for piece in self._connection.pieces(
+            f"/v1/jobs/{self.id}/output{'?follow=true' if follow else ''}"
+        ):
             *lines, pending = (pending + text.decode(piece)).split("\n")
             for line in lines:
                 yield line

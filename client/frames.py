@@ -1,13 +1,16 @@
-"""A result on its way from a pod to the client: signed, compressed, bounded, and carried by what every pod has.
+"""A result on its way from a pod to the client: signed, compressed, bounded, and carried by what every pod
+has.
 
-A small result is the termination message of the container, at most 4,096 bytes, which comes with the status of the pod. A larger one is
-written to the log, after the output of the call, in numbered lines. So nothing is needed that a pod does not have: no volume, no permission
-of its own, no way back to the client's machine.
+A small result is the termination message of the container, at most 4,096 bytes, which comes with the status
+of the pod. A larger one is written to the log, after the output of the call, in numbered lines. So nothing is
+needed that a pod does not have: no volume, no permission of its own, no way back to the client's machine.
 
-The client unpickles what it reads, so nobody else may write it. Each frame is signed (HMAC-SHA256) with a key that only this executor and
-its pods have, over the name of the task too: no output of a program can pass for a result, nor the result of one task for that of another.
+The client unpickles what it reads, so nobody else may write it. Each frame is signed (HMAC-SHA256) with a key
+that only this executor and its pods have, over the name of the task too: no output of a program can pass for
+a result, nor the result of one task for that of another.
 
-This module is part of the program that runs in the pods (`fluxqueue.client.worker`), so it imports only the standard library.
+This module is part of the program that runs in the pods (`fluxqueue.client.worker`), so it imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +21,17 @@ import hmac
 import zlib
 from collections.abc import Iterable
 
-__all__ = ["MAX_MESSAGE", "PREFIX", "Damaged", "TooLarge", "from_log", "lines_of", "log_lines", "opened", "sealed"]
+__all__ = [
+    "MAX_MESSAGE",
+    "PREFIX",
+    "Damaged",
+    "TooLarge",
+    "from_log",
+    "lines_of",
+    "log_lines",
+    "opened",
+    "sealed",
+]
 
 MAX_MESSAGE = 4096
 """Characters of a termination message (Kubernetes)."""
@@ -87,7 +100,8 @@ def lines_of(size: int) -> int:
 
 
 def from_log(lines: Iterable[str], task: str) -> str:
-    """Return the sealed result in the lines of a log, among any other lines; the last one if there are several.
+    """Return the sealed result in the lines of a log, among any other lines; the last one if there are
+    several.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """What identifies a workload for the client, and how its FluxJob, its object and its pods are found.
 
-A `Handle` is plain data, made from what the API server returned at submission, or from what ``kind/name`` names.
+A `Handle` is plain data, made from what the API server returned at submission, or from what ``kind/name``
+names.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _KINDS: dict[str, Kind[Any]] = {"Job": JOBS, "Pod": PODS, "MiniCluster": MINICLU
 
 
 def parse_title(title: str) -> tuple[str, str]:
-    """Return kind and name of ``job/NAME``, ``pod/NAME``, ``pod-group/NAME`` or ``minicluster/NAME``; without a kind, of a Job.
+    """Return kind and name of ``job/NAME``, ``pod/NAME``, ``pod-group/NAME`` or ``minicluster/NAME``; without
+    a kind, of a Job.
 
     Raises
     ------
@@ -42,7 +44,9 @@ def parse_title(title: str) -> tuple[str, str]:
     word, slash, name = title.rpartition("/") if isinstance(title, str) else ("", "", "")
     kind = _WORDS.get(word.lower()) if slash else "Job"
     if kind is None or not name:
-        raise InvalidWork(f"{title!r} names no work: write job/NAME, pod/NAME, pod-group/NAME or minicluster/NAME")
+        raise InvalidWork(
+            f"{title!r} names no work: write job/NAME, pod/NAME, pod-group/NAME or minicluster/NAME"
+        )
     return kind, name
 
 
@@ -70,7 +74,8 @@ class Handle:
         return self.uids[0]
 
     def owns(self, fluxjob: FluxJob, job: Job | None) -> bool:
-        """True if a FluxJob that was found by `key` is that of this workload, and not of another one with the same name.
+        """True if a FluxJob that was found by `key` is that of this workload, and not of another one with the
+        same name.
 
         Parameters
         ----------
@@ -98,7 +103,9 @@ class Handle:
         """
         try:
             if self.kind == "PodGroup":
-                pods = await api.list(PODS, self.namespace, label_selector=f"{names.POD_GROUP_LABEL}={self.name}")
+                pods = await api.list(
+                    PODS, self.namespace, label_selector=f"{names.POD_GROUP_LABEL}={self.name}"
+                )
                 return [pod for pod in pods if pod.metadata.uid in self.uids]
             found = await api.get(_KINDS[self.kind], self.name, self.namespace)
         except NotFound:
@@ -118,7 +125,11 @@ class Handle:
         except ApiError as error:
             raise translated(error) from None
         controller = job.metadata.controller
-        mine = job.metadata.uid in self.uids if self.kind == "Job" else controller is not None and controller.uid in self.uids
+        mine = (
+            job.metadata.uid in self.uids
+            if self.kind == "Job"
+            else controller is not None and controller.uid in self.uids
+        )
         return job if mine else None
 
     async def pods(self, api: Api) -> list[Pod]:
@@ -129,12 +140,16 @@ class Handle:
         if job is None:
             return []
         try:
-            return await api.list(PODS, self.namespace, label_selector=f"{names.CONTROLLER_UID_LABEL}={job.metadata.uid}")
+            return await api.list(
+                PODS, self.namespace, label_selector=f"{names.CONTROLLER_UID_LABEL}={job.metadata.uid}"
+            )
         except ApiError as error:
             raise translated(error) from None
 
     async def delete(self, api: Api) -> None:
-        """Delete its objects, and in the background all that belongs to them. Objects of the same name with other uids stay."""
+        """Delete its objects, and in the background all that belongs to them.
+        Objects of the same name with other uids stay.
+        """
         kind = PODS if self.kind == "PodGroup" else _KINDS[self.kind]
         for each in await self.objects(api):
             try:
@@ -146,4 +161,6 @@ class Handle:
 
     def gone(self) -> WorkGone:
         """Return the error for work whose object is not there any more."""
-        return WorkGone(f"{self.title} was deleted before its end was seen: submit it again if it is still needed")
+        return WorkGone(
+            f"{self.title} was deleted before its end was seen: submit it again if it is still needed"
+        )

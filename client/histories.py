@@ -1,4 +1,6 @@
-"""What `history` of the client returns: work of the past, as a sequence that prints as the table of ``kubectl fluxqueue history``."""
+"""What `history` of the client returns: work of the past,
+as a sequence that prints as the table of ``kubectl fluxqueue history``.
+"""
 
 from __future__ import annotations
 
@@ -82,11 +84,21 @@ class HistoryListing(Listing[PastWork]):
         As above: raise ``limit``, or name a shorter time.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], now: datetime, *, namespaces: bool, more: bool, asked: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        now: datetime,
+        *,
+        namespaces: bool,
+        more: bool,
+        asked: Mapping[str, str],
+    ) -> None:
         from fluxqueue.cli.history import history_row, history_titles, nothing_found
 
         cells = [history_row(row, now, namespaces=namespaces) for row in rows]
-        super().__init__([_past(row) for row in rows], history_titles(namespaces=namespaces), cells, nothing_found(asked))
+        super().__init__(
+            [_past(row) for row in rows], history_titles(namespaces=namespaces), cells, nothing_found(asked)
+        )
         self.more = more
 
 

@@ -1,7 +1,7 @@
 """Logs of the client go to Python's `logging`, where the program that uses it decides about them.
 
-The rooms that the client shares with the services write structlog events. Where nobody configured structlog, it would print them to
-standard output, which belongs to that program.
+The rooms that the client shares with the services write structlog events. Where nobody configured structlog,
+it would print them to standard output, which belongs to that program.
 """
 
 from __future__ import annotations

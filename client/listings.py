@@ -1,4 +1,6 @@
-"""What `jobs` and `queues` of the client return: sequences that print as the tables of ``kubectl fluxqueue``."""
+"""What `jobs` and `queues` of the client return:
+sequences that print as the tables of ``kubectl fluxqueue``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,16 @@ if TYPE_CHECKING:
 
     from fluxqueue.kube.transport import Api
 
-__all__ = ["JobListing", "ListedJob", "ListedQueue", "Listing", "QueueListing", "listing_of", "listing_of_kind", "read_queues"]
+__all__ = [
+    "JobListing",
+    "ListedJob",
+    "ListedQueue",
+    "Listing",
+    "QueueListing",
+    "listing_of",
+    "listing_of_kind",
+    "read_queues",
+]
 
 T = TypeVar("T")
 
@@ -60,7 +71,8 @@ class ListedQueue:
     name, state, policy
         Of the FluxQueue; ``state`` is ``open``, ``held`` or ``drained``.
     pending, running, nodes
-        Workloads that wait, workloads that have nodes, and nodes in use; None for ``default`` without a FluxQueue.
+        Workloads that wait, workloads that have nodes, and nodes in use; None for ``default`` without a
+        FluxQueue.
     cores
         Cores in use; None if you may not list the work of all namespaces.
     most_running, most_nodes, most_cores
@@ -80,9 +92,18 @@ class ListedQueue:
 
 
 class Listing(Sequence[T]):
-    """Items as a sequence; ``print`` and notebooks show a table, with a note below it if there is something to know."""
+    """Items as a sequence; ``print`` and notebooks show a table,
+    with a note below it if there is something to know.
+    """
 
-    def __init__(self, items: Sequence[T], titles: Sequence[str], cells: Sequence[Sequence[str]], nothing: str, note: str = "") -> None:
+    def __init__(
+        self,
+        items: Sequence[T],
+        titles: Sequence[str],
+        cells: Sequence[Sequence[str]],
+        nothing: str,
+        note: str = "",
+    ) -> None:
         self._items = list(items)
         self._titles, self._cells = without_empty(list(titles), [list(row) for row in cells])
         self._nothing = nothing
@@ -112,10 +133,14 @@ class Listing(Sequence[T]):
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(title)}</th>" for title in self._titles)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells
+        )
         nothing = f"<p>{html.escape(self._nothing)}</p>"
         note = f"<p>{html.escape(self._note)}</p>" if self._note else ""
-        return (f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._items else nothing) + note
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._items else nothing
+        ) + note
 
     def __rich__(self) -> Table | str:
         """Return a table of ``rich``, which calls this; the client itself does not need it."""
@@ -145,7 +170,14 @@ class JobListing(Listing[ListedJob]):
 
     def __init__(self, jobs: Sequence[FluxJob], now: datetime, *, namespaces: bool) -> None:
         items = [
-            ListedJob(rows.object_name(job), job.metadata.namespace, job.spec.pods, job.status.account, status_of(job)) for job in jobs
+            ListedJob(
+                rows.object_name(job),
+                job.metadata.namespace,
+                job.spec.pods,
+                job.status.account,
+                status_of(job),
+            )
+            for job in jobs
         ]
         cells = [rows.row(job, now, namespaces=namespaces) for job in jobs]
         super().__init__(items, rows.headers(namespaces=namespaces), cells, "no work is here")
@@ -186,16 +218,24 @@ def _listed(queue: FluxQueue, cores: Mapping[str, float] | None, *, counted: boo
     )
 
 
-def listing_of(jobs: Iterable[FluxJob], now: datetime, *, queue: str = "", states: Iterable[str] = (), namespaces: bool) -> JobListing:
+def listing_of(
+    jobs: Iterable[FluxJob], now: datetime, *, queue: str = "", states: Iterable[str] = (), namespaces: bool
+) -> JobListing:
     """Return the selected FluxJobs in the order of the queue; states are in any case, and none means all."""
     wanted = {state.lower() for state in states}
-    chosen = [job for job in jobs if (not queue or job.spec.queue == queue) and (not wanted or rows.state_of(job).lower() in wanted)]
+    chosen = [
+        job
+        for job in jobs
+        if (not queue or job.spec.queue == queue) and (not wanted or rows.state_of(job).lower() in wanted)
+    ]
     return JobListing(sorted(chosen, key=rows.order), now, namespaces=namespaces)
 
 
 @contextmanager
 def listing_of_kind(kind: str) -> Iterator[None]:
-    """Raise the client's errors while objects are listed: `NotInstalled` if this kind of fluxqueue's is not served."""
+    """Raise the client's errors while objects are listed:
+    `NotInstalled` if this kind of fluxqueue's is not served.
+    """
     try:
         yield
     except NotFound as error:

@@ -26,8 +26,8 @@ class ListedNode:
     Attributes
     ----------
     name, state, reason
-        Of the node; ``state`` is ``idle``, ``mixed``, ``allocated``, ``draining``, ``drained`` or ``down``; ``reason`` says why it takes
-        no work, or only some.
+        Of the node; ``state`` is ``idle``, ``mixed``, ``allocated``, ``draining``, ``drained`` or ``down``;
+        ``reason`` says why it takes no work, or only some.
     cores, memory_gib, gpus
         What it has for pods.
     cores_used, memory_gib_used, gpus_used
@@ -56,7 +56,8 @@ class NodeListing(Listing[ListedNode]):
     uses
         The nodes, with what is used of them.
     only
-        The namespace whose work alone is counted, because you may not list that of all; empty: all work is counted.
+        The namespace whose work alone is counted, because you may not list that of all; empty: all work is
+        counted.
 
     Attributes
     ----------
@@ -67,7 +68,11 @@ class NodeListing(Listing[ListedNode]):
     def __init__(self, uses: Sequence[NodeUse], only: str = "") -> None:
         from fluxqueue.cli.node_listing import each_cells
 
-        note = f"Only the work of namespace {only} is shown: you may not list the FluxJobs of all." if only else ""
+        note = (
+            f"Only the work of namespace {only} is shown: you may not list the FluxJobs of all."
+            if only
+            else ""
+        )
         super().__init__([_listed(use) for use in uses], *each_cells(uses), "there are no such nodes", note)
         self.only = only
 
@@ -85,7 +90,9 @@ async def read_nodes(api: Api, namespace: str, selector: str, states: Iterable[s
     wanted = [*many("states", states, "['idle', 'mixed']")]
     check_texts("states", wanted, "['idle', 'mixed']")
     if unknown := [state for state in wanted if state.lower() not in NODE_STATES]:
-        raise InvalidWork(f"states: {unknown[0]!r} is not a state of nodes: there are {', '.join(NODE_STATES)}")
+        raise InvalidWork(
+            f"states: {unknown[0]!r} is not a state of nodes: there are {', '.join(NODE_STATES)}"
+        )
     only = ""
     with listing_of_kind("FluxJobs"):
         nodes = await api.list(NODES, label_selector=selector or None)

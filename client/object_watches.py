@@ -1,8 +1,8 @@
 """One watch for everybody who waits for objects of a kind in a namespace: a thousand waits cost one request.
 
-The watch starts with the first question and stays. Objects are found by keys. Those of a FluxJob are the uid of its object, and its kind
-with its name, because the uid of what the caller submitted can be another one: a MiniCluster's FluxJob belongs to its Job, a pod group's to
-no single pod.
+The watch starts with the first question and stays. Objects are found by keys. Those of a FluxJob are the uid
+of its object, and its kind with its name, because the uid of what the caller submitted can be another one: a
+MiniCluster's FluxJob belongs to its Job, a pod group's to no single pod.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class ObjectWatch(Generic[T]):
         self._cache: ObjectCache[T] = ObjectCache()
         self._cache.add_index(_INDEX, keys)
         self._cache.add_handler(self._changed)
-        self._reflector = Reflector(api, kind, self._cache, namespace=namespace, label_selector=label_selector)
+        self._reflector = Reflector(
+            api, kind, self._cache, namespace=namespace, label_selector=label_selector
+        )
         self._listeners: dict[Hashable, set[asyncio.Event]] = defaultdict(set)
         self._ended: OrderedDict[Hashable, T] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +79,9 @@ class ObjectWatch(Generic[T]):
             It cannot be: no permission, no such kind in this cluster, no answer.
         """
         if self._task is None:
-            self._task = asyncio.create_task(self._reflector.run(), name=f"watch {self._kind.plural} of {self._namespace}")
+            self._task = asyncio.create_task(
+                self._reflector.run(), name=f"watch {self._kind.plural} of {self._namespace}"
+            )
         deadline = asyncio.get_running_loop().time() + _SYNC_S
         while not self._reflector.synced.is_set():
             self.check(late=asyncio.get_running_loop().time() > deadline)
@@ -93,12 +97,16 @@ class ObjectWatch(Generic[T]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def check(self, *, late: bool = False) -> None:
-        """Raise why changes cannot arrive: not for what passes by itself, such as a broken connection, unless it is `late`.
+        """Raise why changes cannot arrive: not for what passes by itself, such as a broken connection, unless
+        it is `late`.
 
-        A watch that has ended, because its client was closed or for a fault of its own, is never silent: nobody would hear of a change.
+        A watch that has ended, because its client was closed or for a fault of its own, is never silent:
+        nobody would hear of a change.
         """
         error = self._reflector.last_error
-        if error is not None and (late or isinstance(error, Forbidden | Unauthorized | NotFound | Undecodable)):
+        if error is not None and (
+            late or isinstance(error, Forbidden | Unauthorized | NotFound | Undecodable)
+        ):
             raise self._explained(error)
         what = f"{self._kind.plural} of namespace {self._namespace}"
         if self._task is not None and self._task.done():
@@ -107,7 +115,8 @@ class ObjectWatch(Generic[T]):
             raise NoCluster(f"the watch of {what} has ended ({cause}): open another client")
         if late:
             raise NoCluster(
-                f"the API server has not listed the {what} within {_SYNC_S:g} s: check the network (kubectl version), and try again"
+                f"the API server has not listed the {what} within {_SYNC_S:g} s: "
+                "check the network (kubectl version), and try again"
             )
 
     def all(self, key: Hashable) -> list[T]:
@@ -143,8 +152,12 @@ class ObjectWatch(Generic[T]):
     def _explained(self, error: ApiError) -> FluxQueueError:
         plural = self._kind.plural
         if isinstance(error, NotFound):
-            return NotInstalled(f"the cluster has no {plural} ({error}): install fluxqueue, or choose another context")
-        needed = f"the client lists and watches {plural} in namespace {self._namespace}, so ask for that right"
+            return NotInstalled(
+                f"the cluster has no {plural} ({error}): install fluxqueue, or choose another context"
+            )
+        needed = (
+            f"the client lists and watches {plural} in namespace {self._namespace}, so ask for that right"
+        )
         return translated(error, needed if isinstance(error, Forbidden) else "")
 
 
@@ -164,5 +177,9 @@ def watch_fluxjobs(api: Api, namespace: str) -> ObjectWatch[FluxJob]:
 def watch_pods(api: Api, namespace: str, label_selector: str) -> ObjectWatch[Pod]:
     """Return a watch of pods, which are found by the uid of their Job."""
     return ObjectWatch(
-        api, PODS, namespace, lambda pod: (pod.metadata.label(names.CONTROLLER_UID_LABEL) or "",), label_selector=label_selector
+        api,
+        PODS,
+        namespace,
+        lambda pod: (pod.metadata.label(names.CONTROLLER_UID_LABEL) or "",),
+        label_selector=label_selector,
     )

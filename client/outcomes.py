@@ -56,9 +56,9 @@ def _value(outcome: Outcome) -> Any:
         error.__cause__ = RemoteTraceback(text)
         raise error
     if how == "unpicklable":
-        raise RemoteError(f"the call raised an exception that cannot be pickled: {text.rstrip().splitlines()[-1]}") from RemoteTraceback(
-            text
-        )
+        raise RemoteError(
+            f"the call raised an exception that cannot be pickled: {text.rstrip().splitlines()[-1]}"
+        ) from RemoteTraceback(text)
     raise (CallNotLoaded if how == "unloadable" else ResultUnreadable)(text)
 
 
@@ -67,13 +67,16 @@ def _unpickled(pickled: bytes) -> Any:
         return pickle.loads(pickled)  # noqa: S301  signed, see `finish`
     except Exception as error:  # whatever the classes raise
         raise ResultUnreadable(
-            f"the result cannot be unpickled here ({type(error).__name__}: {error}): install what its classes need, or return plain data"
+            f"the result cannot be unpickled here ({type(error).__name__}: {error}): install what its "
+            "classes need, or return plain data"
         ) from error
 
 
 def termination(pod: Pod) -> ContainerStateTerminated | None:
     """Return how the container of the call ended; None if it has not."""
-    states = [status.state.terminated for status in pod.status.container_statuses or () if status.name == "call"]
+    states = [
+        status.state.terminated for status in pod.status.container_statuses or () if status.name == "call"
+    ]
     return states[0] if states else None
 
 
@@ -85,10 +88,17 @@ def death(pod: Pod | None, what: str) -> FluxQueueError:
     reason = (ended.reason if ended is not None else "") or pod.status.reason
     code = ended.exit_code if ended is not None else None
     if reason == "OOMKilled" or code == _OUT_OF_MEMORY:
-        return WorkerDied(f"{what}: Pod {pod.metadata.name} was killed ({reason or code}): request more memory, or use smaller chunks")
+        return WorkerDied(
+            f"{what}: Pod {pod.metadata.name} was killed ({reason or code}): request more memory, "
+            "or use smaller chunks"
+        )
     if reason == "DeadlineExceeded":
-        return WorkerDied(f"{what}: Pod {pod.metadata.name} ran longer than its duration: give a longer one, or use smaller chunks")
+        return WorkerDied(
+            f"{what}: Pod {pod.metadata.name} ran longer than its duration: give a longer one, "
+            "or use smaller chunks"
+        )
     shown = f"exit code {code}" if code is not None else pod.status.message or pod.status.phase
     return WorkerDied(
-        f"{what}: Pod {pod.metadata.name} ended without a result ({reason or shown}, {shown}): read its output, or its Events"
+        f"{what}: Pod {pod.metadata.name} ended without a result ({reason or shown}, {shown}): "
+        "read its output, or its Events"
     )

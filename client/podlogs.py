@@ -1,7 +1,8 @@
 """The output of the pods of a workload, each line with its pod.
 
-Without ``follow`` the output so far is read pod by pod, at most `MAX_BYTES` of each. With it, the pods are read at the same time, as they
-start, until the workload has ended; then at most `MAX_FOLLOWED` pods can be read, because each takes a connection to the API server.
+Without ``follow`` the output so far is read pod by pod, at most `MAX_BYTES` of each. With it, the pods are
+read at the same time, as they start, until the workload has ended; then at most `MAX_FOLLOWED` pods can be
+read, because each takes a connection to the API server.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _STARTED = ("Running", "Succeeded", "Failed")
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of output: the pod, its rank (completion index) if it has one, and the text without the newline."""
+    """A line of output: the pod, its rank (completion index) if it has one,
+    and the text without the newline.
+    """
 
     pod: str
     rank: int | None
@@ -71,7 +74,9 @@ class PodLogs:
         Returns true when no more pods will start.
     """
 
-    def __init__(self, api: Api, pods: Callable[[], Awaitable[Sequence[Pod]]], ended: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self, api: Api, pods: Callable[[], Awaitable[Sequence[Pod]]], ended: Callable[[], Awaitable[bool]]
+    ) -> None:
         self._api = api
         self._pods = pods
         self._ended = ended
@@ -90,7 +95,9 @@ class PodLogs:
             return
         pods = [pod for pod in await self._pods() if pod.status.phase in _STARTED]
         if not pods:
-            raise LogsUnavailable("no pod of it has started, so there is no output yet: wait for it, or read with follow=True")
+            raise LogsUnavailable(
+                "no pod of it has started, so there is no output yet: wait for it, or read with follow=True"
+            )
         for pod in sorted(pods, key=_place):
             path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
             try:
@@ -126,7 +133,10 @@ class PodLogs:
                     if (task is not None and not _found_nothing(task)) or pod.status.phase not in _STARTED:
                         continue
                     if task is None and len(tasks) >= MAX_FOLLOWED:
-                        raise LogsUnavailable(f"it has more than {MAX_FOLLOWED} pods: follow those that you need with kubectl logs -f")
+                        raise LogsUnavailable(
+                            f"it has more than {MAX_FOLLOWED} pods: follow those that you need with kubectl "
+                            "logs -f"
+                        )
                     tasks[pod.metadata.uid] = asyncio.create_task(self._read_one(pod, options, lines))
                 if not over:
                     await asyncio.sleep(_POLL_S)
@@ -142,14 +152,20 @@ class PodLogs:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _read_one(self, pod: Pod, options: LogOptions, lines: asyncio.Queue[LogLine | Exception | None]) -> bool:
-        """Read a pod to its end; return false if there is no output: the pod is gone, or its node does not know it yet."""
+    async def _read_one(
+        self, pod: Pod, options: LogOptions, lines: asyncio.Queue[LogLine | Exception | None]
+    ) -> bool:
+        """Read a pod to its end; return false if there is no output:
+        the pod is gone, or its node does not know it yet.
+        """
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
         try:
             async with aclosing(self._api.lines(path, query=options.query(), idle_s=_IDLE_S)) as pieces:
                 async for piece in pieces:
                     for line in piece:
-                        await lines.put(LogLine(pod.metadata.name, pod.completion_index, line.decode(errors="replace")))
+                        await lines.put(
+                            LogLine(pod.metadata.name, pod.completion_index, line.decode(errors="replace"))
+                        )
         except NotFound:
             return False
         except ApiError as error:
@@ -157,7 +173,9 @@ class PodLogs:
         return True
 
     async def _unavailable(self, pod: Pod, error: ApiError) -> LogsUnavailable:
-        """Return why the output of a pod cannot be read; the API server cannot reach a node that is simulated."""
+        """Return why the output of a pod cannot be read;
+        the API server cannot reach a node that is simulated.
+        """
         from fluxqueue.cli.simulated_nodes import is_simulated, nothing_runs_on
 
         title, node = f"Pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec.node_name

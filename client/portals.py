@@ -1,4 +1,6 @@
-"""An event loop in a thread of its own, so that code without ``async`` can use the asynchronous client from any thread."""
+"""An event loop in a thread of its own, so that code without ``async`` can use the asynchronous client from
+any thread.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class Portal:
         Raises
         ------
         RuntimeError
-            The portal is closed, this is its own thread, or a process that was forked since, which has no such thread.
+            The portal is closed, this is its own thread, or a process that was forked since, which has no
+            such thread.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -55,7 +58,9 @@ class Portal:
         """Start a coroutine, and return its future."""
         if self._process != os.getpid():
             work.close()
-            raise RuntimeError("the client was opened by the process of which this one is a fork: open another one here")
+            raise RuntimeError(
+                "the client was opened by the process of which this one is a fork: open another one here"
+            )
         # What starts while the portal closes would never end.
         with self._closing:
             if self._closed:
@@ -148,7 +153,9 @@ def _result(future: concurrent.futures.Future[T]) -> T:
 
 
 def _readable(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames that pass an error from the event loop to this thread: they explain nothing."""
+    """Return a traceback without the frames that pass an error from the event loop to this thread:
+    they explain nothing.
+    """
     if trace is None:
         return None
     below = _readable(trace.tb_next)

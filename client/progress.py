@@ -42,15 +42,27 @@ class Progress:
         return self.completed + self.failed + self.cancelled
 
     def __str__(self) -> str:
-        counts = {"running": self.running, "waiting": self.waiting, "failed": self.failed, "cancelled": self.cancelled}
-        return ", ".join([f"{self.ended} of {self.total} ended", *(f"{count} {what}" for what, count in counts.items() if count)])
+        counts = {
+            "running": self.running,
+            "waiting": self.waiting,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+        }
+        return ", ".join(
+            [
+                f"{self.ended} of {self.total} ended",
+                *(f"{count} {what}" for what, count in counts.items() if count),
+            ]
+        )
 
     def _repr_html_(self) -> str:
         return f'<progress value="{self.ended}" max="{max(self.total, 1)}"></progress> {self}'
 
 
 async def progress_of(works: Sequence[Waiting], timeout: Timeout) -> AsyncGenerator[Progress]:
-    """Yield the progress as soon as the state of each is known, and whenever it changes, until all have ended."""
+    """Yield the progress as soon as the state of each is known, and whenever it changes,
+    until all have ended.
+    """
     deadline, told = deadline_of(timeout), asyncio.Queue[tuple[int, State] | Exception]()
 
     async def follow(number: int, work: Waiting) -> None:

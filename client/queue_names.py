@@ -1,4 +1,6 @@
-"""Whether the queue that work names exists, asked once for each name (`fluxqueue.api.typedvalues.queue_problem`)."""
+"""Whether the queue that work names exists, asked once for each name
+(`fluxqueue.api.typedvalues.queue_problem`).
+"""
 
 from __future__ import annotations
 

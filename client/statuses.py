@@ -1,4 +1,6 @@
-"""The status of a workload, as the client returns it: that of its FluxJob, with times as `datetime` and nodes as names."""
+"""The status of a workload, as the client returns it:
+that of its FluxJob, with times as `datetime` and nodes as names.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ class WorkStatus:
     Attributes
     ----------
     state
-        ``Pending``, ``Allocated``, ``Running``, ``Draining``, or an end: ``Completed``, ``Failed``, ``Cancelled``.
+        ``Pending``, ``Allocated``, ``Running``, ``Draining``, or an end: ``Completed``, ``Failed``,
+        ``Cancelled``.
     reason, message
-        Why it waits, from a closed set (docs/reference/objects.md), and the sentence with figures; empty if it does not wait.
+        Why it waits, from a closed set (docs/reference/objects.md), and the sentence with figures; empty if
+        it does not wait.
     queue, priority, held
         As they are now.
     position
@@ -107,7 +111,13 @@ def status_of_job(job: Job) -> WorkStatus:
     created = _time(job.metadata.creation_timestamp)
     started, finished = _time(job.status.start_time), _time(job.status.completion_time)
     if job.status.has_condition("Complete"):
-        return WorkStatus(State.COMPLETED, outcome="Succeeded", submitted_at=created, started_at=started, finished_at=finished)
+        return WorkStatus(
+            State.COMPLETED,
+            outcome="Succeeded",
+            submitted_at=created,
+            started_at=started,
+            finished_at=finished,
+        )
     if job.status.has_condition("Failed"):
         return WorkStatus(State.FAILED, outcome="Failed", submitted_at=created, started_at=started)
     return WorkStatus(submitted_at=created)

@@ -1,7 +1,8 @@
-"""From what a caller has (builders, dictionaries, objects of the ``kubernetes`` package, YAML) to units of work, each with its objects.
+"""From what a caller has (builders, dictionaries, objects of the ``kubernetes`` package, YAML) to units of
+work, each with its objects.
 
-A unit is what the queue matches as one: a Job, a Pod, a pod group, a MiniCluster. Pods with the same group label are one unit. Everything
-is checked here, before the first request, so that bad input creates nothing.
+A unit is what the queue matches as one: a Job, a Pod, a pod group, a MiniCluster. Pods with the same group
+label are one unit. Everything is checked here, before the first request, so that bad input creates nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["MAX_TEXT", "Submission", "Work", "submissions"]
 
 Json = dict[str, Any]
 Work = Job | Pod | PodGroup | MiniCluster | Mapping[str, Any] | str | Path | Any
-"""Work as a caller has it. Text is YAML, a `pathlib.Path` a file of YAML; an object of the ``kubernetes`` package has its own form."""
+"""Work as a caller has it.
+Text is YAML, a `pathlib.Path` a file of YAML; an object of the ``kubernetes`` package has its own form."""
 
 MAX_TEXT = 16 * 2**20
 """Bytes of YAML. The API server stores objects of at most 1.5 MiB."""
@@ -77,10 +79,15 @@ def submissions(work: Work, namespace: str, terms: Terms) -> list[Submission]:
         if kind == "PodGroup":
             _check_group(name, with_their_terms)
             if any((unit.kind, unit.namespace, unit.name) == (kind, where, name) for unit in units):
-                raise InvalidWork(f"pod group {where}/{name}: its pods are not next to each other: put them together")
+                raise InvalidWork(
+                    f"pod group {where}/{name}: its pods are not next to each other: put them together"
+                )
             units.append(Submission(kind, name, where, with_their_terms))
         else:
-            units += [Submission(kind, member["metadata"].get("name", ""), where, (member,)) for member in with_their_terms]
+            units += [
+                Submission(kind, member["metadata"].get("name", ""), where, (member,))
+                for member in with_their_terms
+            ]
     return units
 
 
@@ -118,7 +125,9 @@ def _parsed(text: str, where: str) -> Iterator[Json]:
     for document in documents:
         if not isinstance(document, dict):
             hint = " (a file is given as pathlib.Path)" if isinstance(document, str) else ""
-            raise InvalidWork(f"{where} holds {type(document).__name__} instead of an object of Kubernetes{hint}")
+            raise InvalidWork(
+                f"{where} holds {type(document).__name__} instead of an object of Kubernetes{hint}"
+            )
         yield from _items(document)
 
 
@@ -130,11 +139,13 @@ def _items(document: Json) -> Iterator[Json]:
 
 
 def _of_kubernetes_package(work: Any) -> Json:
-    """Return an object of the ``kubernetes`` package, whose fields have Python's names, as the API server's JSON."""
+    """Return an object of the ``kubernetes`` package, whose fields have Python's names,
+    as the API server's JSON.
+    """
     if not type(work).__module__.startswith(("kubernetes.", "kubernetes_asyncio.")):
         raise InvalidWork(
-            f"{type(work).__name__} is no work: give a Job, PodGroup or MiniCluster of fluxqueue.client, a dictionary, YAML as text, "
-            "a pathlib.Path, or an object of the kubernetes package"
+            f"{type(work).__name__} is no work: give a Job, PodGroup or MiniCluster of fluxqueue.client, a "
+            "dictionary, YAML as text, a pathlib.Path, or an object of the kubernetes package"
         )
     from kubernetes.client import ApiClient
 
@@ -151,13 +162,17 @@ def _placed(document: Any, namespace: str) -> Json:
     kind = str(document.get("kind")) if isinstance(document, dict) else ""
     if kind not in _KINDS:
         raise InvalidWork(
-            f"kind {kind[:80]!r} is not submitted by the client: it submits {', '.join(_KINDS)}; apply other objects with kubectl"
+            f"kind {kind[:80]!r} is not submitted by the client: it submits {', '.join(_KINDS)}; "
+            "apply other objects with kubectl"
         )
     meta = document.get("metadata")
     if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
         raise InvalidWork(f"{kind}: metadata.name is missing: give it a name, or metadata.generateName")
     if document.get("apiVersion", _KINDS[kind].api_version) != _KINDS[kind].api_version:
-        raise InvalidWork(f"{kind} {meta.get('name', '')}: apiVersion is {document['apiVersion']!r}: write {_KINDS[kind].api_version}")
+        raise InvalidWork(
+            f"{kind} {meta.get('name', '')}: apiVersion is {document['apiVersion']!r}: "
+            f"write {_KINDS[kind].api_version}"
+        )
     for field in ("labels", "annotations"):
         if not isinstance(meta.get(field) or {}, dict):
             raise InvalidWork(f"{kind} {meta.get('name', '')}: metadata.{field} is no mapping")
@@ -180,14 +195,20 @@ def _unit_key(document: Json) -> tuple[str, str, str]:
 def _check_group(name: str, members: Iterable[Json]) -> None:
     """Check that a group is complete, because an incomplete one waits for ever."""
     pods = list(members)
-    sizes = {(pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_SIZE_ANNOTATION) for pod in pods} - {None}
+    sizes = {
+        (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_SIZE_ANNOTATION) for pod in pods
+    } - {None}
     if len(sizes) != 1:
-        raise InvalidWork(f"pod group {name}: {names.POD_GROUP_SIZE_ANNOTATION} must be on its pods, with one value: found {len(sizes)}")
+        raise InvalidWork(
+            f"pod group {name}: {names.POD_GROUP_SIZE_ANNOTATION} must be on its pods, "
+            f"with one value: found {len(sizes)}"
+        )
     try:
         size = parse_group_size(str(sizes.pop()))
     except InvalidGroupSize as error:
         raise InvalidWork(f"pod group {name}: {error}") from None
     if size != len(pods):
         raise InvalidWork(
-            f"pod group {name}: {names.POD_GROUP_SIZE_ANNOTATION} is {size}, but it has {len(pods)} pods here: submit all of them together"
+            f"pod group {name}: {names.POD_GROUP_SIZE_ANNOTATION} is {size}, but it has {len(pods)} pods "
+            "here: submit all of them together"
         )

@@ -1,10 +1,8 @@
 """The client for code without ``async``: the same as `AsyncClient`, usable from any thread.
 
-with Client() as client:
-prepare = client.submit(Job(name="prepare", image="tools", command=["prepare"]))
-solver = client.submit(Job(name="solver", image="solver", pods=4, cpu=8), after=prepare, duration=timedelta(hours=1))
-print(solver.explain())
-solver.wait(check=True)
+with Client() as client: prepare = client.submit(Job(name="prepare", image="tools", command=["prepare"]))
+solver = client.submit(Job(name="solver", image="solver", pods=4, cpu=8), after=prepare,
+duration=timedelta(hours=1)) print(solver.explain()) solver.wait(check=True)
 """
 
 from __future__ import annotations
@@ -56,10 +54,18 @@ class Client:
         There is no usable configuration.
     """
 
-    def __init__(self, kubeconfig: Path | str | None = None, *, context: str | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
         self.portal = Portal()
         try:
-            self.asynchronous = self.portal.enter(AsyncClient.connect(kubeconfig, context=context, namespace=namespace))
+            self.asynchronous = self.portal.enter(
+                AsyncClient.connect(kubeconfig, context=context, namespace=namespace)
+            )
         except BaseException:
             self.portal.close()
             raise
@@ -67,7 +73,9 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -86,20 +94,36 @@ class Client:
     def submit_all(self, works: Iterable[Work] | str | Path, **terms: Unpack[Terms]) -> list[Workload]:
         """Submit many workloads at once; see `AsyncClient.submit_all`."""
         try:
-            return [self._workload(each) for each in self.portal.call(self.asynchronous.submit_all(works, **terms))]
+            return [
+                self._workload(each)
+                for each in self.portal.call(self.asynchronous.submit_all(works, **terms))
+            ]
         except SubmissionFailed as error:
-            error.submitted = [self._workload(each) for each in error.submitted if isinstance(each, AsyncWorkload)]
+            error.submitted = [
+                self._workload(each) for each in error.submitted if isinstance(each, AsyncWorkload)
+            ]
             raise
 
     def get(self, title: str, namespace: str | None = None) -> Workload:
-        """Return work that exists, by ``job/NAME``, ``pod/NAME``, ``pod-group/NAME`` or ``minicluster/NAME``."""
+        """Return work that exists, by ``job/NAME``, ``pod/NAME``,
+        ``pod-group/NAME`` or ``minicluster/NAME``.
+        """
         return self._workload(self.portal.call(self.asynchronous.get(title, namespace)))
 
     def jobs(
-        self, *, queue: str = "", states: Iterable[str] = (), namespace: str | None = None, all_namespaces: bool = False
+        self,
+        *,
+        queue: str = "",
+        states: Iterable[str] = (),
+        namespace: str | None = None,
+        all_namespaces: bool = False,
     ) -> JobListing:
         """Return the work that runs, waits and has ended; see `AsyncClient.jobs`."""
-        return self.portal.call(self.asynchronous.jobs(queue=queue, states=states, namespace=namespace, all_namespaces=all_namespaces))
+        return self.portal.call(
+            self.asynchronous.jobs(
+                queue=queue, states=states, namespace=namespace, all_namespaces=all_namespaces
+            )
+        )
 
     def queues(self) -> QueueListing:
         """Return the queues with what they use of their limits; see `AsyncClient.queues`."""
@@ -146,11 +170,15 @@ class Client:
         return self._workload(self.asynchronous.workload(handle))
 
     def flux(self, minicluster: Workload | str, *, url: str = "") -> Flux:
-        """Return the Flux instance of a MiniCluster that serves its REST interface; see `AsyncClient.flux`."""
+        """Return the Flux instance of a MiniCluster that serves its REST interface;
+        see `AsyncClient.flux`.
+        """
         which = minicluster if isinstance(minicluster, str) else minicluster.asynchronous
         return Flux(self.portal, self.portal.call(self.asynchronous.flux(which, url=url)))
 
-    def wait(self, works: Iterable[Workload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
+    def wait(
+        self, works: Iterable[Workload], *, timeout: Timeout = None, check: bool = False
+    ) -> list[WorkStatus]:
         """Wait until all of some workloads have ended; see `AsyncClient.wait`."""
         waited = [work.asynchronous for work in workloads(works, Workload)]
         return self.portal.call(self.asynchronous.wait(waited, timeout=timeout, check=check))
@@ -158,7 +186,9 @@ class Client:
     def progress(self, works: Iterable[Workload], *, timeout: Timeout = None) -> Iterator[Progress]:
         """Yield how far some workloads are, until all have ended; see `AsyncClient.progress`."""
         yield from self.portal.iterate(
-            self.asynchronous.progress([work.asynchronous for work in workloads(works, Workload)], timeout=timeout)
+            self.asynchronous.progress(
+                [work.asynchronous for work in workloads(works, Workload)], timeout=timeout
+            )
         )
 
     def as_ended(self, works: Iterable[Workload], *, timeout: Timeout = None) -> Iterator[Workload]:
@@ -172,7 +202,9 @@ class Client:
 
 
 class Workload:
-    """A submitted workload: a Job, a Pod, a pod group or a MiniCluster. All methods raise `FluxQueueError`."""
+    """A submitted workload: a Job, a Pod, a pod group or a MiniCluster.
+    All methods raise `FluxQueueError`.
+    """
 
     def __init__(self, portal: Portal, asynchronous: AsyncWorkload) -> None:
         self._portal = portal
@@ -249,6 +281,8 @@ class Workload:
         """Delete its object and all that belongs to it, in any state."""
         self._portal.call(self.asynchronous.delete())
 
-    def logs(self, *, follow: bool = False, tail: int | None = None, container: str = "") -> Iterator[LogLine]:
+    def logs(
+        self, *, follow: bool = False, tail: int | None = None, container: str = ""
+    ) -> Iterator[LogLine]:
         """Yield the output of its pods; see `AsyncWorkload.logs`."""
         yield from self._portal.iterate(self.asynchronous.logs(follow=follow, tail=tail, container=container))

@@ -1,10 +1,12 @@
 """The Job of some calls: its object, its Secret, and the way of its results to their futures.
 
-The Job is created first, then the Secret that it owns, which its pods wait for. So whenever this process ends, nothing is left for good:
-the Secret goes with the Job, a Job without its Secret ends at its deadline, and a Job that has ended is deleted after `KEPT_S`.
+The Job is created first, then the Secret that it owns, which its pods wait for. So whenever this process
+ends, nothing is left for good: the Secret goes with the Job, a Job without its Secret ends at its deadline,
+and a Job that has ended is deleted after `KEPT_S`.
 
-A pod of a Job can be lost without a fault of the call: evicted, preempted, on a node that fails. Such a pod is replaced, so a call runs at
-least once and at most a few times. A pod that ends in any other way is not: its calls get `WorkerDied`.
+A pod of a Job can be lost without a fault of the call: evicted, preempted, on a node that fails. Such a pod
+is replaced, so a call runs at least once and at most a few times. A pod that ends in any other way is not:
+its calls get `WorkerDied`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.builders import check_amounts
 from fluxqueue.client.calls import PackedCalls
 from fluxqueue.client.connections import Connection
-from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, NoCluster, OutcomeUnknown, ResultUnreadable, WorkCancelled, translated
+from fluxqueue.client.errors import (
+    ExecutorBroken,
+    FluxQueueError,
+    NoCluster,
+    OutcomeUnknown,
+    ResultUnreadable,
+    WorkCancelled,
+    translated,
+)
 from fluxqueue.client.frames import Damaged, TooLarge, from_log, lines_of, opened
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.outcomes import death, finish, termination
@@ -44,7 +54,8 @@ _FOLDER = "/var/run/fluxqueue-call"
 _LOG = "/dev/termination-log"
 _LOOK_S = 5.0
 _PATIENCE_S = 300.0
-"""How long an API server or a node that does not answer is asked again for a result, which is lost with its Job."""
+"""How long an API server or a node that does not answer is asked again for a result,
+which is lost with its Job."""
 _STATUS = -1
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
 
@@ -68,7 +79,8 @@ class TaskPods:
     annotations
         Of the pods.
     pod
-        More fields of the pods' spec, such as ``volumes`` and ``nodeSelector``; ``volumeMounts`` are those of the container.
+        More fields of the pods' spec, such as ``volumes`` and ``nodeSelector``; ``volumeMounts`` are those of
+        the container.
     """
 
     image: str
@@ -137,7 +149,11 @@ def job_manifest(pods: TaskPods, name: str, label: str, tasks: int, at_once: int
             "backoffLimitPerIndex": 0,
             "activeDeadlineSeconds": max(1, math.ceil(pods.duration.total_seconds() * rounds)),
             "ttlSecondsAfterFinished": KEPT_S,
-            "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                ]
+            },
             "template": {"metadata": {"labels": labels, "annotations": dict(pods.annotations)}, "spec": spec},
         },
     }
@@ -207,13 +223,18 @@ class TaskJob:
                 await self._follow(pods, slots)
         except asyncio.CancelledError:
             self._fail(
-                ExecutorBroken("the client was closed while calls were running: their Jobs go on, and are deleted an hour after their end")
+                ExecutorBroken(
+                    "the client was closed while calls were running: their Jobs go on, "
+                    "and are deleted an hour after their end"
+                )
             )
             raise
         except FluxQueueError as error:
             self._fail(error)
         except Exception as error:  # a future must not wait for ever, whatever happened
-            self._fail(ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}"))
+            self._fail(
+                ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}")
+            )
         finally:
             self._fail(ExecutorBroken("the calls ended without a result"))
             self._tell_cancelled()
@@ -231,14 +252,19 @@ class TaskJob:
             raise translated(error) from None
         workload = AsyncWorkload(self._connection, Handle("Job", namespace, name, (job.metadata.uid,)))
         body = {
-            "metadata": {"name": name, "labels": meta["labels"], "ownerReferences": [JOBS.reference(job, controller=True)]},
+            "metadata": {
+                "name": name,
+                "labels": meta["labels"],
+                "ownerReferences": [JOBS.reference(job, controller=True)],
+            },
             "immutable": True,
             "data": self._calls.encoded(),
         }
         try:
             await self._connection.api.create(SECRETS, body, namespace)
         except ApiError as error:
-            with contextlib.suppress(FluxQueueError):  # why it was refused matters more; it ends at its deadline
+            # why it was refused matters more; it ends at its deadline
+            with contextlib.suppress(FluxQueueError):
                 await workload.delete()
             raise translated(error) from None
         self.workload = workload
@@ -276,12 +302,16 @@ class TaskJob:
         if not self._open.isdisjoint(self._silent):
             return False  # a result is there, and cannot be read at this moment
         if status.state == "Cancelled":
-            self._fail(WorkCancelled(f"{workload.handle.title} was cancelled by somebody: submit the call again"))
+            self._fail(
+                WorkCancelled(f"{workload.handle.title} was cancelled by somebody: submit the call again")
+            )
         self._bury()
         return True
 
     def _passes(self, error: FluxQueueError, what: int) -> bool:
-        """True if an error is one of those that pass, and did not last too long: of a task, or of `_STATUS`."""
+        """True if an error is one of those that pass, and did not last too long:
+        of a task, or of `_STATUS`.
+        """
         if not isinstance(error, NoCluster | OutcomeUnknown):
             return False
         return time.monotonic() - self._silent.setdefault(what, time.monotonic()) < _PATIENCE_S
@@ -295,7 +325,9 @@ class TaskJob:
         return bool(self._open)
 
     def _tell_cancelled(self) -> None:
-        """Tell who waits for cancelled futures (`concurrent.futures.wait`) that they are done; each is told once."""
+        """Tell who waits for cancelled futures (`concurrent.futures.wait`) that they are done;
+        each is told once.
+        """
         for futures in self._futures:
             for future in futures:
                 if future.cancelled() and future not in self._told:
@@ -336,23 +368,32 @@ class TaskJob:
             text = (ended.message if ended is not None else "") or from_log(await self._log(pod), task)
             return opened(text, self._calls.key, task, self._max_bytes)
         except TooLarge as error:
-            raise ResultUnreadable(f"{self._what(index)}: its result cannot be read: {error}: return less") from None
+            raise ResultUnreadable(
+                f"{self._what(index)}: its result cannot be read: {error}: return less"
+            ) from None
         except Damaged as error:
             raise ResultUnreadable(
-                f"{self._what(index)}: the result in the output of Pod {pod.metadata.name} cannot be read ({error}): have it print less, "
-                "since nodes keep only the end of an output, or return a smaller result"
+                f"{self._what(index)}: the result in the output of Pod {pod.metadata.name} cannot be read "
+                f"({error}): have it print less, since nodes keep only the end of an output, "
+                "or return a smaller result"
             ) from None
 
     async def _log(self, pod: Pod) -> list[str]:
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
         query = {"container": "call", "tailLines": str(lines_of(self._max_bytes) + 100)}
         try:
-            return (await self._connection.api.request("GET", path, query=query)).decode(errors="replace").splitlines()
+            return (
+                (await self._connection.api.request("GET", path, query=query))
+                .decode(errors="replace")
+                .splitlines()
+            )
         except NotFound:
             raise death(None, f"Job {pod.metadata.namespace}/{self._manifest['metadata']['name']}") from None
         except ApiError as error:
             raise translated(
-                error, "results of more than 3,000 bytes are read from the output of the pod, which needs the right pods/log"
+                error,
+                "results of more than 3,000 bytes are read from the output of the pod, "
+                "which needs the right pods/log",
             ) from None
 
     def _mark_running(self, index: int) -> None:

@@ -1,7 +1,9 @@
-"""The terms of work: queue, priority, duration, and what it waits for. They are keys of its object, whatever its kind.
+"""The terms of work: queue, priority, duration, and what it waits for. They are keys of its object, whatever
+its kind.
 
-Durations are `datetime.timedelta`, or text as in the annotation. Times are `datetime.datetime` with a time zone, or a `timedelta` after the
-creation of the object. What it waits for is another workload, or text as in ``fluxqueue/after``.
+Durations are `datetime.timedelta`, or text as in the annotation. Times are `datetime.datetime` with a time
+zone, or a `timedelta` after the creation of the object. What it waits for is another workload, or text as in
+``fluxqueue/after``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.client.arguments import check_text, check_whole, many
 from fluxqueue.client.errors import InvalidWork
 
-__all__ = ["After", "Dependent", "Terms", "Time", "ended", "failed", "ok", "started", "with_lists", "with_terms"]
+__all__ = [
+    "After",
+    "Dependent",
+    "Terms",
+    "Time",
+    "ended",
+    "failed",
+    "ok",
+    "started",
+    "with_lists",
+    "with_terms",
+]
 
 Json = dict[str, Any]
 Duration = timedelta | str
@@ -49,7 +62,8 @@ class Dependent(Protocol):
 
 
 After = str | Dependent | WorkloadDependency
-"""One condition: ``ok:job/prepare``, or a workload that has to end with success, or what `ok` and its siblings return."""
+"""One condition: ``ok:job/prepare``, or a workload that has to end with success,
+or what `ok` and its siblings return."""
 
 
 class Terms(TypedDict, total=False):
@@ -88,7 +102,11 @@ class _Placed(WorkloadDependency, frozen=True, omit_defaults=True, kw_only=True)
     namespace: str = ""
 
 
-_KINDS = {"Job": DependencyKind.JOB, "MiniCluster": DependencyKind.MINICLUSTER, "PodGroup": DependencyKind.POD_GROUP}
+_KINDS = {
+    "Job": DependencyKind.JOB,
+    "MiniCluster": DependencyKind.MINICLUSTER,
+    "PodGroup": DependencyKind.POD_GROUP,
+}
 
 
 def ok(work: Dependent, delay: timedelta | None = None) -> WorkloadDependency:
@@ -112,7 +130,9 @@ def started(work: Dependent, delay: timedelta | None = None) -> WorkloadDependen
 
 
 def with_lists(terms: Terms) -> Terms:
-    """Return terms that can be read several times: `after` may be an iterator, and all of some workloads wait for what it yields."""
+    """Return terms that can be read several times: `after` may be an iterator,
+    and all of some workloads wait for what it yields.
+    """
     after = terms.get("after")
     if after is None or isinstance(after, str | Dependent | WorkloadDependency):
         return terms
@@ -139,7 +159,10 @@ def with_terms(manifest: Json, terms: Terms) -> Json:
         raise InvalidWork(f"{unknown[0]}: no such term: write {', '.join(Terms.__annotations__)}")
     meta = dict(manifest.get("metadata") or {})
     flux = manifest.get("kind") == "MiniCluster"
-    annotations = {**(meta.get("annotations") or {}), **_start_annotations(given, str(meta.get("namespace") or ""))}
+    annotations = {
+        **(meta.get("annotations") or {}),
+        **_start_annotations(given, str(meta.get("namespace") or "")),
+    }
     labels = dict(meta.get("labels") or {})
     spec = dict(manifest.get("spec") or {})
     if (queue := given.get("queue")) is not None:
@@ -147,9 +170,13 @@ def with_terms(manifest: Json, terms: Terms) -> Json:
         (spec if flux else labels)["queue" if flux else names.QUEUE_LABEL] = str(queue)
     if (priority := given.get("priority")) is not None:
         check_whole("priority", priority)
-        (spec if flux else annotations)["priority" if flux else names.PRIORITY_ANNOTATION] = priority if flux else str(priority)
+        (spec if flux else annotations)["priority" if flux else names.PRIORITY_ANNOTATION] = (
+            priority if flux else str(priority)
+        )
     if (duration := given.get("duration")) is not None:
-        (spec if flux else annotations)["duration" if flux else names.DURATION_ANNOTATION] = duration_text(duration)
+        (spec if flux else annotations)["duration" if flux else names.DURATION_ANNOTATION] = duration_text(
+            duration
+        )
     meta |= {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
     return {**manifest, "metadata": meta, "spec": spec}
 
@@ -201,7 +228,8 @@ def _after_text(after: Any, namespace: str) -> str:
     for each in found:
         if namespace and isinstance(each, _Placed) and each.namespace != namespace:
             raise InvalidWork(
-                f"after: {each.kind} {each.namespace}/{each.name} is in another namespace than the work ({namespace}): "
+                f"after: {each.kind} {each.namespace}/{each.name} is in another namespace than the work "
+                f"({namespace}): "
                 "work can only wait for work of its own namespace"
             )
     text = ", ".join(dict.fromkeys(map(str, found)))
@@ -212,9 +240,14 @@ def _after_text(after: Any, namespace: str) -> str:
     return text
 
 
-def _dependency(condition: DependencyCondition, work: Dependent, delay: timedelta | None) -> WorkloadDependency:
+def _dependency(
+    condition: DependencyCondition, work: Dependent, delay: timedelta | None
+) -> WorkloadDependency:
     if (kind := _KINDS.get(work.kind)) is None:
-        raise InvalidWork(f"after: nothing can wait for a {work.kind} ({work.name}): only for a Job, a pod group or a MiniCluster")
+        raise InvalidWork(
+            f"after: nothing can wait for a {work.kind} ({work.name}): only for a Job, "
+            "a pod group or a MiniCluster"
+        )
     seconds = math.ceil(delay.total_seconds()) if delay is not None else 0
     if seconds < 0:
         raise InvalidWork(f"after: the delay after {work.name} is negative")

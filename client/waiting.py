@@ -1,7 +1,8 @@
 """The wait for one workload: its status from the watch, or from its object while it has no FluxJob.
 
-A FluxJob comes a moment after its object, and goes with it. Between the two only the object can be asked, which is done when nothing has
-changed for `_LOOK_S`. So work that ended and was deleted before anybody looked is not waited for without end.
+A FluxJob comes a moment after its object, and goes with it. Between the two only the object can be asked,
+which is done when nothing has changed for `_LOOK_S`. So work that ended and was deleted before anybody looked
+is not waited for without end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def deadline_of(timeout: Timeout) -> float | None:
     if seconds is not None:
         check_number("timeout", seconds)
     if seconds is not None and seconds < 0:
-        raise InvalidWork(f"timeout: {timeout!r} is negative: give seconds, a timedelta, or None to wait for ever")
+        raise InvalidWork(
+            f"timeout: {timeout!r} is negative: give seconds, a timedelta, or None to wait for ever"
+        )
     return None if seconds is None else time.monotonic() + seconds
 
 
@@ -104,7 +107,10 @@ class Waiting:
                 left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
                 if left_s <= 0:
                     reason = f", {status.reason}" if status.reason else ""
-                    raise WaitTimeout(f"{self._handle.title} is still {status.state}{reason}: wait longer, or ask explain() for the reason")
+                    raise WaitTimeout(
+                        f"{self._handle.title} is still {status.state}{reason}: wait longer, "
+                        "or ask explain() for the reason"
+                    )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await changed.wait()
@@ -130,7 +136,8 @@ class Waiting:
                     raise self._handle.gone()
                 if time.monotonic() > deadline:
                     raise NoSuchWork(
-                        f"{self._handle.title} is not in the queue: see kubectl fluxqueue explain, and kubectl fluxqueue doctor"
+                        f"{self._handle.title} is not in the queue: see kubectl fluxqueue explain, "
+                        "and kubectl fluxqueue doctor"
                     )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SHOWN_POLL_S):
@@ -142,7 +149,9 @@ class Waiting:
         Where the key is a name, a former object of that name may still have its FluxJob.
         """
         key = self._handle.key
-        candidates = sorted(self._watch.all(key), key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
+        candidates = sorted(
+            self._watch.all(key), key=lambda each: each.metadata.creation_timestamp or "", reverse=True
+        )
         if (ended := self._watch.last_seen(key)) is not None:
             candidates.append(ended)
         if known := [each for each in candidates if each.metadata.uid == self._owned]:

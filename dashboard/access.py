@@ -1,9 +1,9 @@
 """What a person may see and do: asked of the API server, as that person.
 
-Each question is a SubjectAccessReview. Answers are kept for some seconds, so that a page costs no call while it is looked at, and a right
-that was taken away is gone soon. Whoever may list FluxJobs in a namespace sees its work. A person who may list them in all namespaces is
-asked about once; for others each namespace that has work is a question, a limited number of them. Unanswered is refused, and a page says
-that there was no answer.
+Each question is a SubjectAccessReview. Answers are kept for some seconds, so that a page costs no call while
+it is looked at, and a right that was taken away is gone soon. Whoever may list FluxJobs in a namespace sees
+its work. A person who may list them in all namespaces is asked about once; for others each namespace that has
+work is a question, a limited number of them. Unanswered is refused, and a page says that there was no answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import ACCESS_REVIEWS
 from fluxqueue.kube.transport import Api
 
-__all__ = ["EVERYTHING", "MOST_NAMESPACES", "NODES_RIGHT", "AccessReviews", "Right", "Visible", "lists", "patches", "tokens_of"]
+__all__ = [
+    "EVERYTHING",
+    "MOST_NAMESPACES",
+    "NODES_RIGHT",
+    "AccessReviews",
+    "Right",
+    "Visible",
+    "lists",
+    "patches",
+    "tokens_of",
+]
 
 _ALLOWED_S: Final = 15.0
 _REFUSED_S: Final = 30.0
@@ -128,7 +138,9 @@ class AccessReviews:
         return bool(await self._answer(person, right))
 
     async def lacks(self, person: Person, right: Right) -> bool:
-        """True if the API server says that a person does not have a right; false also if it does not answer."""
+        """True if the API server says that a person does not have a right;
+        false also if it does not answer.
+        """
         return await self._answer(person, right) is False
 
     async def _answer(self, person: Person, right: Right) -> bool | None:
@@ -167,8 +179,14 @@ class AccessReviews:
         return visible
 
     async def _look(self, person: Person, chosen: str, namespaces: tuple[str, ...]) -> Visible:
-        rights = [NODES_RIGHT, *(lists(kind) for kind in (FLUXQUEUES, FLUXACCOUNTS, FLUXRESERVATIONS)), lists(FLUXJOBS)]
-        nodes, queues, accounts, reservations, everywhere = await asyncio.gather(*(self._answer(person, right) for right in rights))
+        rights = [
+            NODES_RIGHT,
+            *(lists(kind) for kind in (FLUXQUEUES, FLUXACCOUNTS, FLUXRESERVATIONS)),
+            lists(FLUXJOBS),
+        ]
+        nodes, queues, accounts, reservations, everywhere = await asyncio.gather(
+            *(self._answer(person, right) for right in rights)
+        )
         if None in (nodes, queues, accounts, reservations, everywhere):
             return Visible(unanswered=True)
         seen: frozenset[str] | None = None

@@ -13,11 +13,28 @@ from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fluxqueue.dashboard.live import GATHER_S, NO_ANSWER, PAGE_GATHER_S, STALE, Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.live import (
+    GATHER_S,
+    NO_ANSWER,
+    PAGE_GATHER_S,
+    STALE,
+    Make,
+    Streams,
+    TooMany,
+    stream,
+    updates_of,
+)
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import ended_job_page, find_job, job_page
@@ -45,7 +62,9 @@ log: Final = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageAddress:
-    """A page: its path, its name in the menu, what makes it, and whether it is sent again when something changes."""
+    """A page: its path, its name in the menu, what makes it, and whether it is sent again when something
+    changes.
+    """
 
     path: str
     name: str
@@ -101,15 +120,27 @@ class _App:
             if viewer is None:
                 return _to_sign_in(request)
             if (why := self._problem()) is not None:
-                return await self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
-            if name == "overview" and request.url.query:  # the queue's address before there was an overview, which people have kept
+                return await self._shown(
+                    viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503
+                )
+            # the queue's address before there was an overview, which people have kept
+            if name == "overview" and request.url.query:
                 return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=307)
             said = self._site.door.sessions.take_note(viewer.session)
             return await self._made(viewer, request, name, page, said=said)
 
         return answer
 
-    async def _made(self, viewer: Viewer, request: Request, name: str, page: PageAddress, *, said: str = "", problem: str = "") -> Response:
+    async def _made(
+        self,
+        viewer: Viewer,
+        request: Request,
+        name: str,
+        page: PageAddress,
+        *,
+        said: str = "",
+        problem: str = "",
+    ) -> Response:
         """Return a page, with a sentence above it: what was done, or why not."""
         version = self._site.state.version
         asked = await self._site.ask(viewer, dict(request.query_params), dict(request.path_params))
@@ -124,22 +155,39 @@ class _App:
                     raise
                 content, final = await ended_job_page(self._site, asked), True
         except NoSuchPage as error:
-            return await self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
+            return await self._shown(
+                viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem
+            )
         version = version if content.version is None else content.version
-        live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live and not final else ""
+        live = (
+            f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}"
+            if page.live and not final
+            else ""
+        )
         return await self._shown(
-            viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem, stale=self._site.stale()
+            viewer,
+            content.title,
+            content.html,
+            here=page.path,
+            live=live,
+            said=said,
+            problem=problem,
+            stale=self._site.stale(),
         )
 
     async def _no_answer(self, viewer: Viewer) -> Response:
         sentence = f"{NO_ANSWER}, so it is not known what you may see: load the page again in some seconds."
         return await self._shown(viewer, "No answer", render("message.html", sentence=sentence), status=503)
 
-    async def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
+    async def _shown(
+        self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any
+    ) -> Response:
         known = {"here": "", "live": "", "said": "", "problem": "", "stale": False, **values}
         hidden = await self._site.hidden(viewer)
         pages = [(page.path, page.name) for name, page in PAGES.items() if name not in hidden]
-        text = render("layout.html", title=title, content=html, viewer=viewer, pages=pages, old=STALE, **known)
+        text = render(
+            "layout.html", title=title, content=html, viewer=viewer, pages=pages, old=STALE, **known
+        )
         response = HTMLResponse(text, status_code=status or (409 if known["problem"] else 200))
         set_cookie(response, viewer)
         return response
@@ -151,7 +199,10 @@ class _App:
             return _to_sign_in(request)
         form = await _form(request)
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
-            return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
+            return _refused(
+                403,
+                "this form was not sent by the dashboard, or by a session that is over: load the page again",
+            )
         asked = await self._site.ask(viewer, {}, dict(request.path_params))
         return await self._no_answer(viewer) if asked.visible.unanswered else (asked, form)
 
@@ -166,9 +217,13 @@ class _App:
             job = find_job(self._site, asked)
             if form.get("uid") != job.metadata.uid:
                 raise Refused("this is another job than the one the page showed: look at it again")
-            said = await carry_out(self._site.door.api(viewer), job, read_change(request.path_params["verb"], form))
+            said = await carry_out(
+                self._site.door.api(viewer), job, read_change(request.path_params["verb"], form)
+            )
         except NoSuchPage as error:
-            return await self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404)
+            return await self._shown(
+                viewer, "Not found", render("message.html", sentence=str(error)), status=404
+            )
         except (Refused, NoApi) as error:
             return await self._made(viewer, request, "job", _JOB, problem=str(error))
         self._site.door.sessions.leave_note(viewer.session, f"{said[0].upper()}{said[1:]}")
@@ -188,10 +243,15 @@ class _App:
         try:
             done, problem = await act(self._site, asked, form), ""
         except (Refused, NoApi) as error:
-            done, problem = refused_page(self._site, asked, form), f"{str(error)[:1].upper()}{str(error)[1:]}."
+            done, problem = (
+                refused_page(self._site, asked, form),
+                f"{str(error)[:1].upper()}{str(error)[1:]}.",
+            )
         if isinstance(done, Submitted):
             self._site.door.sessions.leave_note(viewer.session, done.sentence)
-            return RedirectResponse(f"{PAGES['queue'].path}?{urlencode({'namespace': done.namespace})}", status_code=303)
+            return RedirectResponse(
+                f"{PAGES['queue'].path}?{urlencode({'namespace': done.namespace})}", status_code=303
+            )
         return await self._shown(viewer, done.title, done.html, here=here, problem=problem)
 
     async def follow(self, request: Request) -> Response:
@@ -200,7 +260,9 @@ class _App:
         name = request.path_params["page"]
         page = {**PAGES, "job": _JOB}.get(name)
         if viewer is None or page is None or not page.live:
-            return _refused(401 if viewer is None else 404, "sign in again" if viewer is None else "there is no such page")
+            return _refused(
+                401 if viewer is None else 404, "sign in again" if viewer is None else "there is no such page"
+            )
         parameters = dict(request.query_params)
         if (why := self._problem()) is not None:
             return _refused(503, why)
@@ -234,7 +296,9 @@ class _App:
         if not is_from_here(request.headers):
             return _refused(403, "sign in on the page of the dashboard itself")
         try:
-            viewer = await self._site.door.sign_in(form.get("token", "").strip(), request.client.host if request.client is not None else "")
+            viewer = await self._site.door.sign_in(
+                form.get("token", "").strip(), request.client.host if request.client is not None else ""
+            )
         except NotKnown as error:
             return _sign_in_page(wanted, f"{str(error)[0].upper()}{str(error)[1:]}.", 401)
         log.info("session.begun", user=viewer.person.username)
@@ -305,7 +369,12 @@ async def _form(request: Request) -> dict[str, str]:
 def _is_form(headers: Headers) -> bool:
     length = headers.get("content-length", "")
     kind = headers.get("content-type", "").partition(";")[0].strip()
-    return kind == "application/x-www-form-urlencoded" and length.isdigit() and len(length) < 8 and int(length) <= _LARGEST_FORM
+    return (
+        kind == "application/x-www-form-urlencoded"
+        and length.isdigit()
+        and len(length) < 8
+        and int(length) <= _LARGEST_FORM
+    )
 
 
 def _bad_form(_request: Request, error: Exception) -> Response:
@@ -316,7 +385,9 @@ def _bad_form(_request: Request, error: Exception) -> Response:
 
 def _failed(_request: Request, _error: Exception) -> Response:
     """Answer where there is a fault of this program; the server logs it."""
-    return _refused(500, "this could not be shown or done because of a fault of the dashboard: its log says which")
+    return _refused(
+        500, "this could not be shown or done because of a fault of the dashboard: its log says which"
+    )
 
 
 def _refused(status: int, sentence: str) -> Response:
@@ -335,14 +406,23 @@ async def _static(request: Request) -> Response:
 
 
 def _safe(path: str) -> str:
-    r"""Return a path of this site; whatever a browser could read as another site (``//``, ``/\``) is the first page."""
-    fine = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) < 2_000
+    r"""Return a path of this site; whatever a browser could read as another site (``//``, ``/\``) is the
+    first page.
+    """
+    fine = (
+        path.startswith("/")
+        and not path.startswith(("//", "/\\"))
+        and path.isprintable()
+        and len(path) < 2_000
+    )
     return path if fine and "\\" not in path else "/"
 
 
 def _to_sign_in(request: Request) -> Response:
     wanted = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-    return RedirectResponse(f"/sign-in?{urlencode({'next': wanted if request.method == 'GET' else '/'})}", status_code=303)
+    return RedirectResponse(
+        f"/sign-in?{urlencode({'next': wanted if request.method == 'GET' else '/'})}", status_code=303
+    )
 
 
 def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response:
@@ -352,4 +432,6 @@ def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response
 def _alone(title: str, html: Markup, problem: str = "", status: int = 200) -> Response:
     """Return a page for somebody who has not signed in."""
     values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None, "stale": False}
-    return HTMLResponse(render("layout.html", title=title, content=html, problem=problem, **values), status_code=status)
+    return HTMLResponse(
+        render("layout.html", title=title, content=html, problem=problem, **values), status_code=status
+    )

@@ -1,4 +1,6 @@
-"""Charts as values: what a chart shows, written for the script that draws it (`static/charts.js`) and, in words, for who cannot see it."""
+"""Charts as values: what a chart shows, written for the script that draws it (`static/charts.js`) and,
+in words, for who cannot see it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Chart:
     def samples(self) -> list[tuple[int, list[str]]]:
         """Times and values for a table, one for each two hours."""
         places = range(len(self.times) - 1, -1, -_EVERY)
-        return [(self.times[at], [f"{each.values[at]:.4g} {each.unit}" for each in self.series]) for at in places]
+        return [
+            (self.times[at], [f"{each.values[at]:.4g} {each.unit}" for each in self.series]) for at in places
+        ]
 
 
 def _said(each: Series) -> str:
@@ -78,7 +82,9 @@ class Bars:
     def data(self) -> str:
         """What the script draws."""
         labels = [label.replace(" and more", "+").replace(" to ", "..") for label in self.labels]
-        return _json({"kind": "bars", "labels": labels, "values": self.values, "late": self.late, "unit": self.unit})
+        return _json(
+            {"kind": "bars", "labels": labels, "values": self.values, "late": self.late, "unit": self.unit}
+        )
 
     @property
     def words(self) -> str:
@@ -91,7 +97,9 @@ class Bars:
         return list(zip(self.labels, self.words_of, strict=True))
 
 
-def histogram(name: str, title: str, values: Sequence[float], edges: Sequence[float], *, signed: bool = False) -> Bars:
+def histogram(
+    name: str, title: str, values: Sequence[float], edges: Sequence[float], *, signed: bool = False
+) -> Bars:
     """Count durations between edges.
 
     Parameters
@@ -108,7 +116,10 @@ def histogram(name: str, title: str, values: Sequence[float], edges: Sequence[fl
     counts = [0] * (len(edges) + 1)
     for value in values:
         counts[bisect.bisect_right(edges, value)] += 1
-    labels = [f"< {_edge(edges[0])}", *(f"{_edge(low)} to {_edge(high)}" for low, high in itertools.pairwise(edges))]
+    labels = [
+        f"< {_edge(edges[0])}",
+        *(f"{_edge(low)} to {_edge(high)}" for low, high in itertools.pairwise(edges)),
+    ]
     labels.append(f"{_edge(edges[-1])} and more")
     late = tuple(signed and (index > 0 and edges[index - 1] >= 0) for index in range(len(counts)))
     middle = f"median {_edge(sorted(values)[len(values) // 2])}" if values else "nothing to count"

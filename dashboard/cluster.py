@@ -1,7 +1,9 @@
-"""What the dashboard watches with its own identity: FluxJobs, FluxQueues, FluxAccounts, FluxReservations and nodes, read only.
+"""What the dashboard watches with its own identity: FluxJobs, FluxQueues, FluxAccounts, FluxReservations and
+nodes, read only.
 
-Every change raises the version by one and wakes who waits for one. Pages are made from these caches, so looking at a page costs the API
-server nothing, however many look. What else a page shows of one job (its pods and Events) is read with the rights of the person.
+Every change raises the version by one and wakes who waits for one. Pages are made from these caches, so
+looking at a page costs the API server nothing, however many look. What else a page shows of one job (its pods
+and Events) is read with the rights of the person.
 """
 
 from __future__ import annotations

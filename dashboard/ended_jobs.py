@@ -1,7 +1,7 @@
 """Work whose FluxJob is gone: its address, and a FluxJob as the history has it.
 
-A FluxJob goes with its Job or pod. The address of its page has the time of its end as well, so the record is found by a question about one
-second, in the name of the person, and by the name that the FluxJob had.
+A FluxJob goes with its Job or pod. The address of its page has the time of its end as well, so the record is
+found by a question about one second, in the name of the person, and by the name that the FluxJob had.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, str]:
     NoSuchPage
         The address has no end, or the person cannot read a record of it.
     """
-    namespace, name, ended = asked.path["namespace"], asked.path["name"], instant(asked.parameters.get(ENDED_PARAMETER))
+    namespace, name, ended = (
+        asked.path["namespace"],
+        asked.path["name"],
+        instant(asked.parameters.get(ENDED_PARAMETER)),
+    )
     nothing = f"There is no FluxJob {namespace}/{name} that you may see"
     if ended is None:
         raise NoSuchPage(f"{nothing}.")
@@ -77,14 +81,21 @@ async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, str]:
     times = {"since": utc(second), "until": utc(second + timedelta(seconds=1))}
     try:
         answer = await site.questions.history(
-            site.door.api(asked.viewer), asked.viewer.session.key, "/history", {"namespace": namespace, **times, "limit": _MOST}
+            site.door.api(asked.viewer),
+            asked.viewer.session.key,
+            "/history",
+            {"namespace": namespace, **times, "limit": _MOST},
         )
     except (NoAnswer, NoApi) as error:
         raise NoSuchPage(f"{nothing}, and the history cannot be read: {error}.") from None
     rows = answer.get("jobs")
     for row in rows if isinstance(rows, list) else ():
         record = _record(row)
-        if record is not None and record.namespace == namespace and name in fluxjob_names(record.kind, record.name, record.uid):
+        if (
+            record is not None
+            and record.namespace == namespace
+            and name in fluxjob_names(record.kind, record.name, record.uid)
+        ):
             return _fluxjob(record, name), record.user or ""
     raise NoSuchPage(f"{nothing}, and the history has no such work that ended then.")
 
@@ -100,7 +111,9 @@ def _fluxjob(record: _Record, name: str) -> FluxJob:
     return FluxJob(
         metadata=ObjectMeta(name=name, namespace=record.namespace, uid=record.uid),
         spec=FluxJobSpec(
-            object_ref=ObjectRef(api_version=record.api_version, kind=record.kind, name=record.name, uid=record.uid),
+            object_ref=ObjectRef(
+                api_version=record.api_version, kind=record.kind, name=record.name, uid=record.uid
+            ),
             queue=record.queue,
             priority=record.priority,
             pods=record.pods,

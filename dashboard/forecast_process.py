@@ -1,4 +1,6 @@
-"""Forecasts for one Job in a process of its own, so that no page waits for it and its memory goes back at its end."""
+"""Forecasts for one Job in a process of its own, so that no page waits for it and its memory goes back at its
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What a page shows of one job beyond its FluxJob: its object, pods and Events, read in the name of the person.
+"""What a page shows of one job beyond its FluxJob: its object, pods and Events, read in the name of the
+person.
 
-Each part may be refused or missing without the others. Everything is bounded, because anybody may write long Events and large objects.
+Each part may be refused or missing without the others. Everything is bounded, because anybody may write long
+Events and large objects.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class ObjectEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobObjects:
-    """What could be read; ``problems`` has a sentence for each part that could not. Pods and Events that could not are None."""
+    """What could be read; ``problems`` has a sentence for each part that could not.
+    Pods and Events that could not are None.
+    """
 
     pods: Sequence[Pod] | None = None
     events: Sequence[ObjectEvent] | None = None
@@ -82,7 +86,9 @@ async def read_objects(api: Api, job: FluxJob) -> JobObjects:
     pods, events, own, theirs = await asyncio.gather(
         _guarded(_pods(api, job), "its pods", problems),
         _guarded(_events(api, job), "its Events", problems),
-        _guarded(_document(api, FLUXJOBS, job.metadata.name, job.metadata.namespace), "the FluxJob", problems),
+        _guarded(
+            _document(api, FLUXJOBS, job.metadata.name, job.metadata.namespace), "the FluxJob", problems
+        ),
         _guarded(_user_object(api, job), "its object", problems),
     )
     documents = [document for document in (theirs, own) if document is not None]
@@ -100,7 +106,9 @@ async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
         return await reading
     except Forbidden as error:
         why = not_in_his_name(error)
-        problems.append(f"{what[0].upper()}{what[1:]} cannot be read: {why}." if why else f"You may not read {what}.")
+        problems.append(
+            f"{what[0].upper()}{what[1:]} cannot be read: {why}." if why else f"You may not read {what}."
+        )
     except NotFound:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be found: it may have been deleted.")
     except (RecursionError, orjson.JSONEncodeError):
@@ -126,7 +134,9 @@ async def _pods(api: Api, job: FluxJob) -> Sequence[Pod]:
 
 async def _events(api: Api, job: FluxJob) -> Sequence[ObjectEvent]:
     query = {"fieldSelector": f"involvedObject.uid={job.spec.object_ref.uid}", "limit": "500"}
-    found = msgspec.json.decode(await api.request("GET", EVENTS.path(job.metadata.namespace), query=query), type=_Events)
+    found = msgspec.json.decode(
+        await api.request("GET", EVENTS.path(job.metadata.namespace), query=query), type=_Events
+    )
     events = [_shown(event) for event in found.items]
     events.sort(key=lambda event: event.at, reverse=True)
     return events[:_MOST_EVENTS]
@@ -134,7 +144,13 @@ async def _events(api: Api, job: FluxJob) -> Sequence[ObjectEvent]:
 
 def _shown(event: _Event) -> ObjectEvent:
     series = event.series
-    at = (series.last_observed_time if series else None) or event.last_timestamp or event.event_time or event.first_timestamp or ""
+    at = (
+        (series.last_observed_time if series else None)
+        or event.last_timestamp
+        or event.event_time
+        or event.first_timestamp
+        or ""
+    )
     count = (series.count if series else 0) or event.count or 1
     return ObjectEvent(at, event.type, event.reason, event.message[:_LONGEST_MESSAGE], count)
 
@@ -145,7 +161,9 @@ async def _user_object(api: Api, job: FluxJob) -> tuple[str, str, PodSpec | None
     return await _document(api, kind, ref.name, job.metadata.namespace, ref.uid) if kind is not None else None
 
 
-async def _document(api: Api, kind: Kind[Any], name: str, namespace: str, uid: str = "") -> tuple[str, str, PodSpec | None]:
+async def _document(
+    api: Api, kind: Kind[Any], name: str, namespace: str, uid: str = ""
+) -> tuple[str, str, PodSpec | None]:
     """Return title and YAML of an object, and its pod spec if it has one."""
     found = orjson.loads(await api.request("GET", kind.path(namespace, name)))
     meta = found.get("metadata", {})
@@ -159,7 +177,9 @@ async def _document(api: Api, kind: Kind[Any], name: str, namespace: str, uid: s
 
 
 def _written(found: dict[str, Any]) -> str:
-    """Return an object as YAML; a large one as JSON, which is YAML too, because to write YAML takes seconds of everybody's time."""
+    """Return an object as YAML; a large one as JSON, which is YAML too,
+    because to write YAML takes seconds of everybody's time.
+    """
     if len(orjson.dumps(found)) > _LARGEST_YAML:
         return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)

@@ -1,7 +1,9 @@
-"""One FluxJob as a row of the table: its cells, what it is sorted by, and its HTML, which is made once for each change.
+"""One FluxJob as a row of the table: its cells, what it is sorted by, and its HTML, which is made once for
+each change.
 
-A row is the same for everybody who may see it. Ages and times to come are not in it: it has the times themselves, and the script of the
-page says how long ago they are. So a row is made again only when its FluxJob changes.
+A row is the same for everybody who may see it. Ages and times to come are not in it: it has the times
+themselves, and the script of the page says how long ago they are. So a row is made again only when its
+FluxJob changes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,19 @@ _NO_PROGRESS: Final = '<progress max="1" value="0"'
 """Its part changes with the time, and the row does not."""
 
 
-SORTS: Final = ("order", "namespace", "job", "user", "queue", "state", "priority", "position", "eta", "submitted", "pods")
+SORTS: Final = (
+    "order",
+    "namespace",
+    "job",
+    "user",
+    "queue",
+    "state",
+    "priority",
+    "position",
+    "eta",
+    "submitted",
+    "pods",
+)
 """What the table can be sorted by."""
 
 
@@ -43,7 +57,9 @@ def reason_of(job: FluxJob) -> str:
 
 
 def planned_end(job: FluxJob, start: datetime) -> datetime | None:
-    """Return when work that starts then ends by its duration; None if it has none, or ends after the year 9999."""
+    """Return when work that starts then ends by its duration;
+    None if it has none, or ends after the year 9999.
+    """
     seconds = job.spec.duration_seconds
     try:
         return start + timedelta(seconds=min(seconds, 10 * 366 * 86_400)) if seconds > 0 else None
@@ -87,7 +103,14 @@ class JobRow:
     def search(self) -> str:
         """What a text filter looks at, in lower case."""
         job, status = self.job, self.job.status
-        names = (self.namespace, self.title, job.metadata.name, self.queue, status.account, status.submitted_by)
+        names = (
+            self.namespace,
+            self.title,
+            job.metadata.name,
+            self.queue,
+            status.account,
+            status.submitted_by,
+        )
         parts = (*names, self.state, self.reason, status.nodes)
         return " ".join(parts).lower()
 
@@ -103,12 +126,16 @@ class JobRow:
         return _ROW.render(row=self, job=self.job, status=self.job.status)
 
     def shown(self, now: datetime) -> str:
-        """Return the ``<tr>`` with the part of the time limit that has passed, for a browser without scripts."""
+        """Return the ``<tr>`` with the part of the time limit that has passed,
+        for a browser without scripts.
+        """
         if self.began is None or (ends := self.ends) is None:
             return self.html
         part = (now - self.began) / max(ends - self.began, timedelta(seconds=1))
         over = ' class="over"' if part > 1 else ""
-        return self.html.replace(_NO_PROGRESS, f'<progress{over} max="1" value="{min(max(part, 0.0), 1.0):.3f}"', 1)
+        return self.html.replace(
+            _NO_PROGRESS, f'<progress{over} max="1" value="{min(max(part, 0.0), 1.0):.3f}"', 1
+        )
 
     @property
     def user(self) -> str:
@@ -123,7 +150,9 @@ class JobRow:
     @property
     def eta(self) -> str:
         """The reserved or estimated start, as it is written; empty if there is none."""
-        return (self.job.status.reserved_at or self.job.status.eta or "") if self.state == State.PENDING else ""
+        return (
+            (self.job.status.reserved_at or self.job.status.eta or "") if self.state == State.PENDING else ""
+        )
 
     @cached_property
     def began(self) -> datetime | None:
@@ -140,7 +169,11 @@ class JobRow:
     def ran(self) -> str:
         """How long it ran, in words; empty if it has not ended or is not known to have run."""
         begin, end = instant(self.job.status.started_at), instant(self.job.status.finished_at)
-        return age((end - begin).total_seconds()) if begin is not None and end is not None and self.state not in LIVE else ""
+        return (
+            age((end - begin).total_seconds())
+            if begin is not None and end is not None and self.state not in LIVE
+            else ""
+        )
 
     @cached_property
     def nodes(self) -> str:
@@ -160,11 +193,15 @@ class JobRow:
 
     @cached_property
     def held(self) -> tuple[float, float]:
-        """From when to when it had its nodes, in seconds of the epoch: without an end while it has them; nothing if it never had.
+        """From when to when it had its nodes, in seconds of the epoch: without an end while it has them;
+        nothing if it never had.
 
         Work whose object was deleted while it had nodes had them until then.
         """
-        begin, end = instant(self.job.status.allocated_at or self.job.status.started_at), instant(self.job.status.finished_at)
+        begin, end = (
+            instant(self.job.status.allocated_at or self.job.status.started_at),
+            instant(self.job.status.finished_at),
+        )
         if begin is None or (end is None and self.state not in LIVE):
             return 0.0, 0.0
         if self.state in LIVE or end is None:
@@ -172,7 +209,9 @@ class JobRow:
         return begin.timestamp(), end.timestamp()
 
     def without_object(self, gone: float) -> JobRow:
-        """Return what is remembered of it when its object is deleted: all but the jobspec, which may be large."""
+        """Return what is remembered of it when its object is deleted:
+        all but the jobspec, which may be large.
+        """
         row = JobRow(replace(self.job, spec=replace(self.job.spec, jobspec="")), gone)
         row.requested = self.requested
         return row

@@ -1,8 +1,8 @@
 """All FluxJobs as rows, and the page of them that somebody asked for.
 
-Who asks the same, and sees the same namespaces, shares the work: a page is made once for each change. The rows of a question are kept in
-their order, and a change exchanges one of them, so what a change costs hardly depends on how many rows there are. After many changes at
-once they are looked through again.
+Who asks the same, and sees the same namespaces, shares the work: a page is made once for each change. The
+rows of a question are kept in their order, and a change exchanges one of them, so what a change costs hardly
+depends on how many rows there are. After many changes at once they are looked through again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _GONE_S: Final = 86_400
 class TableQuery:
     """What somebody asked for; an empty field takes all.
 
-    ``state`` is a state, ``live`` for what has nodes, or ``active`` for what waits or has nodes. ``page`` counts from 1.
+    ``state`` is a state, ``live`` for what has nodes, or ``active`` for what waits or has nodes. ``page``
+    counts from 1.
     """
 
     text: str = ""
@@ -178,7 +179,8 @@ class JobTable:
     Attributes
     ----------
     gone
-        Work that had nodes or ended, and whose object was deleted within a day, the longest ago first. A FluxJob goes with its Job or pod.
+        Work that had nodes or ended, and whose object was deleted within a day, the longest ago first. A
+        FluxJob goes with its Job or pod.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -245,7 +247,9 @@ class JobTable:
         key = (question, visible.namespaces)
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = _View(query.sort, lambda row: visible.shows(row.namespace) and question.takes(row))
+            view = self._views[key] = _View(
+                query.sort, lambda row: visible.shows(row.namespace) and question.takes(row)
+            )
             while len(self._views) > _MOST_VIEWS_KEPT:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)
@@ -261,7 +265,9 @@ class JobTable:
         return view
 
     def _catch_up(self, view: _View) -> bool:
-        """Apply what changed since a view was current, one by one; false if that is more than is remembered."""
+        """Apply what changed since a view was current, one by one;
+        false if that is more than is remembered.
+        """
         missed = self._count - view.at
         if view.at < 0 or missed > len(self._changes):
             return False

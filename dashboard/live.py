@@ -1,9 +1,10 @@
 """Changes of a page, sent to the browser as they happen (server-sent events).
 
-A stream waits for a change in the cluster, lets a second of changes come together, and sends what differs from what the browser has: rows
-of the table, or the middle of another page. It looks again who asks and what he may see before everything it sends, so a right that is
-taken away ends the view within seconds. While the API server does not answer that, nothing new is sent. What is sent is made once for all
-who see the same (`job_table`, `site.SharedRenders`).
+A stream waits for a change in the cluster, lets a second of changes come together, and sends what differs
+from what the browser has: rows of the table, or the middle of another page. It looks again who asks and what
+he may see before everything it sends, so a right that is taken away ends the view within seconds. While the
+API server does not answer that, nothing new is sent. What is sent is made once for all who see the same
+(`job_table`, `site.SharedRenders`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class Streams:
             There are too many.
         """
         key, name = session.key, session.person.username
-        if self._open.total() >= MOST_STREAMS or self._open[key] >= _MOST_OF_ONE or self._people[name] >= _MOST_OF_PERSON:
+        if (
+            self._open.total() >= MOST_STREAMS
+            or self._open[key] >= _MOST_OF_ONE
+            or self._people[name] >= _MOST_OF_PERSON
+        ):
             raise TooMany("too many pages are open: close some, or reload this one from time to time")
         self._open[key] += 1
         self._people[name] += 1
@@ -120,7 +125,8 @@ class _TableUpdates:
 
 
 class JobUpdates:
-    """The page of one job, made again when its FluxJob changes, and from time to time: its pods and Events cost the API server requests.
+    """The page of one job, made again when its FluxJob changes, and from time to time: its pods and Events
+    cost the API server requests.
 
     Parameters
     ----------
@@ -159,7 +165,9 @@ def updates_of(name: str, make: Make, asked: Asked, version: int) -> Updates:
     return JobUpdates(updates) if name == "job" else updates
 
 
-async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float = GATHER_S) -> AsyncIterator[bytes]:
+async def stream(
+    site: Site, asked: Asked, updates: Updates, *, gather_s: float = GATHER_S
+) -> AsyncIterator[bytes]:
     """Yield events until the session is over.
 
     Parameters

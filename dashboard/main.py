@@ -88,9 +88,14 @@ def _proxy(arguments: argparse.Namespace) -> ProxyHeaders | None:
         raise _Unusable(f"--proxy-secret-file: {file} cannot be read: {error}") from None
     if len(secret) < _SHORTEST_SECRET:
         raise _Unusable(
-            f"--proxy-secret-file: the secret in {file} is shorter than {_SHORTEST_SECRET} characters: whoever guesses it is anybody"
+            f"--proxy-secret-file: the secret in {file} is shorter than {_SHORTEST_SECRET} characters: "
+            "whoever guesses it is anybody"
         )
-    return ProxyHeaders(secret, user_header=arguments.proxy_user_header.lower(), groups_header=arguments.proxy_groups_header.lower())
+    return ProxyHeaders(
+        secret,
+        user_header=arguments.proxy_user_header.lower(),
+        groups_header=arguments.proxy_groups_header.lower(),
+    )
 
 
 def _refuse(error: BaseException) -> int:
@@ -99,30 +104,60 @@ def _refuse(error: BaseException) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fluxqueue dashboard", description="Show the queue in a browser, with the rights of who looks.")
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104  # a Service leads here
-    parser.add_argument("--port", type=int, default=8445, help="port to listen on, HTTPS (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue dashboard", description="Show the queue in a browser, with the rights of who looks."
+    )
+    parser.add_argument("--host", default="0.0.0.0", help=("address to listen on (default: %(default)s)"))  # noqa: S104  # a Service leads here
+    parser.add_argument(
+        "--port", type=int, default=8445, help="port to listen on, HTTPS (default: %(default)s)"
+    )
     parser.add_argument(
         "--health-port",
         type=int,
         metavar="PORT",
-        help="port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: not served)",
+        help=(
+            "port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: "
+            "not served)"
+        ),
     )
     parser.add_argument(
         "--tls-dir",
         type=Path,
         default=Path("/etc/fluxqueue-tls"),
         metavar="DIR",
-        help="folder with tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+        help=(
+            "folder with tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
     )
-    parser.add_argument("--queue-url", default="", metavar="URL", help="the queue's port for metrics, for history and doctor")
-    parser.add_argument("--queue-ca", type=Path, metavar="FILE", help="the authority that signs its certificate (default: the system's)")
-    parser.add_argument("--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)")
-    parser.add_argument("--release", default="fluxqueue", metavar="NAME", help="what the chart's objects are called (default: %(default)s)")
     parser.add_argument(
-        "--level", action="append", default=[], metavar="LABEL", help="node label of a level of the topology, from the top down"
+        "--queue-url", default="", metavar="URL", help="the queue's port for metrics, for history and doctor"
     )
-    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster")
+    parser.add_argument(
+        "--queue-ca",
+        type=Path,
+        metavar="FILE",
+        help="the authority that signs its certificate (default: the system's)",
+    )
+    parser.add_argument(
+        "--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--release",
+        default="fluxqueue",
+        metavar="NAME",
+        help="what the chart's objects are called (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--level",
+        action="append",
+        default=[],
+        metavar="LABEL",
+        help="node label of a level of the topology, from the top down",
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster"
+    )
     proxy = parser.add_argument_group("a proxy in front that signs people in (off by default)")
     proxy.add_argument(
         "--proxy-secret-file",
@@ -130,8 +165,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="what the proxy sends in the header Fluxqueue-Proxy-Secret, so that it is known",
     )
-    proxy.add_argument("--proxy-user-header", default="X-Forwarded-User", metavar="NAME", help="who it is (default: %(default)s)")
-    proxy.add_argument("--proxy-groups-header", default="X-Forwarded-Groups", metavar="NAME", help="his groups (default: %(default)s)")
-    proxy.add_argument("--impersonate", action="store_true", help="send what such people do by impersonation, as far as RBAC allows it")
-    parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default: %(default)s)")
+    proxy.add_argument(
+        "--proxy-user-header",
+        default="X-Forwarded-User",
+        metavar="NAME",
+        help="who it is (default: %(default)s)",
+    )
+    proxy.add_argument(
+        "--proxy-groups-header",
+        default="X-Forwarded-Groups",
+        metavar="NAME",
+        help="his groups (default: %(default)s)",
+    )
+    proxy.add_argument(
+        "--impersonate",
+        action="store_true",
+        help="send what such people do by impersonation, as far as RBAC allows it",
+    )
+    parser.add_argument(
+        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+    )
     return parser

@@ -1,6 +1,7 @@
 """The nodes as a map: grouped by the levels of the topology, with what is used of each and by which work.
 
-Work that the person does not see is counted, without a name: how full a node is tells nothing of whose work it is.
+Work that the person does not see is counted, without a name: how full a node is tells nothing of whose work
+it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _MEBI: Final = Decimal(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a bar: the uid of its job, empty for work that is not seen, and where it begins and how wide it is, in percent."""
+    """A part of a bar: the uid of its job, empty for work that is not seen,
+    and where it begins and how wide it is, in percent.
+    """
 
     job: str
     at: float
@@ -37,7 +40,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How much of one resource is used: by work that the person sees, by other work of the queue, and how much there is.
+    """How much of one resource is used: by work that the person sees, by other work of the queue, and how
+    much there is.
 
     ``takers`` has the uid and the amount of each job that he sees.
     """
@@ -113,7 +117,10 @@ class Cell:
             work.append(f"{len(self.rows) - 5} more")
         if self.others:
             work.append(f"{self.others} other {'job' if self.others == 1 else 'jobs'}")
-        return f"{self.name}, {self.state}: {', '.join(work) or 'no work'}; {', '.join(use.text for use in self.uses)}"
+        return (
+            f"{self.name}, {self.state}: {', '.join(work) or 'no work'}; "
+            f"{', '.join(use.text for use in self.uses)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,9 @@ def resource_title(kind: str) -> str:
     return _TITLES.get(kind) or display_name(kind)
 
 
-def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, levels: Sequence[str]) -> NodeMap:
+def node_map(
+    nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, levels: Sequence[str]
+) -> NodeMap:
     """Return the map.
 
     Parameters
@@ -170,10 +179,14 @@ def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, le
         groups.setdefault(path, []).append(cell)
         for use in cell.uses:
             so_far = totals.get(use.name, Use(use.name, 0, 0, 0))
-            totals[use.name] = Use(use.name, so_far.seen + use.seen, so_far.others + use.others, so_far.total + use.total)
+            totals[use.name] = Use(
+                use.name, so_far.seen + use.seen, so_far.others + use.others, so_far.total + use.total
+            )
     ordered = sorted(groups.items(), key=lambda each: [natural_order(part) for part in each[0]])
     states = Counter(cell.state for _, cells in ordered for cell in cells)
-    return NodeMap(tuple(Group(path, tuple(cells)) for path, cells in ordered), tuple(totals.values()), states)
+    return NodeMap(
+        tuple(Group(path, tuple(cells)) for path, cells in ordered), tuple(totals.values()), states
+    )
 
 
 def _add(loads: dict[str, _Load], row: JobRow, *, seen: bool) -> None:
@@ -197,7 +210,13 @@ def _cell(node: Node, load: _Load) -> Cell:
         takers = tuple((row.uid, amounts[kind]) for amounts, row in placed if amounts.get(kind))
         uses.append(Use(kind, load.seen[kind], load.unseen[kind], _units(name, quantity), takers))
     uses.sort(key=lambda use: (use.name != CPU, use.name != MEMORY, use.name))
-    return Cell(node.metadata.name, state, tuple(row for _, row in placed), load.others, tuple(use for use in uses if use.total))
+    return Cell(
+        node.metadata.name,
+        state,
+        tuple(row for _, row in placed),
+        load.others,
+        tuple(use for use in uses if use.total),
+    )
 
 
 def _units(name: str, quantity: str | float) -> int:
@@ -211,4 +230,6 @@ def _units(name: str, quantity: str | float) -> int:
 
 def _amount(kind: str, amount: int) -> str:
     name = resource_name(kind)
-    return format_quantity(name, amount / 1000 if kind == CPU else amount * (1 << 20) if kind == MEMORY else amount)
+    return format_quantity(
+        name, amount / 1000 if kind == CPU else amount * (1 << 20) if kind == MEMORY else amount
+    )

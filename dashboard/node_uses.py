@@ -1,4 +1,6 @@
-"""What a job has on each of its nodes, from its jobspec and its hostlist: entry i of the list is the node of rank i."""
+"""What a job has on each of its nodes, from its jobspec and its hostlist:
+entry i of the list is the node of rank i.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def node_uses(jobspec: str, hostlist: str) -> dict[str, NodeUse]:
     limits = _limits(slots)
     for rank, host in enumerate(hosts):
         if host != names.NO_NODE:
-            pods[host, next((number for number, limit in enumerate(limits) if rank < limit), len(limits) - 1)] += 1
+            pods[
+                host, next((number for number, limit in enumerate(limits) if rank < limit), len(limits) - 1)
+            ] += 1
     return _summed(pods, [members for _, _, members in slots])
 
 

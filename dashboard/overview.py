@@ -1,7 +1,8 @@
-"""What the first page says: how full the cluster is and was, who waits for what, what starts next, who runs most, and what failed.
+"""What the first page says: how full the cluster is and was, who waits for what, what starts next, who runs
+most, and what failed.
 
-All of it is made from what is watched, so it costs neither the API server nor the database a request. Work that the person does not see is
-in what is used of the nodes, and in nothing else.
+All of it is made from what is watched, so it costs neither the API server nor the database a request. Work
+that the person does not see is in what is used of the nodes, and in nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _HOUR_S: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A line of a list: a name, how many jobs, an amount of cores if that is counted, and its part of the largest line in percent."""
+    """A line of a list: a name, how many jobs, an amount of cores if that is counted,
+    and its part of the largest line in percent.
+    """
 
     name: str
     jobs: int
@@ -111,7 +114,9 @@ class Overview:
         return self.states.get(State.PENDING, 0)
 
 
-def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime, gone: Iterable[JobRow] = ()) -> Overview:
+def overview_of(
+    rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime, gone: Iterable[JobRow] = ()
+) -> Overview:
     """Return the page's content.
 
     Parameters
@@ -154,7 +159,11 @@ def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime, go
         _most(owners, owners),
         _most(reasons, reasons),
         by_namespace,
-        tuple(heapq.nsmallest(_SHOWN, starts, key=lambda each: (each[0], each[1].job.status.position or 0, each[1].uid))),
+        tuple(
+            heapq.nsmallest(
+                _SHOWN, starts, key=lambda each: (each[0], each[1].job.status.position or 0, each[1].uid)
+            )
+        ),
         len(waiting) - len(starts),
         _most(cores, Counter(_owner(row, by_namespace=by_namespace) for row in live)),
         tuple(row for _, row in heapq.nsmallest(_SHOWN, failed, key=lambda each: (-each[0], each[1].uid))),
@@ -173,21 +182,24 @@ def _most(sizes: Counter[str], jobs: Counter[str]) -> tuple[Share, ...]:
     """Return the largest lines; those of equal size by name. A size is a number of jobs, or millicores."""
     names = heapq.nsmallest(_SHOWN, sizes, key=lambda name: (-sizes[name], name))
     most = max(sizes.values(), default=0) or 1
-    return tuple(Share(name, jobs[name], sizes[name] / 1_000, round(100 * sizes[name] / most, 1)) for name in names)
+    return tuple(
+        Share(name, jobs[name], sizes[name] / 1_000, round(100 * sizes[name] / most, 1)) for name in names
+    )
 
 
 def use_curve(rows: Iterable[JobRow], visible: Visible, kinds: Sequence[str], now: datetime) -> Curve:
     """Return how much of each resource work had over the last day.
 
-    A FluxJob goes with its Job or pod: work whose object was deleted before the dashboard started is missing. So is what a job had before
-    it was requeued.
+    A FluxJob goes with its Job or pod: work whose object was deleted before the dashboard started is missing.
+    So is what a job had before it was requeued.
 
     Parameters
     ----------
     rows
         All work, with what is remembered of that whose objects were deleted.
     visible
-        What the person sees. Who may list nodes is shown what all work used, as on the map of the nodes; else it is his work alone.
+        What the person sees. Who may list nodes is shown what all work used, as on the map of the nodes; else
+        it is his work alone.
     kinds
         Resource types of the graph.
     now

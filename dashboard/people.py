@@ -1,8 +1,8 @@
 """Who asks: a person whom the API server knows by a token, or whom a trusted proxy names.
 
-A token is shown to the API server (TokenReview), which says whose it is. The answer is kept for a minute, so that a token that was revoked
-opens nothing for long. New tokens cost a call each, so their number per second is limited, for each source address and for all together.
-Nothing keeps a token longer than its session.
+A token is shown to the API server (TokenReview), which says whose it is. The answer is kept for a minute, so
+that a token that was revoked opens nothing for long. New tokens cost a call each, so their number per second
+is limited, for each source address and for all together. Nothing keeps a token longer than its session.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class TokenReviews:
         address
             Where it came from.
         known
-            True if the token has been accepted before, so that it is reviewed also while many new ones arrive.
+            True if the token has been accepted before, so that it is reviewed also while many new ones
+            arrive.
 
         Raises
         ------
@@ -97,10 +98,15 @@ class TokenReviews:
         try:
             status = (await self._api.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
         except ApiError as error:
-            raise NotKnown(f"the API server cannot be asked who you are ({error.reason or 'no answer'}): try again") from error
+            raise NotKnown(
+                f"the API server cannot be asked who you are ({error.reason or 'no answer'}): try again"
+            ) from error
         if not status.authenticated or not status.user.username:
             self._kept.pop(key, None)
-            raise NotKnown("the API server does not accept this token: get a new one, for example with kubectl create token")
+            raise NotKnown(
+                "the API server does not accept this token: get a new one, "
+                "for example with kubectl create token"
+            )
         user = status.user
         extra = tuple(sorted((name, tuple(values)) for name, values in (user.extra or {}).items()))
         person = Person(user.username, user.uid, tuple(user.groups or ()), extra)
@@ -113,9 +119,11 @@ class TokenReviews:
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeaders:
-    """The headers by which a proxy in front names the person, and the secret that proves that it was the proxy.
+    """The headers by which a proxy in front names the person, and the secret that proves that it was the
+    proxy.
 
-    Users and groups that begin with ``system:`` are never taken from a header: no proxy hands out the cluster's own identities.
+    Users and groups that begin with ``system:`` are never taken from a header: no proxy hands out the
+    cluster's own identities.
     """
 
     secret: str
@@ -137,7 +145,9 @@ class ProxyHeaders:
 
 
 def _text(headers: Mapping[str, str], name: str) -> str:
-    """Return a header that a proxy wrote in UTF-8; servers read headers as Latin-1. Empty if it is not UTF-8."""
+    """Return a header that a proxy wrote in UTF-8; servers read headers as Latin-1.
+    Empty if it is not UTF-8.
+    """
     try:
         return headers.get(name, "").encode("latin-1").decode()
     except UnicodeError:

@@ -1,8 +1,10 @@
-"""The plan as lanes of a Gantt chart: running work, reservations and estimates, and what people set aside; by node, or by work.
+"""The plan as lanes of a Gantt chart: running work, reservations and estimates, and what people set aside; by
+node, or by work.
 
-A bar begins and ends as the queue plans it: running work from its allocation to the end of its duration, waiting work at its reserved or
-estimated start. Work that runs longer than it stated ends now, marked. What has no end is drawn to the edge. Which nodes waiting work will
-get is decided when it starts, so it has lanes of its own below those of the nodes.
+A bar begins and ends as the queue plans it: running work from its allocation to the end of its duration,
+waiting work at its reserved or estimated start. Work that runs longer than it stated ends now, marked. What
+has no end is drawn to the edge. Which nodes waiting work will get is decided when it starts, so it has lanes
+of its own below those of the nodes.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ _TICKS: Final = 10
 _EDGE: Final = 3.0
 """A tick nearer to an edge than this has no room for its label."""
 _MOST_ENDS: Final = 0.8
-"""The part of all bars that decides how far the chart looks ahead: a few long ones do not make all others short."""
+"""The part of all bars that decides how far the chart looks ahead:
+a few long ones do not make all others short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar: its kind (``running``, ``over``, ``reserved``, ``estimate``, ``setaside``), place in percent, track from above, and words.
+    """A bar: its kind (``running``, ``over``, ``reserved``, ``estimate``, ``setaside``), place in percent,
+    track from above, and words.
 
     ``again`` is true if the job has a bar in a lane above, so that the keyboard need not stop here.
     """
@@ -56,7 +60,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A line of the chart: its label, its bars, and how many tracks they need; ``row`` is that of the one bar of a lane of work."""
+    """A line of the chart: its label, its bars, and how many tracks they need;
+    ``row`` is that of the one bar of a lane of work.
+    """
 
     label: str
     bars: tuple[Bar, ...]
@@ -74,7 +80,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chart: its times, its lanes, and what is left out: lanes, waiting jobs without a planned start, and jobs that found no track.
+    """The chart: its times, its lanes, and what is left out: lanes, waiting jobs without a planned start, and
+    jobs that found no track.
 
     ``nodes`` is empty by work; ``lanes`` has all work then, and waiting work alone by node.
     """
@@ -111,7 +118,12 @@ class _Span:
 
 
 def plan_of(
-    rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now: datetime, hours: int = 0, *, nodes: Sequence[str] | None = None
+    rows: Iterable[JobRow],
+    reservations: Sequence[FluxReservation],
+    now: datetime,
+    hours: int = 0,
+    *,
+    nodes: Sequence[str] | None = None,
 ) -> Plan:
     """Return the chart.
 
@@ -124,9 +136,11 @@ def plan_of(
     now
         The present time.
     hours
-        How far it looks ahead; 0: until most running work has ended and most waiting work has begun, at least an hour and at most a week.
+        How far it looks ahead; 0: until most running work has ended and most waiting work has begun, at least
+        an hour and at most a week.
     nodes
-        The names of nodes that have lanes, those with work first if they are too many; None: lanes are by work.
+        The names of nodes that have lanes, those with work first if they are too many; None: lanes are by
+        work.
     """
     spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
     unplanned = 0
@@ -162,7 +176,9 @@ class _Axis:
 
     def at(self, moment: datetime) -> float:
         """Return the place of a time, in percent."""
-        return round(_PERCENT * (moment - self.begin).total_seconds() / (self.end - self.begin).total_seconds(), 3)
+        return round(
+            _PERCENT * (moment - self.begin).total_seconds() / (self.end - self.begin).total_seconds(), 3
+        )
 
     def bar(self, span: _Span) -> Bar:
         left, right = max(0.0, self.at(span.begin)), min(_PERCENT, self.at(span.end or self.end))
@@ -172,8 +188,13 @@ class _Axis:
         wanted = (self.end - self.begin).total_seconds() / _TICKS
         step = next((each for each in _STEPS_S if each >= wanted), _STEPS_S[-1])
         first = -(-int(self.begin.timestamp()) // step) * step
-        times = (datetime.fromtimestamp(each, self.begin.tzinfo) for each in range(first, int(self.end.timestamp()), step))
-        return tuple(Tick(self.at(each), each) for each in times if _EDGE <= self.at(each) <= _PERCENT - _EDGE)
+        times = (
+            datetime.fromtimestamp(each, self.begin.tzinfo)
+            for each in range(first, int(self.end.timestamp()), step)
+        )
+        return tuple(
+            Tick(self.at(each), each) for each in times if _EDGE <= self.at(each) <= _PERCENT - _EDGE
+        )
 
 
 def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[tuple[Lane, ...], int]:
@@ -198,7 +219,9 @@ def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple
             else:
                 crowded = True
         undrawn += crowded
-    return tuple(Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes), undrawn
+    return tuple(
+        Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes
+    ), undrawn
 
 
 def _hosts(span: _Span) -> Iterable[str]:
@@ -231,7 +254,9 @@ def _span(row: JobRow, now: datetime) -> _Span | None:
     if start is None:
         return None
     start = max(start, now)
-    return _Span("reserved" if job.status.reserved_at else "estimate", start, planned_end(job, start), row.title, row)
+    return _Span(
+        "reserved" if job.status.reserved_at else "estimate", start, planned_end(job, start), row.title, row
+    )
 
 
 def _set_aside(reservation: FluxReservation) -> _Span | None:
@@ -243,7 +268,11 @@ def _set_aside(reservation: FluxReservation) -> _Span | None:
 
 
 def _horizon(spans: Sequence[_Span], now: datetime) -> datetime:
-    ends = sorted(span.begin if span.kind in _WAITS else span.end or span.begin for span in spans if span.kind != "setaside")
+    ends = sorted(
+        span.begin if span.kind in _WAITS else span.end or span.begin
+        for span in spans
+        if span.kind != "setaside"
+    )
     most = ends[int(_MOST_ENDS * (len(ends) - 1))] if ends else now
     return min(max(now + _SHORTEST, most), now + _LONGEST)
 
@@ -256,7 +285,11 @@ def _words(span: _Span) -> str:
         "estimate": "is estimated to start",
         "setaside": "nodes are set aside",
     }
-    lasts = f", for {age((span.end - span.begin).total_seconds())}" if span.end is not None else ", without an end"
+    lasts = (
+        f", for {age((span.end - span.begin).total_seconds())}"
+        if span.end is not None
+        else ", without an end"
+    )
     where = f", on {span.nodes[:100]}" if span.nodes else ""
     namespace = f" ({span.row.namespace})" if span.row is not None else ""
     return f"{span.label}{namespace}: {kinds[span.kind]}, from {span.begin:%Y-%m-%d %H:%M} UTC{lasts}{where}"

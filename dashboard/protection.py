@@ -1,8 +1,10 @@
-"""What protects pages in a browser: headers for each answer, and the check that a form was sent by our own page.
+"""What protects pages in a browser: headers for each answer, and the check that a form was sent by our own
+page.
 
-Scripts and styles come only from files of this program, never from the page itself, so a name or message with markup can run nothing even
-if it were not escaped. No other site may frame a page, and none learns its address. A form is accepted if the browser says that it comes
-from this site, and if it has the secret of the session.
+Scripts and styles come only from files of this program, never from the page itself, so a name or message with
+markup can run nothing even if it were not escaped. No other site may frame a page, and none learns its
+address. A form is accepted if the browser says that it comes from this site, and if it has the secret of the
+session.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ CSRF_FIELD: Final = "csrf"
 
 HEADERS: Final = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; "
         "base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -72,4 +75,8 @@ def is_from_here(headers: Headers) -> bool:
 
 def is_meant(headers: Headers, session: Session, sent: object) -> bool:
     """True if a form comes from our own page in this session."""
-    return is_from_here(headers) and isinstance(sent, str) and compare_digest(sent.encode(errors="replace"), session.csrf.encode())
+    return (
+        is_from_here(headers)
+        and isinstance(sent, str)
+        and compare_digest(sent.encode(errors="replace"), session.csrf.encode())
+    )

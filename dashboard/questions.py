@@ -1,8 +1,9 @@
 """Questions to the queue about its history and its doctor, in the name of a person.
 
-The queue answers tokens of ServiceAccounts that were made for this (docs/accounting.md, docs/decisions/0015 and 0027). The token is
-requested with the person's own rights, so whoever may not read the history with `kubectl fluxqueue` cannot read it here. The token of the
-person himself is never sent to the queue, and this program has no right to the history of its own.
+The queue answers tokens of ServiceAccounts that were made for this (docs/accounting.md, docs/decisions/0015
+and 0027). The token is requested with the person's own rights, so whoever may not read the history with
+`kubectl fluxqueue` cannot read it here. The token of the person himself is never sent to the queue, and this
+program has no right to the history of its own.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Questions:
         namespace = parameters.get("namespace", "")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise NoAnswer("this is not the name of a namespace: choose one of the list")
-        token = await self._token(api, who, namespace or self._address.namespace, f"{self._address.release}-history")
+        token = await self._token(
+            api, who, namespace or self._address.namespace, f"{self._address.release}-history"
+        )
         return await self._ask(path, parameters, token)
 
     async def doctor(self, api: Api, who: str) -> dict[str, Any]:
@@ -115,7 +118,9 @@ class Questions:
         except ApiError as error:
             raise NoAnswer(f"the queue's pods cannot be found: {error.message}") from None
         if not pods and address.url:
-            return await self._ask("/doctor", {}, await self._token(api, who, address.namespace, f"{address.release}-doctor"))
+            return await self._ask(
+                "/doctor", {}, await self._token(api, who, address.namespace, f"{address.release}-doctor")
+            )
         why = "there is none"
         for pod in pods:
             account = pod.metadata.annotation(DOCTOR_ANNOTATION) or f"{address.release}-doctor"
@@ -130,7 +135,9 @@ class Questions:
         port = urlsplit(self._address.url).port or _METRICS_PORT
         path = f"/api/v1/namespaces/{self._address.namespace}/pods/https:{pod}:{port}/proxy/doctor"
         try:
-            answer = await api.request("GET", path, headers={OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S, tries=1)
+            answer = await api.request(
+                "GET", path, headers={OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S, tries=1
+            )
         except Forbidden as error:
             raise _no_doctor(self._address, error) from None
         except ApiError as error:
@@ -144,18 +151,22 @@ class Questions:
         spec = {"audiences": [OPERATOR_AUDIENCE], "expirationSeconds": _TOKEN_S}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         try:
-            answer = await api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body=body)
+            answer = await api.request(
+                "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body=body
+            )
             token = msgspec.json.decode(answer, type=_TokenRequest).status.token
         except NotFound:
             raise NoAnswer(
-                f"the namespace {namespace} has no account {account}, so nobody reads its history: an administrator names the namespace in "
-                "the chart's value rbac.historyIn"
+                f"the namespace {namespace} has no account {account}, so nobody reads its history: an "
+                "administrator names the namespace in the chart's value rbac.historyIn"
             ) from None
         except Forbidden as error:
             raise NoAnswer(
                 not_in_his_name(error)
-                or f"you may not request tokens of the account {account} in the namespace {namespace}: the role edit there lets you, or "
-                f"{account}-reader"
+                or (
+                    f"you may not request tokens of the account {account} in the namespace {namespace}: the "
+                    f"role edit there lets you, or {account}-reader"
+                )
             ) from None
         except (ApiError, msgspec.MsgspecError) as error:
             raise NoAnswer(f"a token of the account {account} cannot be requested: {error}") from None
@@ -169,7 +180,9 @@ class Questions:
         try:
             context = ssl.create_default_context(cafile=address.ca)
         except OSError as error:
-            raise NoAnswer(f"the authority of the queue's certificate cannot be read ({error.strerror}): see --queue-ca") from None
+            raise NoAnswer(
+                f"the authority of the queue's certificate cannot be read ({error.strerror}): see --queue-ca"
+            ) from None
         try:
             async with (
                 asyncio.timeout(_TIMEOUT_S),  # with the wait for those who ask before
@@ -190,10 +203,14 @@ class Questions:
                         raise NoAnswer("the answer is too large: ask for fewer days")
                 answer = _object(bytes(data))
                 if response.status != 200:
-                    raise NoAnswer(str(answer.get("error") or f"the queue answers with HTTP {response.status}"))
+                    raise NoAnswer(
+                        str(answer.get("error") or f"the queue answers with HTTP {response.status}")
+                    )
                 return answer
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise NoAnswer(f"the queue does not answer ({type(error).__name__}): see whether it runs") from None
+            raise NoAnswer(
+                f"the queue does not answer ({type(error).__name__}): see whether it runs"
+            ) from None
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -210,6 +227,8 @@ def _no_doctor(address: QueueAddress, error: Forbidden) -> NoAnswer:
     name = f"{address.release}-doctor"
     return NoAnswer(
         not_in_his_name(error)
-        or f"you may not ask the doctor: an administrator gives you the right by kubectl -n {address.namespace} create rolebinding NAME "
-        f"--role={name} --user=YOU"
+        or (
+            "you may not ask the doctor: an administrator gives you the right by kubectl -n "
+            f"{address.namespace} create rolebinding NAME --role={name} --user=YOU"
+        )
     )

@@ -15,7 +15,18 @@ from markupsafe import Markup, escape
 from fluxqueue.api.texts import with_times
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["ENDED_PARAMETER", "STATIC", "asset", "assets", "colour", "environment", "job_link", "moment", "told", "utc"]
+__all__ = [
+    "ENDED_PARAMETER",
+    "STATIC",
+    "asset",
+    "assets",
+    "colour",
+    "environment",
+    "job_link",
+    "moment",
+    "told",
+    "utc",
+]
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = _FOLDER / "static"
@@ -68,14 +79,16 @@ def moment(text: str | datetime | None, kind: str = "at") -> Markup:
     text
         RFC 3339. What is no time is written as nothing.
     kind
-        ``at``: a time. ``hour``: its hour and minute. ``since``, ``ago``: how long ago. ``until``, ``end``: how long until then; an end may
-        have passed.
+        ``at``: a time. ``hour``: its hour and minute. ``since``, ``ago``: how long ago. ``until``, ``end``:
+        how long until then; an end may have passed.
     """
     at = text if isinstance(text, datetime) else instant(text)
     if at is None:
         return _NO_TIME
     written = utc(at)
-    return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(written, kind, written[:-1].replace("T", " "))
+    return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(
+        written, kind, written[:-1].replace("T", " ")
+    )
 
 
 def utc(at: datetime) -> str:
@@ -95,6 +108,8 @@ def told(text: str) -> Markup:
 
 @lru_cache(16_384)
 def colour(text: str) -> str:
-    """Return the colour for a name, always the same: one of 1,080 that are all light enough for dark letters on them."""
+    """Return the colour for a name, always the same:
+    one of 1,080 that are all light enough for dark letters on them.
+    """
     number = int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8], 16)
     return f"oklch({(0.72, 0.78, 0.84)[number // 360 % 3]} 0.12 {number % 360})"

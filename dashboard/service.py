@@ -34,7 +34,9 @@ _LOOK_S: Final = 2.0
 _REVIEW_S: Final = 5.0
 _REVIEWS_AT_ONCE: Final = 24
 _FINISH_S: Final = 2
-LIMITS: Final = ConnectionLimits(held_bytes=4 * 2**20, body_bytes=2**16, request_s=10.0, response_s=3_600.0, idle_s=30.0)
+LIMITS: Final = ConnectionLimits(
+    held_bytes=4 * 2**20, body_bytes=2**16, request_s=10.0, response_s=3_600.0, idle_s=30.0
+)
 """A page that follows changes may stay open for an hour; the largest form is a token."""
 
 log: Final = structlog.get_logger(__name__)
@@ -85,9 +87,15 @@ class DashboardService:
                 proxy=settings.proxy,
                 impersonate=settings.impersonate,
             )
-            site = Site(settings, self.state, door, Questions(settings.queue, time.monotonic), stale=self.stale)
+            site = Site(
+                settings, self.state, door, Questions(settings.queue, time.monotonic), stale=self.stale
+            )
             certificate = ServedCertificate(
-                settings.certificate_directory, self._readiness, _NoMetrics(), lambda: dt.datetime.now(dt.UTC), server="dashboard"
+                settings.certificate_directory,
+                self._readiness,
+                _NoMetrics(),
+                lambda: dt.datetime.now(dt.UTC),
+                server="dashboard",
             )
             server = GuardedServer(
                 make_app(site, self.problem),
@@ -114,7 +122,9 @@ class DashboardService:
         return self._readiness.problem(dt.datetime.now(dt.UTC))
 
     def _ready(self) -> tuple[bool, dict[str, object]]:
-        """The answer of the health port; the kubelet asks the HTTPS port instead, as that is what has to answer."""
+        """The answer of the health port; the kubelet asks the HTTPS port instead,
+        as that is what has to answer.
+        """
         problem = self.problem()
         return problem is None, {"ready": problem is None, "missing": ["queue"] if problem else []}
 

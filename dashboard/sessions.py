@@ -1,8 +1,9 @@
 """Sessions of people who have signed in, in memory.
 
-The cookie has a random number and its signature, so that a made-up one is refused before anything is looked up. The token of the person
-stays here: it is in no cookie, no log and no page. A restart of the program, or signing out, ends a session for good. A session ends an
-hour after it began, used or not, and the number of sessions is limited, in all and for each person.
+The cookie has a random number and its signature, so that a made-up one is refused before anything is looked
+up. The token of the person stays here: it is in no cookie, no log and no page. A restart of the program, or
+signing out, ends a session for good. A session ends an hour after it began, used or not, and the number of
+sessions is limited, in all and for each person.
 """
 
 from __future__ import annotations

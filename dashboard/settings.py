@@ -17,10 +17,11 @@ class QueueAddress:
     Attributes
     ----------
     url, ca
-        Address of the port ``metrics`` of its Service, and a file with the authority of its certificate. Empty and None: history and
-        doctor are not shown.
+        Address of the port ``metrics`` of its Service, and a file with the authority of its certificate.
+        Empty and None: history and doctor are not shown.
     release
-        Name that the chart gives its objects, as in the accounts ``<release>-history`` and ``<release>-doctor``.
+        Name that the chart gives its objects, as in the accounts ``<release>-history`` and
+        ``<release>-doctor``.
     namespace
         The release namespace.
     """

@@ -45,7 +45,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a page shows: its title, the HTML of its middle, and the version that it was made of if that may be older than the cluster's."""
+    """What a page shows: its title, the HTML of its middle, and the version that it was made of if that may
+    be older than the cluster's.
+    """
 
     title: str
     html: Markup
@@ -88,7 +90,9 @@ class SharedRenders:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything that pages are made from; ``stale`` returns true while changes in the cluster do not arrive."""
+    """Everything that pages are made from; ``stale`` returns true while changes in the cluster do not
+    arrive.
+    """
 
     settings: DashboardSettings
     state: ClusterState
@@ -106,7 +110,9 @@ class Site:
     async def hidden(self, viewer: Viewer) -> frozenset[str]:
         """Return the pages that have nothing for somebody, by the rights that they ask for."""
         needed = {"nodes": NODES_RIGHT, "doctor": self.questions.doctor_right}
-        lacking = await asyncio.gather(*(self.door.access.lacks(viewer.person, right) for right in needed.values()))
+        lacking = await asyncio.gather(
+            *(self.door.access.lacks(viewer.person, right) for right in needed.values())
+        )
         return frozenset(name for name, lacks in zip(needed, lacking, strict=True) if lacks)
 
     async def ask(self, viewer: Viewer, parameters: Mapping[str, str], path: Mapping[str, str]) -> Asked:

@@ -1,8 +1,9 @@
 """Submitting a Job: from a small form or as YAML, tried first, then created in the name of the person.
 
-The form has the options of `kubectl fluxqueue submit` and makes the same Job. A trial creates nothing: the API server says whether it would
-take the Job, with admission, and a forecast says what would become of it (`fluxqueue.queue.simulator.job_forecasts`). The forecast reads
-what the person may read. One trial runs at a time, in a process of its own and for a limited time, so it holds up no page.
+The form has the options of `kubectl fluxqueue submit` and makes the same Job. A trial creates nothing: the
+API server says whether it would take the Job, with admission, and a forecast says what would become of it
+(`fluxqueue.queue.simulator.job_forecasts`). The forecast reads what the person may read. One trial runs at a
+time, in a process of its own and for a limited time, so it holds up no page.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Trial:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads plain values, and refuses a key that stands twice: the second value would replace the first without a word."""
+    """Reads plain values, and refuses a key that stands twice:
+    the second value would replace the first without a word.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set[str]()
@@ -112,10 +115,20 @@ async def read_manifest(text: str) -> dict[str, Any]:
         It is no YAML, or not one Job with a namespace.
     """
     if len(text) > _LONGEST:
-        raise Refused(f"this has {len(text)} characters, and at most {_LONGEST} are read here: kubectl apply takes longer ones")
+        raise Refused(
+            f"this has {len(text)} characters, and at most {_LONGEST} are read here: "
+            "kubectl apply takes longer ones"
+        )
     try:
         documents = await asyncio.to_thread(_documents, text)
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise Refused(f"this cannot be read as YAML: {' '.join(str(error).split())[:300]}") from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise Refused("write one Job: one document with apiVersion, kind, metadata and spec")
@@ -129,7 +142,9 @@ async def read_manifest(text: str) -> dict[str, Any]:
 
 
 def _documents(text: str) -> list[Any]:
-    """Read a text without aliases, with which a few lines become gigabytes, and without a depth that ends the reader."""
+    """Read a text without aliases, with which a few lines become gigabytes,
+    and without a depth that ends the reader.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -164,7 +179,8 @@ class Trials:
         Raises
         ------
         Refused
-            The API server would refuse the Job, or the queue would not have it, or another trial of the person still runs.
+            The API server would refuse the Job, or the queue would not have it, or another trial of the
+            person still runs.
         """
         if who in self._people:
             raise Refused("another trial of yours still runs: wait for its answer")
@@ -173,7 +189,9 @@ class Trials:
             job = await _tried(api, manifest)
             name = f"job/{job.metadata.name}"
             if work > _MOST_WORK:
-                return Trial(name, problem=f"{_ACCEPTED}. There is too much work for a forecast here: {_COMMAND_LINE}.")
+                return Trial(
+                    name, problem=f"{_ACCEPTED}. There is too much work for a forecast here: {_COMMAND_LINE}."
+                )
             try:
                 return Trial(name, await self._forecast(api, job, now))
             except _NoForecast as error:
@@ -191,9 +209,13 @@ class Trials:
             async with asyncio.timeout(_FORECAST_S):
                 return await forecast_apart(await read_cluster(api, job, _MOST_PODS), job, now)
         except Forbidden as error:
-            raise _NoForecast(f"There is no forecast, which reads the whole cluster: {error.message}.") from None
+            raise _NoForecast(
+                f"There is no forecast, which reads the whole cluster: {error.message}."
+            ) from None
         except ApiError as error:
-            raise _NoForecast(f"There is no forecast, since the cluster cannot be read now: {error.message}.") from None
+            raise _NoForecast(
+                f"There is no forecast, since the cluster cannot be read now: {error.message}."
+            ) from None
         except (TimeoutError, TooManyPods):
             raise _NoForecast(f"The forecast takes too long here: {_COMMAND_LINE}.") from None
         except ForecastFailed as error:
@@ -233,13 +255,20 @@ async def create_job(api: Api, manifest: Mapping[str, Any], page: str = "") -> s
         if named is manifest:
             raise
         meta = named["metadata"]
-        return f"job/{meta['name']} in {meta['namespace']} is submitted, once from this page: open Submit again for another one."
+        return (
+            f"job/{meta['name']} in {meta['namespace']} is submitted, once from this page: "
+            "open Submit again for another one."
+        )
     log.info("job.submitted", namespace=meta.namespace, name=meta.name)
-    return " ".join([f"job/{meta.name} in {meta.namespace} is submitted.", *(f"Warning: {each}." for each in warnings)])
+    return " ".join(
+        [f"job/{meta.name} in {meta.namespace} is submitted.", *(f"Warning: {each}." for each in warnings)]
+    )
 
 
 def _named(manifest: Mapping[str, Any], page: str) -> Mapping[str, Any]:
-    """Return a Job whose name the API server would make with a name that follows from the page and from the Job."""
+    """Return a Job whose name the API server would make with a name that follows from the page and from the
+    Job.
+    """
     meta = manifest["metadata"]
     stem = meta.get("generateName")
     if meta.get("name") or not isinstance(stem, str):
@@ -254,7 +283,8 @@ class _Exists(Refused):
 
 
 async def _tried(api: Api, manifest: Mapping[str, Any]) -> Job:
-    """Return a Job as admission would have it; one that admission leaves alone would not wait for its turn, so it is refused.
+    """Return a Job as admission would have it; one that admission leaves alone would not wait for its turn,
+    so it is refused.
 
     So is one in a queue that does not exist.
     """
@@ -265,15 +295,37 @@ async def _tried(api: Api, manifest: Mapping[str, Any]) -> Job:
         return job
     spec = job.spec
     labels = {**(spec.template.metadata.labels or {}), **(job.metadata.labels or {})}
-    if labels.get(names.MANAGED_LABEL) == "false" or names.KUEUE_QUEUE_LABEL in labels or spec.managed_by or spec.template.spec.node_name:
-        raise Refused("its labels, spec.managedBy or spec.nodeName keep it out of the queue: kubectl apply creates such a Job")
+    if (
+        labels.get(names.MANAGED_LABEL) == "false"
+        or names.KUEUE_QUEUE_LABEL in labels
+        or spec.managed_by
+        or spec.template.spec.node_name
+    ):
+        raise Refused(
+            "its labels, spec.managedBy or spec.nodeName keep it out of the queue: "
+            "kubectl apply creates such a Job"
+        )
     raise Refused(not_managed(job.metadata.namespace))
 
 
-async def _create(api: Api, manifest: Mapping[str, Any], *, dry_run: bool = False, warned: Callable[[str], object] | None = None) -> Job:
+async def _create(
+    api: Api,
+    manifest: Mapping[str, Any],
+    *,
+    dry_run: bool = False,
+    warned: Callable[[str], object] | None = None,
+) -> Job:
     namespace = manifest["metadata"]["namespace"]
     try:
-        return await api.create(JOBS, dict(manifest), namespace, strict=True, dry_run=dry_run, field_manager=_MANAGER, warned=warned)
+        return await api.create(
+            JOBS,
+            dict(manifest),
+            namespace,
+            strict=True,
+            dry_run=dry_run,
+            field_manager=_MANAGER,
+            warned=warned,
+        )
     except AlreadyExists as error:
         raise _Exists(error.message) from None
     except Forbidden as error:

@@ -72,6 +72,8 @@ def _over(state: str) -> bool:
 def _released(job: FluxJob, pods: Sequence[Pod]) -> datetime | None:
     """Return when the first of its present pods was bound to a node."""
     bound = [pod.status.condition("PodScheduled") for pod in pods]
-    times = [instant(each.last_transition_time) for each in bound if each is not None and each.status == "True"]
+    times = [
+        instant(each.last_transition_time) for each in bound if each is not None and each.status == "True"
+    ]
     known = [time for time in times if time is not None]
     return min(known) if known and job.status.allocated_at else None

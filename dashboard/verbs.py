@@ -1,7 +1,9 @@
-"""The verbs: hold, release, cancel, prioritize, move; small patches of a FluxJob's spec, sent in the name of the person.
+"""The verbs: hold, release, cancel, prioritize, move; small patches of a FluxJob's spec, sent in the name of
+the person.
 
-They are those of `kubectl fluxqueue`, with its rules and its words (`fluxqueue.cli.fluxjob_edits`). The API server decides whether the
-person may, and the queue carries them out. The patch has the uid of the FluxJob that the page showed, so it meets no other one.
+They are those of `kubectl fluxqueue`, with its rules and its words (`fluxqueue.cli.fluxjob_edits`). The API
+server decides whether the person may, and the queue carries them out. The patch has the uid of the FluxJob
+that the page showed, so it meets no other one.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def objection(name: str, job: FluxJob) -> str:
         end = ended_by(job)
         return f"a pod that runs cannot be stopped without deleting it: {end} ends it" if end else ""
     if state != State.PENDING:
-        return f"it {_LIVE.get(State(state), 'does not wait') if state in list(State) else 'does not wait'}: only what waits can be changed"
+        return (
+            f"it {_LIVE.get(State(state), 'does not wait') if state in list(State) else 'does not wait'}: "
+            "only what waits can be changed"
+        )
     if name == "hold" and job.spec.hold:
         return "it is held"
     if name == "release" and not job.spec.hold:
@@ -113,7 +118,8 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
         if why := not_in_his_name(error):
             raise Refused(f"{title}: {why}") from None
         raise Refused(
-            f"{title}: you may not {verb.name} work in the namespace {meta.namespace}; the role edit there lets you (patch fluxjobs)"
+            f"{title}: you may not {verb.name} work in the namespace {meta.namespace}; "
+            "the role edit there lets you (patch fluxjobs)"
         ) from None
     except (NotFound, Conflict):
         raise Refused(f"{title} is gone, or is another one by now: look at the queue again") from None

@@ -1,7 +1,7 @@
 """Whose request this is: a session's cookie, or the headers of a trusted proxy.
 
-A session is looked at again with each request: is it over, and does the API server still accept its token? A request of the proxy gets a
-session of its own for the same person, because forms need one.
+A session is looked at again with each request: is it over, and does the API server still accept its token? A
+request of the proxy gets a session of its own for the same person, because forms need one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ COOKIE = "__Host-fluxqueue"
 
 
 def not_in_his_name(error: Forbidden) -> str:
-    """Return the sentence for a refusal that is not about the person, but about who may impersonate him; empty for any other."""
+    """Return the sentence for a refusal that is not about the person, but about who may impersonate him;
+    empty for any other.
+    """
     if " cannot impersonate resource " not in error.message:
         return ""
     return (
-        "the dashboard may not act in your name, with all of your groups: an administrator names you and each of them in the chart's value "
-        "dashboard.proxy.impersonate"
+        "the dashboard may not act in your name, with all of your groups: an administrator names you and "
+        "each of them in the chart's value dashboard.proxy.impersonate"
     )
 
 
@@ -103,7 +105,8 @@ class Door:
         return Viewer(session)
 
     async def holds(self, session: Session) -> bool:
-        """True while a session is not over and its token is accepted, as that of the same user in the same groups.
+        """True while a session is not over and its token is accepted, as that of the same user in the same
+        groups.
 
         Otherwise the session ends: rights are decided by the groups that it began with.
         """
@@ -114,7 +117,8 @@ class Door:
         try:
             person = await self.reviews.person(session.token, known=True)
         except NotKnown as error:
-            if error.__cause__ is not None:  # the API server does not answer: rights are not given either (`access`)
+            # the API server does not answer: rights are not given either (`access`)
+            if error.__cause__ is not None:
                 return True
             self.sessions.end(session)
             return False
@@ -152,10 +156,21 @@ class Door:
             return self._callers.with_token(session.token)
         if self._impersonate:
             return self._callers.impersonating(session.person.username, session.person.groups)
-        raise NoApi("a proxy signed you in without a token, so nothing can be read or changed in your name here: use kubectl fluxqueue")
+        raise NoApi(
+            "a proxy signed you in without a token, so nothing can be read or changed in your name here: "
+            "use kubectl fluxqueue"
+        )
 
 
 def set_cookie(response: Response, viewer: Viewer) -> None:
     """Set the cookie of a session that has just begun."""
     if viewer.cookie:
-        response.set_cookie(COOKIE, viewer.cookie, max_age=int(LIFETIME_S), path="/", secure=True, httponly=True, samesite="lax")
+        response.set_cookie(
+            COOKIE,
+            viewer.cookie,
+            max_age=int(LIFETIME_S),
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="lax",
+        )

@@ -1,9 +1,10 @@
 """Render the chart into manifests for people without Helm: ``make deploy``.
 
-The manifests contain nothing that is generated: they have no Postgres, whose password and certificate Helm generates at the installation,
-and the queue itself creates the certificates of the webhook at run time. The connection string is in a Secret that the administrator
-creates first. What belongs to Helm alone (labels, annotations, tests) is removed; a hook becomes a manifest of its own, because a FluxQueue
-can only be created once its kind exists and the webhook answers.
+The manifests contain nothing that is generated: they have no Postgres, whose password and certificate Helm
+generates at the installation, and the queue itself creates the certificates of the webhook at run time. The
+connection string is in a Secret that the administrator creates first. What belongs to Helm alone (labels,
+annotations, tests) is removed; a hook becomes a manifest of its own, because a FluxQueue can only be created
+once its kind exists and the webhook answers.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from fluxqueue.local.binaries import Tool, find_tool
 FOLDER = Path(__file__).resolve().parent
 CHART = FOLDER.parent / "charts" / "fluxqueue"
 NAMESPACE = "fluxqueue-system"
-VALUES: Mapping[str, Any] = {"postgres": {"enabled": False}, "database": {"existingSecret": {"name": "fluxqueue-database"}}}
-VARIANTS: Mapping[str, Mapping[str, Any]] = {"fluxqueue": {}, "fluxqueue-scheduler": {"scheduler": {"enabled": True}}}
+VALUES: Mapping[str, Any] = {
+    "postgres": {"enabled": False},
+    "database": {"existingSecret": {"name": "fluxqueue-database"}},
+}
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "fluxqueue": {},
+    "fluxqueue-scheduler": {"scheduler": {"enabled": True}},
+}
 HEADER = "# Written by `make deploy` from charts/fluxqueue; README.md in this folder says how to apply it.\n"
 
 Json = dict[str, Any]
@@ -56,8 +63,20 @@ def manifests(helm: Path) -> dict[str, str]:
 
 
 def _render(helm: Path, values: Mapping[str, Any]) -> list[Json]:
-    command: list[str | Path] = [helm, "template", "fluxqueue", CHART, "--namespace", NAMESPACE, "--include-crds", "--values", "-"]
-    done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=120, check=True)
+    command: list[str | Path] = [
+        helm,
+        "template",
+        "fluxqueue",
+        CHART,
+        "--namespace",
+        NAMESPACE,
+        "--include-crds",
+        "--values",
+        "-",
+    ]
+    done = subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=120, check=True
+    )
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
@@ -77,7 +96,11 @@ def _without_helm(value: Any) -> Any:
         return [_without_helm(each) for each in value]
     if not isinstance(value, dict):
         return value
-    cleaned = {key: _without_helm(each) for key, each in value.items() if not str(key).startswith(("helm.sh/", "argocd.argoproj.io/hook"))}
+    cleaned = {
+        key: _without_helm(each)
+        for key, each in value.items()
+        if not str(key).startswith(("helm.sh/", "argocd.argoproj.io/hook"))
+    }
     if cleaned.get("app.kubernetes.io/managed-by") == "Helm":
         del cleaned["app.kubernetes.io/managed-by"]
     return {key: each for key, each in cleaned.items() if not (key == "annotations" and each == {})}
@@ -98,7 +121,9 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _text(objects: Iterable[Json]) -> str:
-    return HEADER + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=140, explicit_start=True, allow_unicode=True)
+    return HEADER + yaml.dump_all(
+        objects, Dumper=_Dumper, sort_keys=False, width=140, explicit_start=True, allow_unicode=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Records `make demo` and the commands of the README on its cluster, and draws them as `docs/pictures/demo.svg` (`make demo-picture`).
+"""Records `make demo` and the commands of the README on its cluster, and draws them as
+`docs/pictures/demo.svg` (`make demo-picture`).
 
-Everything in the picture is typed and printed in a real run. What is long is shortened to its end, with a line that says so.
+Everything in the picture is typed and printed in a real run. What is long is shortened to its end, with a
+line that says so.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ SCENES = (
 _STILL = "kubectl fluxqueue explain job/large"
 _SHOWN_OF_DEMO = "== What Fluxion chose and where the pods ran"
 _KEPT = "== The cluster keeps running"
-_UNTIL_SHOWN = {"kubectl fluxqueue jobs": "job/large .* (Pending|Running)", "kubectl fluxqueue explain job/large": "nodes are reserved"}
+_UNTIL_SHOWN = {
+    "kubectl fluxqueue jobs": "job/large .* (Pending|Running)",
+    "kubectl fluxqueue explain job/large": "nodes are reserved",
+}
 _TRIES = 60
 _TIMEOUT_S = 300
 _TITLE = "fluxqueue in a terminal"
 _DESCRIPTION = (
-    "make demo ends with a table: each pod ran on the nodes that were chosen for it. Then five kinds of work and a large Job are applied. "
-    "kubectl fluxqueue jobs shows that the large Job waits; explain says why and until when. Another Job is cancelled, the large one "
-    "starts on all eight nodes, and history shows what ran."
+    "make demo ends with a table: each pod ran on the nodes that were chosen for it. Then five kinds of "
+    "work and a large Job are applied. kubectl fluxqueue jobs shows that the large Job waits; explain says "
+    "why and until when. Another Job is cancelled, the large one starts on all eight nodes, "
+    "and history shows what ran."
 )
 _BEFORE = """
 eval "$(fluxqueue local env)"
@@ -58,8 +64,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-picture-") as folder:
         Path(folder).chmod(0o711)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        others = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "DATABASE_URL")}
-        environment = {**others, "PATH": path, "XDG_STATE_HOME": folder, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+        others = {
+            key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "DATABASE_URL")
+        }
+        environment = {
+            **others,
+            "PATH": path,
+            "XDG_STATE_HOME": folder,
+            "COLUMNS": str(COLUMNS),
+            "NO_COLOR": "1",
+        }
         try:
             printed = _run("fluxqueue local demo --keep", environment)
             _run(_BEFORE, environment)
@@ -102,9 +116,13 @@ def takes(run: Callable[[str], str]) -> Iterator[Take]:
 
 def _run(script: str, environment: Mapping[str, str]) -> str:
     command = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
     if done.returncode:
-        raise SystemExit(f"the picture was not made: {script.strip()} ended with {done.returncode}: {done.stderr.strip()}")
+        raise SystemExit(
+            f"the picture was not made: {script.strip()} ended with {done.returncode}: {done.stderr.strip()}"
+        )
     return done.stdout
 
 

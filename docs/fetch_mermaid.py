@@ -1,6 +1,7 @@
 """Fetches the script that draws the site's pictures, once, as the package `mermaid` by npm.
 
-Without npm, or without a network, the site is built all the same; browsers then load the script from where the theme says.
+Without npm, or without a network, the site is built all the same; browsers then load the script from where
+the theme says.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def fetch(target: Path) -> str:
     with tempfile.TemporaryDirectory() as temporary:
         command = [npm, "pack", "--silent", PACKAGE]
         try:
-            done = subprocess.run(command, cwd=temporary, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+            done = subprocess.run(
+                command, cwd=temporary, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired:
             return f"npm did not fetch {PACKAGE} within {_TIMEOUT_S} s"
         archives = list(Path(temporary).glob("*.tgz"))

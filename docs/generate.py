@@ -1,7 +1,8 @@
-"""Writes what the documentation says of the code: the pages of docs/reference, and the pictures of the architecture.
+"""Writes what the documentation says of the code: the pages of docs/reference, and the pictures of the
+architecture.
 
-``python docs/generate.py`` writes the pages, ``python docs/generate.py --check`` names those that differ. Pictures stand between
-``<!-- generated: NAME -->`` and ``<!-- end -->``.
+``python docs/generate.py`` writes the pages, ``python docs/generate.py --check`` names those that differ.
+Pictures stand between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -86,12 +87,14 @@ def modules(*rooms: str) -> Iterator[Module]:
     """Yield the modules of some top-level folders, in the order of their names."""
     for room in rooms:
         for path in sorted((ROOT / room).rglob("*.py")):
-            name = ".".join(("fluxqueue", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+            name = ".".join(("fluxqueue", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+                ".__init__"
+            )
             if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
                 yield Module(name, ast.parse(path.read_text()))
 
 
-# ---- log events -----------------------------------------------------------------------------------------------------------------
+# ---- log events --------------------------------------------------------------------------------------------
 
 
 def log_events(found: Sequence[Module]) -> dict[str, LogEvent]:
@@ -105,14 +108,20 @@ def log_events(found: Sequence[Module]) -> dict[str, LogEvent]:
     events: dict[str, LogEvent] = defaultdict(LogEvent)
     for module in found:
         for call in ast.walk(module.tree):
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS):
+            if not (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and call.func.attr in LEVELS
+            ):
                 continue
             if not _is_logger(call.func.value) or not call.args:
                 continue
             for key in _keys(call.args[0], module.name):
                 event = events[key]
                 event.levels.add("error" if call.func.attr == "exception" else call.func.attr)
-                event.fields |= {keyword.arg for keyword in call.keywords if keyword.arg not in (None, "exc_info")}
+                event.fields |= {
+                    keyword.arg for keyword in call.keywords if keyword.arg not in (None, "exc_info")
+                }
                 event.modules.add(module.name.removeprefix("fluxqueue."))
     return dict(sorted(events.items()))
 
@@ -124,7 +133,11 @@ def _is_logger(value: ast.expr) -> bool:
 
 def _keys(value: ast.expr, module: str) -> list[str]:
     choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-    keys = [choice.value for choice in choices if isinstance(choice, ast.Constant) and isinstance(choice.value, str)]
+    keys = [
+        choice.value
+        for choice in choices
+        if isinstance(choice, ast.Constant) and isinstance(choice.value, str)
+    ]
     if len(keys) != len(choices) or not all(re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+", key) for key in keys):
         raise SystemExit(f"{module}, line {value.lineno}: a log event is a literal noun.verb key")
     return keys
@@ -135,7 +148,10 @@ def logs_page(events: Mapping[str, LogEvent]) -> str:
     lines = [
         "# Log events",
         "",
-        "Every program logs JSON or text lines to standard error. `event` is one of these keys, the other fields are data. Secrets are",
+        (
+            "Every program logs JSON or text lines to standard error. `event` is one of these keys, the "
+            "other fields are data. Secrets are"
+        ),
         "never logged. `docs/generate.py` writes this page from the code.",
         "",
         "| event | level | fields | logged by |",
@@ -144,12 +160,13 @@ def logs_page(events: Mapping[str, LogEvent]) -> str:
     for key, event in events.items():
         fields = ", ".join(f"`{name}`" for name in sorted(event.fields))
         lines.append(
-            f"| `{key}` | {', '.join(sorted(event.levels))} | {fields} | {', '.join(f'`{name}`' for name in sorted(event.modules))} |"
+            f"| `{key}` | {', '.join(sorted(event.levels))} | {fields} | "
+            f"{', '.join(f'`{name}`' for name in sorted(event.modules))} |"
         )
     return "\n".join(lines) + "\n"
 
 
-# ---- pictures -------------------------------------------------------------------------------------------------------------------
+# ---- pictures ----------------------------------------------------------------------------------------------
 
 
 def states_picture() -> list[str]:
@@ -161,7 +178,9 @@ def states_picture() -> list[str]:
 
 
 def rooms_picture(room: str) -> list[str]:
-    """Return which parts of one top-level folder import which, as Mermaid; an arrow that others imply is left out."""
+    """Return which parts of one top-level folder import which, as Mermaid;
+    an arrow that others imply is left out.
+    """
     prefix = f"fluxqueue.{room}."
     imports: dict[str, set[str]] = defaultdict(set)
     found = list(modules(room))
@@ -174,7 +193,12 @@ def rooms_picture(room: str) -> list[str]:
             there = _part(node, prefix)
             if node.startswith(prefix) and there in parts and there != here:
                 imports[here].add(there)
-    arrows = {(above, below) for above, those in imports.items() for below in those if not _implied(above, below, imports)}
+    arrows = {
+        (above, below)
+        for above, those in imports.items()
+        for below in those
+        if not _implied(above, below, imports)
+    }
     return ["flowchart TD", *(f"    {above} --> {below}" for above, below in sorted(arrows))]
 
 
@@ -207,7 +231,9 @@ def with_pictures(page: str, pictures: Mapping[str, Sequence[str]]) -> str:
 
     def filled(region: re.Match[str]) -> str:
         lines = pictures[region["name"]]
-        return "\n".join([f"<!-- generated: {region['name']} -->", "```mermaid", *lines, "```", "<!-- end -->"])
+        return "\n".join(
+            [f"<!-- generated: {region['name']} -->", "```mermaid", *lines, "```", "<!-- end -->"]
+        )
 
     return re.sub(r"<!-- generated: (?P<name>[a-z-]+) -->.*?<!-- end -->", filled, page, flags=re.DOTALL)
 
@@ -220,8 +246,15 @@ def with_table(page: str, name: str, lines: Sequence[str]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the generated pages by their path."""
-    drawn, install = (ROOT / "docs" / "architecture.md", ROOT / "docs" / "reference" / "rooms.md"), ROOT / "docs" / "install.md"
-    pictures = {"states": states_picture(), "queue-rooms": rooms_picture("queue"), "fluxion-rooms": rooms_picture("fluxion")}
+    drawn, install = (
+        (ROOT / "docs" / "architecture.md", ROOT / "docs" / "reference" / "rooms.md"),
+        ROOT / "docs" / "install.md",
+    )
+    pictures = {
+        "states": states_picture(),
+        "queue-rooms": rooms_picture("queue"),
+        "fluxion-rooms": rooms_picture("fluxion"),
+    }
     return {
         ROOT / "docs" / "reference" / "logs.md": logs_page(log_events(list(modules(*PROGRAMS)))),
         **{ROOT / "docs" / "reference" / f"{name}.md": page() for name, page in REFERENCES.items()},
@@ -233,14 +266,21 @@ def pages() -> dict[Path, str]:
 def main() -> int:
     """Write the pages, or name those that differ."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page differs from the code")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; end with 1 if a page differs from the code"
+    )
     check = parser.parse_args().check
-    differing = {path: text for path, text in pages().items() if not path.exists() or path.read_text() != text}
+    differing = {
+        path: text for path, text in pages().items() if not path.exists() or path.read_text() != text
+    }
     for path, text in differing.items():
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        print(f"{path.relative_to(ROOT)} {'differs from the code: run python docs/generate.py' if check else 'written'}")
+        print(
+            f"{path.relative_to(ROOT)} "
+            f"{'differs from the code: run python docs/generate.py' if check else 'written'}"
+        )
     return 1 if check and differing else 0
 
 

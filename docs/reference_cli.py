@@ -1,6 +1,7 @@
 """The reference of commands: every option of `kubectl fluxqueue` and of the programs, from their parsers.
 
-The texts of argparse differ between versions of Python, so the page is made of what a parser has and not of its help.
+The texts of argparse differ between versions of Python, so the page is made of what a parser has and not of
+its help.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ __all__ = ["cli_page", "command_lines", "parser_of"]
 
 _HEAD = """# Commands
 
-Written by `docs/generate.py` from the parsers. `kubectl fluxqueue` uses your kubeconfig and your rights; every command has the options
-`-n`, `--context` and `--kubeconfig` of kubectl. `fluxqueue PROGRAM` starts the programs; people use `simulate`, `local`, `minicluster` and
-`uninstall`, the chart starts the others.
+Written by `docs/generate.py` from the parsers. `kubectl fluxqueue` uses your kubeconfig and your rights;
+every command has the options `-n`, `--context` and `--kubeconfig` of kubectl. `fluxqueue PROGRAM` starts the
+programs; people use `simulate`, `local`, `minicluster` and `uninstall`, the chart starts the others.
 """
 _EVERYWHERE = {"help", "namespace", "context", "kubeconfig"}
 
@@ -54,7 +55,9 @@ def command_lines(parser: argparse.ArgumentParser, depth: int, *, everything: bo
         yield f"{cell(parser.description)}\n"
     shown = [action for action in parser._actions if _is_shown(action, everything=everything)]
     if shown:
-        yield from table(("argument", "meaning"), ((_words(action), _meaning(parser, action)) for action in shown))
+        yield from table(
+            ("argument", "meaning"), ((_words(action), _meaning(parser, action)) for action in shown)
+        )
     if example := getattr(parser, "example", ""):
         yield f"Example: `{example}`\n"
     seen: set[int] = set()

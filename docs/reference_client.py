@@ -16,22 +16,39 @@ __all__ = ["client_page"]
 _SECTIONS = ("Parameters", "Attributes", "Returns", "Raises", "Yields", "Notes")
 _HEAD = """# Python client: reference
 
-Written by `docs/generate.py` from the docstrings. The [guide](../client.md) explains how the parts belong together.
+Written by `docs/generate.py` from the docstrings. The [guide](../client.md) explains how the parts belong
+together.
 """
 
 
 def client_page() -> str:
     """Return the page."""
     found = {name: getattr(client, name) for name in client.__all__}
-    errors = {name: each for name, each in found.items() if isinstance(each, type) and issubclass(each, FluxQueueError)}
-    others = {name: each for name, each in found.items() if name not in errors and each.__module__.startswith("fluxqueue.client")}
+    errors = {
+        name: each
+        for name, each in found.items()
+        if isinstance(each, type) and issubclass(each, FluxQueueError)
+    }
+    others = {
+        name: each
+        for name, each in found.items()
+        if name not in errors and each.__module__.startswith("fluxqueue.client")
+    }
     parts = [_HEAD]
     for name in sorted(others, key=str.lower):
         parts += _entry(name, others[name])
     parts += ["## Errors\n", "| class | also a | meaning |\n|---|---|---|"]
     for name in sorted(errors):
-        also = [base.__name__ for base in errors[name].__mro__[1:] if base.__module__ in ("builtins", "concurrent.futures._base")]
-        builtin = ", ".join(f"`{each}`" for each in also if each not in ("Exception", "BaseException", "object", "OSError", "RuntimeError"))
+        also = [
+            base.__name__
+            for base in errors[name].__mro__[1:]
+            if base.__module__ in ("builtins", "concurrent.futures._base")
+        ]
+        builtin = ", ".join(
+            f"`{each}`"
+            for each in also
+            if each not in ("Exception", "BaseException", "object", "OSError", "RuntimeError")
+        )
         parts.append(f"| `{name}` | {builtin} | {_first(errors[name])} |")
     return "\n".join(parts) + "\n"
 
@@ -39,7 +56,11 @@ def client_page() -> str:
 def _entry(name: str, each: Any) -> Iterator[str]:
     yield f"## {name}\n"
     if inspect.isclass(each):
-        if each.__init__ is not object.__init__ and not dataclasses.is_dataclass(each) and not hasattr(each, "__total__"):
+        if (
+            each.__init__ is not object.__init__
+            and not dataclasses.is_dataclass(each)
+            and not hasattr(each, "__total__")
+        ):
             yield f"```python\n{name}{_signature(each.__init__)}\n```\n"
         yield _text(each)
         if dataclasses.is_dataclass(each):
@@ -62,7 +83,9 @@ def _fields(each: type[Any]) -> Iterator[str]:
     """Yield the fields of a dataclass, those of its bases too."""
     yield "```python"
     for field in dataclasses.fields(each):
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        has_default = (
+            field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        )
         yield f"{field.name}: {field.type}{' = ...' if has_default else ''}"
     yield "```\n"
     for base in each.__mro__[1:-1]:
@@ -86,9 +109,13 @@ def _is_documented(method: Any) -> bool:
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
     parameters = [
-        each.replace(annotation=_plain(each.annotation)) for name, each in signature.parameters.items() if name not in ("self", "cls")
+        each.replace(annotation=_plain(each.annotation))
+        for name, each in signature.parameters.items()
+        if name not in ("self", "cls")
     ]
-    return str(signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation)))
+    return str(
+        signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation))
+    )
 
 
 class _Plain(str):

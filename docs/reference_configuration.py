@@ -1,4 +1,6 @@
-"""The reference of the queue's configuration file: the fields of `QueueConfig`, with the sentences of its docstring."""
+"""The reference of the queue's configuration file:
+the fields of `QueueConfig`, with the sentences of its docstring.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ __all__ = ["attributes_of", "configuration_page"]
 _HEAD = """# Configuration of the queue
 
 Written by `docs/generate.py` from `queue/config.py`. The chart writes the file from `queue.config`
-([values](values.md#queue)) and `fluxqueue queue --config FILE` reads it at its start: a change restarts the queue. An unknown key or an
-impossible value ends the start with a sentence that names it.
+([values](values.md#queue)) and `fluxqueue queue --config FILE` reads it at its start: a change restarts the
+queue. An unknown key or an impossible value ends the start with a sentence that names it.
 """
 
 
@@ -52,7 +54,12 @@ def attributes_of(struct: type[Any]) -> dict[str, str]:
 def _rows(struct: type[Any]) -> Iterator[tuple[str, str, str, str]]:
     meanings = attributes_of(struct)
     for field in msgspec.structs.fields(struct):
-        yield code(field.encode_name), cell(_type(field.type)), _default(field), cell(meanings.get(field.name, "").replace("``", "`"))
+        yield (
+            code(field.encode_name),
+            cell(_type(field.type)),
+            _default(field),
+            cell(meanings.get(field.name, "").replace("``", "`")),
+        )
 
 
 def _structs(kind: Any) -> list[type[Any]]:
@@ -73,7 +80,12 @@ def _words(info: msgspec.inspect.Type) -> str:
             return " or ".join(code(str(value)) for value in info.values)
         case msgspec.inspect.EnumType():
             return " or ".join(code(str(member.value)) for member in info.cls)
-        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType() | msgspec.inspect.SetType() | msgspec.inspect.FrozenSetType():
+        case (
+            msgspec.inspect.ListType()
+            | msgspec.inspect.VarTupleType()
+            | msgspec.inspect.SetType()
+            | msgspec.inspect.FrozenSetType()
+        ):
             return f"list of {_words(info.item_type)}"
         case msgspec.inspect.DictType():
             return f"map to {_words(info.value_type)}"
@@ -82,7 +94,14 @@ def _words(info: msgspec.inspect.Type) -> str:
         case msgspec.inspect.Metadata():
             return _words(info.type)
     name = type(info).__name__.removesuffix("Type").lower()
-    return {"str": "text", "int": "integer", "float": "number", "bool": "boolean", "struct": "object", "none": "nothing"}.get(name, name)
+    return {
+        "str": "text",
+        "int": "integer",
+        "float": "number",
+        "bool": "boolean",
+        "struct": "object",
+        "none": "nothing",
+    }.get(name, name)
 
 
 def _default(field: Any) -> str:
@@ -93,4 +112,8 @@ def _default(field: Any) -> str:
         value = field.default_factory()
     if isinstance(value, msgspec.Struct):
         return "as below"
-    return "" if value is None else code(value if isinstance(value, str) and value else msgspec.json.encode(value).decode())
+    return (
+        ""
+        if value is None
+        else code(value if isinstance(value, str) and value else msgspec.json.encode(value).decode())
+    )

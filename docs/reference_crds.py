@@ -1,6 +1,7 @@
 """The reference of the custom resources: every field of each kind, from the schemas of the chart.
 
-The schemas are templates, of which only the parts that several share (``include``) have to be put in. So the page needs no Helm.
+The schemas are templates, of which only the parts that several share (``include``) have to be put in. So the
+page needs no Helm.
 """
 
 from __future__ import annotations
@@ -19,16 +20,24 @@ Json = Mapping[str, Any]
 CRDS = Path(__file__).resolve().parents[1] / "charts" / "fluxqueue" / "templates" / "crds"
 _HEAD = """# Kinds: every field
 
-Written by `docs/generate.py` from the schemas of the CRDs. What people write and how it acts is in [objects](objects.md),
-[accounts](../accounts.md), [reservations](../reservations.md) and [MiniClusters](../minicluster.md). `[]` marks the items of a list, `*`
-any key. `kubectl explain KIND.spec` shows the same of the installed version.
+Written by `docs/generate.py` from the schemas of the CRDs. What people write and how it acts is in
+[objects](objects.md), [accounts](../accounts.md), [reservations](../reservations.md) and
+[MiniClusters](../minicluster.md). `[]` marks the items of a list, `*` any key. `kubectl explain KIND.spec`
+shows the same of the installed version.
 """
 _DEFINE = re.compile(r'\{\{-? define "(?P<name>[^"]+)" -?\}\}\n(?P<text>.*?)\{\{-? end -?\}\}', re.DOTALL)
 _INCLUDE = re.compile(
-    r'^ *\{\{-? include "(?P<name>[^"]+)" (?:\.|\(dict(?P<values>(?: "[^"]*")*)\)) \| nindent (?P<indent>\d+) \}\}$', re.MULTILINE
+    r'^ *\{\{-? include "(?P<name>[^"]+)" (?:\.|\(dict(?P<values>(?: '
+    r'"[^"]*")*)\)) \| nindent (?P<indent>\d+) \}\}$',
+    re.MULTILINE,
 )
 _VALUE = re.compile(r'"(\w+)" "([^"]*)"')
-_BOUNDS = (("minimum", "at least {}"), ("maximum", "at most {}"), ("maxLength", "at most {} characters"), ("maxItems", "at most {} items"))
+_BOUNDS = (
+    ("minimum", "at least {}"),
+    ("maximum", "at most {}"),
+    ("maxLength", "at most {} characters"),
+    ("maxItems", "at most {} items"),
+)
 
 
 def crds_page() -> str:
@@ -41,11 +50,17 @@ def crds_page() -> str:
 
 def shared_parts() -> dict[str, str]:
     """Return the parts of schemas that templates share, by name."""
-    return {match["name"]: match["text"] for path in CRDS.glob("*.tpl") for match in _DEFINE.finditer(path.read_text())}
+    return {
+        match["name"]: match["text"]
+        for path in CRDS.glob("*.tpl")
+        for match in _DEFINE.finditer(path.read_text())
+    }
 
 
 def definition(template: str, parts: Mapping[str, str]) -> Json:
-    """Return the CRD of a template of the chart: its shared parts put in, what depends on the installation left out."""
+    """Return the CRD of a template of the chart: its shared parts put in,
+    what depends on the installation left out.
+    """
     text = re.sub(r"\{\{-? ?/\*.*?\*/ ?-?\}\}", "", template, flags=re.DOTALL)
     found: Json = yaml.safe_load(re.sub(r"^.*\{\{.*$", "", _complete(text, parts), flags=re.MULTILINE))
     return found
@@ -56,7 +71,9 @@ def _complete(text: str, parts: Mapping[str, str]) -> str:
 
     def part(match: re.Match[str]) -> str:
         values = dict(_VALUE.findall(match["values"] or ""))
-        found = re.sub(r"\{\{ \.(\w+) \}\}", lambda name: values.get(name[1], name[0]), parts.get(match["name"], ""))
+        found = re.sub(
+            r"\{\{ \.(\w+) \}\}", lambda name: values.get(name[1], name[0]), parts.get(match["name"], "")
+        )
         return _indented(_complete(found, parts), int(match["indent"]))
 
     return _INCLUDE.sub(part, text)
@@ -73,7 +90,10 @@ def _kind(crd: Json) -> Iterator[str]:
     short = "".join(f", short `{name}`" for name in named.get("shortNames", ()))
     yield f"## {named['kind']}\n"
     yield f"{schema.get('description', '')}\n".lstrip()
-    yield f"`{spec['group']}/{version['name']}`, resource `{named['plural']}`{short}, {spec['scope'].lower()}.\n"
+    yield (
+        f"`{spec['group']}/{version['name']}`, resource `{named['plural']}`{short}, "
+        f"{spec['scope'].lower()}.\n"
+    )
     for part in ("spec", "status"):
         fields = schema["properties"].get(part, {})
         if "properties" not in fields:
@@ -91,7 +111,9 @@ def _rows(schema: Json, path: str) -> Iterator[tuple[str, str, str, str]]:
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         here = f"{path}.{name}".lstrip(".")
-        default = code(_plain(field["default"])) if "default" in field else "required" if name in required else ""
+        default = (
+            code(_plain(field["default"])) if "default" in field else "required" if name in required else ""
+        )
         yield code(here), cell(_type(field)), default, cell(_meaning(field))
         yield from _below(field, here)
 
@@ -123,4 +145,8 @@ def _meaning(field: Json) -> str:
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) and value else yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
+    return (
+        value
+        if isinstance(value, str) and value
+        else yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
+    )

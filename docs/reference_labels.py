@@ -1,6 +1,8 @@
-"""The reference of keys: every label, annotation, gate and condition, who reads or writes it in the code, and what it means.
+"""The reference of keys: every label, annotation, gate and condition, who reads or writes it in the code, and
+what it means.
 
-The keys are those of `fluxqueue.api.names`; their meaning is the row in docs/reference/objects.md, or else the docstring of the constant.
+The keys are those of `fluxqueue.api.names`; their meaning is the row in docs/reference/objects.md, or else
+the docstring of the constant.
 """
 
 from __future__ import annotations
@@ -20,11 +22,18 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("api", "cli", "client", "kube", "local", "minicluster", "queue", "scheduler_plugin", "webhook")
 _HEAD = """# Labels and annotations
 
-Written by `docs/generate.py` from `api/names.py` and the rows of [objects](objects.md), which also has the values that
-people write. The last column names the folders of the code that read or write a key.
+Written by `docs/generate.py` from `api/names.py` and the rows of [objects](objects.md), which also has the
+values that people write. The last column names the folders of the code that read or write a key.
 """
-_SUFFIXES = {"_LABEL": "label", "_ANNOTATION": "annotation", "_CONDITION": "condition", "_KEY": "label or annotation"}
-_ROW = re.compile(r"^\| (?P<keys>(?:labels?|annotations?) `[^|]+) \| (?P<on>[^|]*) \| (?P<meaning>.*) \|$", re.MULTILINE)
+_SUFFIXES = {
+    "_LABEL": "label",
+    "_ANNOTATION": "annotation",
+    "_CONDITION": "condition",
+    "_KEY": "label or annotation",
+}
+_ROW = re.compile(
+    r"^\| (?P<keys>(?:labels?|annotations?) `[^|]+) \| (?P<on>[^|]*) \| (?P<meaning>.*) \|$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,16 @@ def labels_page() -> str:
     rooms = rooms_that_use({key.constant for key in keys})
     lines = [_HEAD]
     for title, ours in (("Of fluxqueue", True), ("Of others", False)):
-        chosen = sorted((key for key in keys if key.text.startswith("fluxqueue") is ours), key=lambda key: key.text)
+        chosen = sorted(
+            (key for key in keys if key.text.startswith("fluxqueue") is ours), key=lambda key: key.text
+        )
         rows = (
-            (code(key.text), key.kind, meanings.get(key.text) or cell(key.docstring), ", ".join(sorted(rooms[key.constant])))
+            (
+                code(key.text),
+                key.kind,
+                meanings.get(key.text) or cell(key.docstring),
+                ", ".join(sorted(rooms[key.constant])),
+            )
             for key in chosen
         )
         lines += [f"## {title}", "", *table(("key", "what", "meaning", "in"), rows)]
@@ -61,10 +77,17 @@ def keys_in(source: str) -> Iterator[Key]:
             continue
         name, value = statement.target.id, statement.value
         kind = next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), "")
-        if not kind or not isinstance(value, ast.Constant) or not isinstance(value.value, str) or (value.value, kind) in seen:
+        if (
+            not kind
+            or not isinstance(value, ast.Constant)
+            or not isinstance(value.value, str)
+            or (value.value, kind) in seen
+        ):
             continue
         seen.add((value.value, kind))
-        said = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
+        said = (
+            below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
+        )
         yield Key(name, value.value, kind, str(said).replace("``", "`"))
 
 

@@ -1,7 +1,8 @@
-"""The reference of licences: every distribution that the images contain, with its licence as its own metadata says it.
+"""The reference of licences: every distribution that the images contain, with its licence as its own metadata
+says it.
 
-The names are those of `images/queue.txt` and `images/webhook.txt`, which list what is installed with digests. The licences come from the
-installed distributions, which have the same versions (`constraints.txt`).
+The names are those of `images/queue.txt` and `images/webhook.txt`, which list what is installed with digests.
+The licences come from the installed distributions, which have the same versions (`constraints.txt`).
 """
 
 from __future__ import annotations
@@ -39,20 +40,26 @@ _SAID: Final[Mapping[str, str]] = {
     "python software foundation license": "PSF-2.0",
 }
 """What metadata of older forms say -> SPDX."""
-_IN_FILE: Final[Mapping[str, str]] = {"axe-playwright-python": "MIT", "cel-python": "Apache-2.0", "promql-parser": "MIT"}
+_IN_FILE: Final[Mapping[str, str]] = {
+    "axe-playwright-python": "MIT",
+    "cel-python": "Apache-2.0",
+    "promql-parser": "MIT",
+}
 """Distributions whose metadata names no licence, with that of their file LICENSE."""
 _OPERATORS: Final = re.compile(r"\s+(?:AND|OR|WITH)\s+|[()]")
 _HEAD = """# Licences
 
-Written by `docs/generate.py` from the metadata of the distributions. fluxqueue itself is MIT ([LICENSE](../../LICENSE)). Its images
-contain these distributions, a Python, and the base that `images/bases.json` names; the bill of materials of each build
-([images](../images.md)) lists the components of all.
+Written by `docs/generate.py` from the metadata of the distributions. fluxqueue itself is MIT
+([LICENSE](../../LICENSE)). Its images contain these distributions, a Python, and the base that
+`images/bases.json` names; the bill of materials of each build ([images](../images.md)) lists the components
+of all.
 
 A test refuses a distribution under another licence than these, and so it does for the tools of the project:
 {allowed}.
 Those under LGPL (psycopg) and MPL are used unchanged, as libraries of their own.
 
-The dashboard serves uPlot 1.6.32 (MIT), which draws its charts, unchanged from `dashboard/static/vendor/`, with its licence beside it.
+The dashboard serves uPlot 1.6.32 (MIT), which draws its charts, unchanged from `dashboard/static/vendor/`,
+with its licence beside it.
 """
 
 
@@ -72,7 +79,10 @@ def licence_of(name: str) -> str:
     for said in (*_said(metadata(name)), _IN_FILE.get(name, "")):
         if said and identifiers(said) <= ALLOWED:
             return said
-    raise LookupError(f"{name}: no licence that is known is in its metadata: add it to docs/reference_licences.py, or do without it")
+    raise LookupError(
+        f"{name}: no licence that is known is in its metadata: add it to docs/reference_licences.py, "
+        "or do without it"
+    )
 
 
 def identifiers(expression: str) -> set[str]:
@@ -85,7 +95,12 @@ def licences_page() -> str:
     shipped = {image: pins(ROOT / "images" / f"{image}.txt") for image in IMAGES}
     versions = {name: version for found in shipped.values() for name, version in found.items()}
     rows = (
-        (code(name), version, cell(licence_of(name)), ", ".join(image for image in IMAGES if name in shipped[image]))
+        (
+            code(name),
+            version,
+            cell(licence_of(name)),
+            ", ".join(image for image in IMAGES if name in shipped[image]),
+        )
         for name, version in sorted(versions.items())
     )
     head = _HEAD.format(allowed=", ".join(sorted(ALLOWED)))
@@ -98,6 +113,10 @@ def _said(about: PackageMetadata) -> Iterator[str]:
     short = "".join(about.get_all("License") or ()).strip()
     if "\n" not in short:
         yield _SAID.get(short.lower(), short)
-    classifiers = [each.rpartition(" :: ")[2] for each in about.get_all("Classifier") or () if each.startswith("License ::")]
+    classifiers = [
+        each.rpartition(" :: ")[2]
+        for each in about.get_all("Classifier") or ()
+        if each.startswith("License ::")
+    ]
     known = sorted({_SAID[each.lower()] for each in classifiers if each.lower() in _SAID})
     yield " OR ".join(known)

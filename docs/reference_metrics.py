@@ -1,4 +1,6 @@
-"""The reference of metrics: every Counter, Gauge and Histogram that a program defines, from the code itself."""
+"""The reference of metrics: every Counter, Gauge and Histogram that a program defines,
+from the code itself.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ PROGRAMS = {"queue": "queue", "webhook": "webhook", "fluxion": "fluxion", "sched
 _KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram"}
 _HEAD = """# Metrics
 
-Written by `docs/generate.py` from the code. The queue, the webhook and the scheduler serve them over HTTPS on `/metrics`, for
-ServiceAccounts in the value `rbac.metricsReadableBy`. A histogram has `_bucket`, `_sum` and `_count`. Alerts on them are in
-[incidents](../incidents.md).
+Written by `docs/generate.py` from the code. The queue, the webhook and the scheduler serve them over HTTPS on
+`/metrics`, for ServiceAccounts in the value `rbac.metricsReadableBy`. A histogram has `_bucket`, `_sum` and
+`_count`. Alerts on them are in [incidents](../incidents.md).
 """
 
 
@@ -38,11 +40,17 @@ def metrics_page() -> str:
     lines = [_HEAD]
     for folder, program in PROGRAMS.items():
         paths = sorted((ROOT / folder).rglob("*.py"))
-        found = sorted((metric for path in paths for metric in metrics_in(path.read_text())), key=lambda metric: metric.name)
+        found = sorted(
+            (metric for path in paths for metric in metrics_in(path.read_text())),
+            key=lambda metric: metric.name,
+        )
         if not found:
             continue
         lines += [f"## {program}", ""]
-        rows = ((code(each.name), each.kind, ", ".join(map(code, each.labels)), cell(each.meaning)) for each in found)
+        rows = (
+            (code(each.name), each.kind, ", ".join(map(code, each.labels)), cell(each.meaning))
+            for each in found
+        )
         lines += table(("metric", "kind", "labels", "meaning"), rows)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -50,13 +58,24 @@ def metrics_page() -> str:
 def metrics_in(source: str) -> Iterator[Metric]:
     """Yield the metrics that a module defines."""
     tree = ast.parse(source)
-    if not any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith("prometheus_client") for node in ast.walk(tree)):
+    if not any(
+        isinstance(node, ast.ImportFrom) and (node.module or "").startswith("prometheus_client")
+        for node in ast.walk(tree)
+    ):
         return
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _KINDS and len(call.args) >= 2):
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id in _KINDS
+            and len(call.args) >= 2
+        ):
             continue
         name, meaning = (_text(argument) for argument in call.args[:2])
-        labels = next((each.value for each in call.keywords if each.arg == "labelnames"), call.args[2] if len(call.args) > 2 else None)
+        labels = next(
+            (each.value for each in call.keywords if each.arg == "labelnames"),
+            call.args[2] if len(call.args) > 2 else None,
+        )
         named = tuple(_text(each) for each in labels.elts) if isinstance(labels, ast.List | ast.Tuple) else ()
         suffix = "_total" if call.func.id == "Counter" and not name.endswith("_total") else ""
         yield Metric(f"{name}{suffix}", _KINDS[call.func.id], named, meaning.rstrip("."))

@@ -1,4 +1,6 @@
-"""The reference of the matcher's gRPC service: its calls and messages, from ``fluxion.proto`` with its comments."""
+"""The reference of the matcher's gRPC service: its calls and messages,
+from ``fluxion.proto`` with its comments.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ __all__ = ["proto_page"]
 PROTO = Path(__file__).resolve().parents[1] / "proto" / "v1" / "fluxion.proto"
 _HEAD = """# The gRPC service of the matcher
 
-Written by `docs/generate.py` from `proto/v1/fluxion.proto`. How the calls are used is in [fluxion](../fluxion.md).
+Written by `docs/generate.py` from `proto/v1/fluxion.proto`. How the calls are used is in
+[fluxion](../fluxion.md).
 """
 _RPC = re.compile(r"rpc (?P<name>\w+)\((?P<request>\w+)\) returns \((?P<response>\w+)\)")
-_FIELD = re.compile(r"(?P<type>(?:optional |repeated )?(?:map<[^>]+>|[\w.]+)) (?P<name>\w+) = (?P<number>\d+)[^;]*;(?: +// (?P<said>.*))?$")
+_FIELD = re.compile(
+    r"(?P<type>(?:optional |repeated )?(?:map<[^>]+>|[\w.]+)) (?P<name>\w+) = (?P<number>\d+)[^;]*;(?: "
+    r"+// (?P<said>.*))?$"
+)
 _CHOICE = re.compile(r"(?P<name>[A-Z][A-Z_0-9]*) = (?P<number>\d+);(?: +// (?P<said>.*))?$")
 Row = tuple[str, ...]
 
@@ -73,7 +79,14 @@ def _row(line: str, comment: str, blocks: list[str]) -> list[Row]:
     prefix = "".join(f"{block.split()[1]}." for block in blocks[1:] if block.startswith("enum"))
     if field := _FIELD.match(line) or _CHOICE.match(line):
         said = " ".join(part for part in (comment, field["said"] or "") if part)
-        return [(field["number"], code(f"{prefix}{field['name']}"), code(field.groupdict().get("type") or "value"), cell(said))]
+        return [
+            (
+                field["number"],
+                code(f"{prefix}{field['name']}"),
+                code(field.groupdict().get("type") or "value"),
+                cell(said),
+            )
+        ]
     return []
 
 

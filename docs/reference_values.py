@@ -14,8 +14,8 @@ __all__ = ["Value", "values_of", "values_page"]
 VALUES = Path(__file__).resolve().parents[1] / "charts" / "fluxqueue" / "values.yaml"
 _HEAD = """# Values of the chart
 
-Written by `docs/generate.py` from `charts/fluxqueue/values.yaml`. `values.schema.json` next to it refuses what is not listed here. Which of
-them matter is in [install](../install.md#values-that-matter).
+Written by `docs/generate.py` from `charts/fluxqueue/values.yaml`. `values.schema.json` next to it refuses
+what is not listed here. Which of them matter is in [install](../install.md#values-that-matter).
 """
 
 
@@ -36,12 +36,17 @@ def values_page() -> str:
         groups.setdefault(value.path.split(".")[0] if "." in value.path else "", []).append(value)
     for section, values in groups.items():
         lines += [f"## {section or 'For everything'}", ""]
-        lines += table(("value", "default", "meaning"), ((code(each.path), code(each.default), cell(each.meaning)) for each in values))
+        lines += table(
+            ("value", "default", "meaning"),
+            ((code(each.path), code(each.default), cell(each.meaning)) for each in values),
+        )
     return "\n".join(lines).rstrip() + "\n"
 
 
 def values_of(text: str) -> Iterator[Value]:
-    """Yield the values that have a ``# --`` comment, in their order. What such a comment describes may be a whole mapping."""
+    """Yield the values that have a ``# --`` comment, in their order.
+    What such a comment describes may be a whole mapping.
+    """
     tree = yaml.compose(text)
     assert isinstance(tree, yaml.MappingNode)
     yield from _below(tree, "", text.splitlines())

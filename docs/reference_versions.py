@@ -1,4 +1,6 @@
-"""The table of docs/install.md: on which versions of Kubernetes the end-to-end tests passed, from `kubernetes-versions.json`."""
+"""The table of docs/install.md: on which versions of Kubernetes the end-to-end tests passed,
+from `kubernetes-versions.json`.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +46,9 @@ def _said(tried: Mapping[str, Mapping[str, Any]], files: int) -> str:
     tests = sum(counts["passed"] for counts in passed.values())
     text = "nothing yet"
     if passed:
-        text = f"end-to-end tests: {len(passed)} of {files} files, {tests} tests, {max(counts['on'] for counts in passed.values())}"
+        text = (
+            f"end-to-end tests: {len(passed)} of {files} files, {tests} tests, "
+            f"{max(counts['on'] for counts in passed.values())}"
+        )
     failed = sorted(name for name, counts in tried.items() if counts["failed"])
     return f"{text}; not {', '.join(f'`{name}`' for name in failed)}" if failed else text

@@ -1,7 +1,8 @@
 """Hooks of the site (`mkdocs.yml`): what its pages need from outside of docs/.
 
-Pages link to Markdown files of the repository, as they do where it is browsed. These files become pages of the site, below
-``repository/``, and the links lead there. Every other link out of docs/ is left as it is, so that the build names it.
+Pages link to Markdown files of the repository, as they do where it is browsed. These files become pages of
+the site, below ``repository/``, and the links lead there. Every other link out of docs/ is left as it is, so
+that the build names it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, *, config: Any) -> Any:
     """Add the pages of the repository, and the script."""
     for source, page in _REPOSITORY.items():
-        files.append(File.generated(config, page, content=with_links((ROOT / source).read_text(), source, page)))
+        files.append(
+            File.generated(config, page, content=with_links((ROOT / source).read_text(), source, page))
+        )
     if MERMAID.is_file():
         files.append(File.generated(config, _SCRIPT, content=MERMAID.read_bytes()))
     return files

@@ -1,7 +1,9 @@
-"""An animated SVG of commands in a terminal and their output, for a page: one file, with nothing in it from elsewhere.
+"""An animated SVG of commands in a terminal and their output, for a page: one file, with nothing in it from
+elsewhere.
 
-It shows a loop: each command is typed, its output appears, and the lines move up as in a terminal. CSS does this without any script, so a
-browser runs it inside an ``<img>``. Whoever prefers less motion sees one frame that stands still.
+It shows a loop: each command is typed, its output appears, and the lines move up as in a terminal. CSS does
+this without any script, so a browser runs it inside an ``<img>``. Whoever prefers less motion sees one frame
+that stands still.
 """
 
 from __future__ import annotations
@@ -81,11 +83,18 @@ def render(takes: Sequence[Take], title: str, description: str) -> str:
     height = inner + 2 * _MARGIN_PX
     shown = "\n".join(f'<g class="a{number}">{event.svg}</g>' for number, event in enumerate(events))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-labelledby="title description">\n<title id="title">{escape(title)}</title>\n'
-        f'<desc id="description">{escape(description)}</desc>\n<style>\n{_STYLE}{_animations(events, length, still_row)}{_STILL}</style>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-labelledby="title description">\n'
+        f'<title id="title">{escape(title)}</title>\n'
+        f'<desc id="description">{escape(description)}</desc>\n'
+        "<style>\n"
+        f"{_STYLE}{_animations(events, length, still_row)}{_STILL}</style>\n"
         f'<rect class="back" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8"/>\n'
-        f'<svg x="{_MARGIN_PX}" y="{_MARGIN_PX}" width="{inner_width}" height="{inner}">\n<g class="all">\n{shown}\n</g>\n</svg>\n'
+        f'<svg x="{_MARGIN_PX}" y="{_MARGIN_PX}" width="{inner_width}" height="{inner}">\n'
+        '<g class="all">\n'
+        f"{shown}\n"
+        "</g>\n"
+        "</svg>\n"
         "</svg>\n"
     )
 
@@ -119,7 +128,10 @@ def _typed(command: str, row: int) -> Iterator[tuple[float, str]]:
     pieces = [command[begin : begin + _TYPED_AT_ONCE] for begin in range(0, len(command), _TYPED_AT_ONCE)]
     for number, piece in enumerate(pieces):
         column = len(_PROMPT) + number * _TYPED_AT_ONCE
-        yield 0.6 + number * _KEYSTROKES_S, _text(column, row, f'<tspan class="command">{escape(piece)}</tspan>')
+        yield (
+            0.6 + number * _KEYSTROKES_S,
+            _text(column, row, f'<tspan class="command">{escape(piece)}</tspan>'),
+        )
 
 
 def _text(column: int, row: int, content: str) -> str:
@@ -127,7 +139,9 @@ def _text(column: int, row: int, content: str) -> str:
 
 
 def _coloured(line: str) -> str:
-    """Return a line with its states in colours, each part at its column, whatever the width of the reader's font is."""
+    """Return a line with its states in colours, each part at its column,
+    whatever the width of the reader's font is.
+    """
     parts, end = [], 0
     for match in _COLOURED.finditer(line):
         parts += [("", end, line[end : match.start()]), (_CLASS_OF[match[1]], match.start(), match[1])]
@@ -147,7 +161,8 @@ def _animations(events: Sequence[_Event], length: float, still_row: int) -> str:
     for number, event in enumerate(events):
         if event.at:
             rules.append(
-                f"@keyframes a{number}{{0%{{opacity:0}}{_percent(event.at, length)}{{opacity:1}}}}.a{number}{{animation-name:a{number}}}"
+                f"@keyframes a{number}{{0%{{opacity:0}}{_percent(event.at, length)}{{opacity:1}}}}.a"
+                f"{number}{{animation-name:a{number}}}"
             )
     steps, last = ["0%{transform:none}"], 0
     for event in events:
@@ -155,7 +170,9 @@ def _animations(events: Sequence[_Event], length: float, still_row: int) -> str:
             last = hidden
             steps.append(f"{_percent(event.at, length)}{{transform:translateY(-{hidden * _LINE_PX}px)}}")
     still = max(0, still_row - _ROWS) * _LINE_PX
-    rules.append(f"@keyframes all{{{''.join(steps)}}}.all{{transform:translateY(-{still}px);animation-name:all}}")
+    rules.append(
+        f"@keyframes all{{{''.join(steps)}}}.all{{transform:translateY(-{still}px);animation-name:all}}"
+    )
     return "\n".join(rules) + "\n"
 
 

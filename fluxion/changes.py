@@ -1,7 +1,9 @@
-"""The changes that `Engine.apply` makes together: one value for each call that changes the graph, without its call context.
+"""The changes that `Engine.apply` makes together: one value for each call that changes the graph, without its
+call context.
 
-As values, several changes can be made in one atomic step. For example, the pod that was part of a node's system allocation
-(`ResizeSystem`) becomes rank 3 of job 17 (`RestoreJobs`): either both changes are made or neither.
+As values, several changes can be made in one atomic step. For example, the pod that was part of a node's
+system allocation (`ResizeSystem`) becomes rank 3 of job 17 (`RestoreJobs`): either both changes are made or
+neither.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class RestoreJobs:
 
 @dataclass(frozen=True, slots=True)
 class ResizeSystem:
-    """Set the system allocation of nodes, which is what runs there outside of Fluxion (``amounts`` of each share)."""
+    """Set the system allocation of nodes, which is what runs there outside of Fluxion (``amounts`` of each
+    share).
+    """
 
     shares: tuple[NodeShare, ...]
 

@@ -1,9 +1,10 @@
 """A reader for YAML or JSON from untrusted callers, with limits.
 
-A jobspec may be either. JSON is tried first: programs send it, and its parser needs no limits but depth. YAML is read as libyaml's
-events, from which this module builds plain values. Aliases share the value of their anchor instead of copying it, and an alias inside
-its own anchor is refused. Depth and number of events are counted while reading, so no document costs more than the limits allow. Plain
-scalars become numbers, truth values and null as in JSON; everything else stays text.
+A jobspec may be either. JSON is tried first: programs send it, and its parser needs no limits but depth. YAML
+is read as libyaml's events, from which this module builds plain values. Aliases share the value of their
+anchor instead of copying it, and an alias inside its own anchor is refused. Depth and number of events are
+counted while reading, so no document costs more than the limits allow. Plain scalars become numbers, truth
+values and null as in JSON; everything else stays text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def read_document(text: str) -> Document:
     Parameters
     ----------
     text
-        YAML or JSON, at most `MAX_TEXT` characters, `MAX_DEPTH` levels and, for YAML, `MAX_EVENTS` parser events.
+        YAML or JSON, at most `MAX_TEXT` characters, `MAX_DEPTH` levels and, for YAML, `MAX_EVENTS` parser
+        events.
 
     Returns
     -------
@@ -65,7 +67,9 @@ def read_document(text: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise InvalidDocument(f"the text is neither JSON nor YAML: {getattr(error, 'problem', None) or error}{place}") from None
+        raise InvalidDocument(
+            f"the text is neither JSON nor YAML: {getattr(error, 'problem', None) or error}{place}"
+        ) from None
     except (UnicodeError, ValueError) as error:
         if isinstance(error, InvalidDocument):
             raise
@@ -111,7 +115,9 @@ class _Composer:
     def _next(self) -> yaml.Event:
         self._count += 1
         if self._count > MAX_EVENTS:
-            raise InvalidDocument(f"the text has more than {MAX_EVENTS} elements: send JSON if it must be that long")
+            raise InvalidDocument(
+                f"the text has more than {MAX_EVENTS} elements: send JSON if it must be that long"
+            )
         return next(self._events)
 
     def _value(self, event: yaml.Event, depth: int) -> Document:
@@ -131,7 +137,9 @@ class _Composer:
         else:
             if anchor:
                 self._open.add(anchor)
-            value = self._sequence(depth) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(depth)
+            value = (
+                self._sequence(depth) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(depth)
+            )
             self._open.discard(anchor)
         if anchor:
             self._anchors[anchor] = value

@@ -1,7 +1,8 @@
 """Exceptions of the engine, one narrow class for each way in which a call can be refused.
 
-The extended calls answer with a verdict where the request itself was understood (busy, unsatisfiable, an unreadable jobspec). They
-raise only what makes the call impossible. The compatible calls have no verdicts, so there every failed match is a `MatchError`.
+The extended calls answer with a verdict where the request itself was understood (busy, unsatisfiable, an
+unreadable jobspec). They raise only what makes the call impossible. The compatible calls have no verdicts, so
+there every failed match is a `MatchError`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class StaleEpoch(FluxionError):
 
 
 class WrongInstance(FluxionError):
-    """The call is for another instance of the graph, whose allocations are lost: Init again and Restore them."""
+    """The call is for another instance of the graph, whose allocations are lost:
+    Init again and Restore them.
+    """
 
 
 class ClockMixed(FluxionError):

@@ -1,8 +1,8 @@
 """`fluxqueue fluxion`: the service, and commands for graphs and recorded cases.
 
-Without a subcommand it serves until SIGTERM or SIGINT, and then finishes the calls under way. It logs one JSON object per line to standard
-error. The address flags are those of the Go service. It listens on the loopback address by default, because without certificates anybody
-who reaches the port may change the graph.
+Without a subcommand it serves until SIGTERM or SIGINT, and then finishes the calls under way. It logs one
+JSON object per line to standard error. The address flags are those of the Go service. It listens on the
+loopback address by default, because without certificates anybody who reaches the port may change the graph.
 """
 
 from __future__ import annotations
@@ -55,40 +55,86 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fluxqueue fluxion", description="The resource graph and matcher behind gRPC. Without a command it serves."
+        prog="fluxqueue fluxion",
+        description="The resource graph and matcher behind gRPC. Without a command it serves.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 for all)")
-    parser.add_argument("--port", type=_port, default=4242, help="port to listen on, 0 for a free one (default: %(default)s)")
-    parser.add_argument("--metrics-port", type=_port, help="serve Prometheus metrics on this port (default: none are served)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 for all)"
+    )
+    parser.add_argument(
+        "--port", type=_port, default=4242, help="port to listen on, 0 for a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--metrics-port", type=_port, help="serve Prometheus metrics on this port (default: none are served)"
+    )
     parser.add_argument("--metrics-host", help="address to serve metrics on (default: that of --host)")
-    parser.add_argument("--health-port", type=_port, help="serve health alone on this port, for a kubelet's probes (default: none)")
+    parser.add_argument(
+        "--health-port",
+        type=_port,
+        help="serve health alone on this port, for a kubelet's probes (default: none)",
+    )
     parser.add_argument("--health-host", help="address to serve health on (default: that of --host)")
-    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
-    parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="time for calls under way at shutdown")
-    tls = parser.add_argument_group("encryption", "With --tls-client-ca, clients need a certificate signed by it.")
-    tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain of the service, PEM; read again when it changes")
+    parser.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--grace", type=float, default=10.0, metavar="SECONDS", help="time for calls under way at shutdown"
+    )
+    tls = parser.add_argument_group(
+        "encryption", "With --tls-client-ca, clients need a certificate signed by it."
+    )
+    tls.add_argument(
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="certificate chain of the service, PEM; read again when it changes",
+    )
     tls.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
-    tls.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="certificates that may have signed the clients', PEM")
+    tls.add_argument(
+        "--tls-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="certificates that may have signed the clients', PEM",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     replay = commands.add_parser("replay", help="replay recorded cases and print where the answers agree")
     replay.add_argument("folder", type=Path, metavar="DIR", help="folder of recorded cases (*.json)")
-    replay.add_argument("--grpc", action="store_true", help="over gRPC, against a server of our own unless --target names one")
-    replay.add_argument("--target", metavar="HOST:PORT", help="any server of the three calls, also the Go one (implies --grpc)")
+    replay.add_argument(
+        "--grpc", action="store_true", help="over gRPC, against a server of our own unless --target names one"
+    )
+    replay.add_argument(
+        "--target",
+        metavar="HOST:PORT",
+        help="any server of the three calls, also the Go one (implies --grpc)",
+    )
 
     graph = commands.add_parser("graph", help="print, check or make resource graphs")
     actions = graph.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print a JGF as a tree")
     show.add_argument("file", metavar="FILE", help="JGF, - for standard input")
-    show.add_argument("--all", action="store_true", help="print every vertex; otherwise leaves are counted and long lists of nodes are cut")
+    show.add_argument(
+        "--all",
+        action="store_true",
+        help="print every vertex; otherwise leaves are counted and long lists of nodes are cut",
+    )
     check = actions.add_parser("check", help="print the problems of a JGF")
     check.add_argument("file", metavar="FILE", help="JGF, - for standard input")
     nodes = actions.add_parser("from-nodes", help="make a JGF of `kubectl get nodes -o json`")
     nodes.add_argument("file", metavar="FILE", help="the list of nodes as JSON, - for standard input")
     nodes.add_argument(
-        "--levels", default="zone=topology.kubernetes.io/zone", metavar="TYPE=LABEL,...", help="levels above nodes, by label"
+        "--levels",
+        default="zone=topology.kubernetes.io/zone",
+        metavar="TYPE=LABEL,...",
+        help="levels above nodes, by label",
     )
-    nodes.add_argument("--cpu-vertex", type=_cpu_vertex, default=10, metavar="MILLICORES", help="size of a cpu vertex, 1 to 1000")
+    nodes.add_argument(
+        "--cpu-vertex",
+        type=_cpu_vertex,
+        default=10,
+        metavar="MILLICORES",
+        help="size of a cpu vertex, 1 to 1000",
+    )
     return parser
 
 
@@ -109,10 +155,16 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     from fluxqueue.fluxion.rpc.server import CannotServe, FluxionServerSettings, ServerTls
 
-    if (arguments.tls_cert is None) != (arguments.tls_key is None) or (arguments.tls_client_ca and not arguments.tls_cert):
+    if (arguments.tls_cert is None) != (arguments.tls_key is None) or (
+        arguments.tls_client_ca and not arguments.tls_cert
+    ):
         print("fluxqueue fluxion: encryption needs both --tls-cert and --tls-key", file=sys.stderr)  # noqa: T201  before there is a log
         return _USAGE
-    tls = ServerTls(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca) if arguments.tls_cert else None
+    tls = (
+        ServerTls(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca)
+        if arguments.tls_cert
+        else None
+    )
     settings = FluxionServerSettings(
         arguments.host,
         arguments.port,

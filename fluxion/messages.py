@@ -1,7 +1,8 @@
 """Requests to the matcher and its answers, as plain values.
 
-The engine takes and returns these values. The gRPC service and its clients convert them to messages of the proto file and back, one for
-one. So callers read the same whether the matcher is in their process or behind a socket.
+The engine takes and returns these values. The gRPC service and its clients convert them to messages of the
+proto file and back, one for one. So callers read the same whether the matcher is in their process or behind a
+socket.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class MatchVerdict(enum.StrEnum):
 
 
 class JobMode(enum.StrEnum):
-    """State of a job in the graph; SYSTEM is what runs on a node outside of Fluxion, ADVANCE a time of an advance reservation."""
+    """State of a job in the graph; SYSTEM is what runs on a node outside of Fluxion,
+    ADVANCE a time of an advance reservation.
+    """
 
     ALLOCATED = "allocated"
     RESERVED = "reserved"
@@ -61,7 +64,8 @@ class CallContext:
     now
         Unix seconds; None leaves the clock frozen at 0, as in flux-sched.
     epoch
-        Epoch of the calling leader. A call with an older epoch than the newest seen is refused. 0 claims none.
+        Epoch of the calling leader. A call with an older epoch than the newest seen is refused. 0 claims
+        none.
     instance
         If set, any other instance of the graph refuses the call.
     """
@@ -81,7 +85,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Leaves of one type on a node: ceil(total / vertex_size) vertices, of which the last one has the remainder."""
+    """Leaves of one type on a node: ceil(total / vertex_size) vertices,
+    of which the last one has the remainder.
+    """
 
     type: str
     total: int
@@ -129,16 +135,19 @@ class JobMatchRequest:
     reserve
         Reserve resources if the job cannot start now.
     improve
-        Replace a reservation whose start lies ahead by an earlier one, if there is one. Otherwise such a reservation is kept as it is.
+        Replace a reservation whose start lies ahead by an earlier one, if there is one. Otherwise such a
+        reservation is kept as it is.
     policy
         Match policy of this job alone; the graph's if empty.
     latest_nodes
-        A reservation takes, of the nodes that suffice at its start, those that become free last. The others stay free until then.
+        A reservation takes, of the nodes that suffice at its start, those that become free last. The others
+        stay free until then.
     min_slots
-        The job may start with as few slots (or nodes with a slot) as this, for proportionally longer, where it ends sooner than if it
-        waited for all of them; 0: it may not. No reservation is made for fewer.
+        The job may start with as few slots (or nodes with a slot) as this, for proportionally longer, where
+        it ends sooner than if it waited for all of them; 0: it may not. No reservation is made for fewer.
     not_before
-        Earliest start, on the clock of the call. Such a request is for a plan: it is not made together with `improve` or `min_slots`.
+        Earliest start, on the clock of the call. Such a request is for a plan: it is not made together with
+        `improve` or `min_slots`.
     """
 
     jobspec: str
@@ -161,7 +170,8 @@ class MatchResult:
     Attributes
     ----------
     blocked_by
-        The advance reservation that alone keeps the job from starting now, if there is one and an explanation was asked for.
+        The advance reservation that alone keeps the job from starting now, if there is one and an explanation
+        was asked for.
     """
 
     verdict: MatchVerdict
@@ -177,7 +187,9 @@ class MatchResult:
 
 @dataclass(frozen=True, slots=True)
 class MatchedAllocation:
-    """The answer of the compatible Match: R as JGF text, and the start; ``reserved`` is exactly ``at != 0``."""
+    """The answer of the compatible Match: R as JGF text, and the start;
+    ``reserved`` is exactly ``at != 0``.
+    """
 
     jobid: int
     allocation: str
@@ -193,7 +205,8 @@ class MatchBatch:
     Attributes
     ----------
     overhead_s
-        CPU seconds that the matcher spent, so that a machine that is busy with other programs counts for nothing.
+        CPU seconds that the matcher spent, so that a machine that is busy with other programs counts for
+        nothing.
     displaced
         Yielding reservations that were dropped, because a job of the batch took what they held.
     """

@@ -1,7 +1,8 @@
 """Build the project's images with docker, podman or buildah, and record what was built: ``make images``.
 
-The build arguments, labels and records are the same for each tool. ``build/images.json`` has, for each image, its base, its identity and
-its size; ``build/NAME.cdx.json`` is the CycloneDX list of its Python distributions. Nothing is pushed.
+The build arguments, labels and records are the same for each tool. ``build/images.json`` has, for each image,
+its base, its identity and its size; ``build/NAME.cdx.json`` is the CycloneDX list of its Python
+distributions. Nothing is pushed.
 """
 
 from __future__ import annotations
@@ -40,16 +41,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     (arguments.folder / "images.json").write_text(json.dumps(records, indent=2) + "\n")
     for record in records:
-        print(f"{record['name']}: {record['added_bytes'] / 1e6:.0f} MB on a base of {record['base_bytes'] / 1e6:.0f} MB")
+        print(
+            f"{record['name']}: {record['added_bytes'] / 1e6:.0f} MB on a base of "
+            f"{record['base_bytes'] / 1e6:.0f} MB"
+        )
     return 0
 
 
 def find_tool() -> str:
     """Return the first tool that works here."""
     for tool in TOOLS:
-        if shutil.which(tool) and subprocess.run([tool, "info"], capture_output=True, timeout=60, check=False).returncode == 0:
+        if (
+            shutil.which(tool)
+            and subprocess.run([tool, "info"], capture_output=True, timeout=60, check=False).returncode == 0
+        ):
             return tool
-    raise BuildError("none of docker, podman and buildah works here: install one, or name it with CONTAINER_TOOL=")
+    raise BuildError(
+        "none of docker, podman and buildah works here: install one, or name it with CONTAINER_TOOL="
+    )
 
 
 def default_base() -> str:
@@ -58,7 +67,9 @@ def default_base() -> str:
     return f"{pinned['reference']}@{pinned['digest']}"
 
 
-def build(tool: str, image: str, base: str, options: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
+def build(
+    tool: str, image: str, base: str, options: Sequence[str], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Build one image and its list of distributions; return its record."""
     name = f"{arguments.repository}fluxqueue-{image}:{arguments.version}"
     labels = {
@@ -70,7 +81,18 @@ def build(tool: str, image: str, base: str, options: Sequence[str], arguments: a
     common = [*options, "--build-arg", f"BASE={base}", "--file", f"Dockerfile.{image}"]
     print(f"{name}: building with {tool} on {base}", flush=True)
     _run([tool, "build", *common, *words, "--tag", name, "."])
-    _run([tool, "build", *common, "--target", "bill-of-materials", "--output", f"type=local,dest={arguments.folder}", "."])
+    _run(
+        [
+            tool,
+            "build",
+            *common,
+            "--target",
+            "bill-of-materials",
+            "--output",
+            f"type=local,dest={arguments.folder}",
+            ".",
+        ]
+    )
     total, beneath = size_bytes(tool, name), size_bytes(tool, base)
     return {
         "name": name,
@@ -102,28 +124,44 @@ def _revision() -> str:
     """Return the commit of the checkout; empty without git, as in an archive of the sources."""
     if shutil.which("git") is None:
         return ""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
     return done.stdout.strip()
 
 
 def _run(command: Sequence[str], *, quiet: bool = False) -> str:
     """Run a command in the checkout; its output is shown unless it is wanted here."""
     output = subprocess.PIPE if quiet else None
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, text=True, check=False, timeout=3_600)
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, text=True, check=False, timeout=3_600
+    )
     if done.returncode != 0:
-        raise BuildError(f"`{shlex.join(command[:3])} ...` ended with {done.returncode}; its message stands above")
+        raise BuildError(
+            f"`{shlex.join(command[:3])} ...` ended with {done.returncode}; its message stands above"
+        )
     return done.stdout or ""
 
 
 def _parser() -> argparse.ArgumentParser:
-    version = re.findall(r'^appVersion: "?([^"\s]+)', (ROOT / "charts/fluxqueue/Chart.yaml").read_text(), re.MULTILINE)[0]
-    parser = argparse.ArgumentParser(prog="make images", description="Build the images of the queue and of the webhook.")
-    parser.add_argument("--tool", choices=TOOLS, help="CONTAINER_TOOL=: what builds (default: the first that works)")
-    parser.add_argument("--base", default="", help="BASE=: another base, by digest (default: that of images/bases.json)")
+    version = re.findall(
+        r'^appVersion: "?([^"\s]+)', (ROOT / "charts/fluxqueue/Chart.yaml").read_text(), re.MULTILINE
+    )[0]
+    parser = argparse.ArgumentParser(
+        prog="make images", description="Build the images of the queue and of the webhook."
+    )
+    parser.add_argument(
+        "--tool", choices=TOOLS, help="CONTAINER_TOOL=: what builds (default: the first that works)"
+    )
+    parser.add_argument(
+        "--base", default="", help="BASE=: another base, by digest (default: that of images/bases.json)"
+    )
     parser.add_argument("--repository", default="", help="REPOSITORY=: a prefix of the names, with its slash")
     parser.add_argument("--version", default=version, help="VERSION=: the tag (default: %(default)s)")
     parser.add_argument("--options", default="", help="BUILD_OPTIONS=: more options of the tool's build")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="where records are written (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build", help="where records are written (default: %(default)s)"
+    )
     return parser
 
 

@@ -1,8 +1,10 @@
-"""Write the requirements of the images with the digest of every file that may be installed: ``make requirements``.
+"""Write the requirements of the images with the digest of every file that may be installed:
+``make requirements``.
 
-Each ``NAME.in`` lists distributions; ``NAME.txt`` gets them and all that they require, in the versions of ``constraints.txt``. pip compares
-what it downloads with these digests (``--require-hashes``), wherever it downloads from. The resolver is the uv of the environment. A unit
-test compares the result with ``constraints.txt``, so that an update of one without the other fails.
+Each ``NAME.in`` lists distributions; ``NAME.txt`` gets them and all that they require, in the versions of
+``constraints.txt``. pip compares what it downloads with these digests (``--require-hashes``), wherever it
+downloads from. The resolver is the uv of the environment. A unit test compares the result with
+``constraints.txt``, so that an update of one without the other fails.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ def main() -> int:
 
 def lock(uv: Path, source: Path) -> None:
     """Resolve one list for every platform and for Python 3.11 and newer."""
-    options = ["--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header", "--no-annotate"]
+    options = [
+        "--quiet",
+        "--universal",
+        "--python-version",
+        OLDEST_PYTHON,
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+    ]
     target = source.with_suffix(".txt")
     command: list[str | Path] = [
         uv,

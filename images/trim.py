@@ -1,6 +1,8 @@
-"""Remove from an environment what no program of an image reads: test suites of libraries, headers, type stubs and example data.
+"""Remove from an environment what no program of an image reads: test suites of libraries, headers, type stubs
+and example data.
 
-Bytecode stays. The root of a container is read-only, so that a program without it would compile all its modules at every start.
+Bytecode stays. The root of a container is read-only, so that a program without it would compile all its
+modules at every start.
 """
 
 from __future__ import annotations

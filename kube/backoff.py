@@ -1,8 +1,9 @@
 """Delays after consecutive failures; both kinds double up to a cap.
 
-:func:`exponential_s` is exact. Work queues use it, where each key has its own count. :func:`jittered_s` spreads clients that failed at the
-same time, for example the watches of all replicas when an API server restarts. It is drawn uniformly between the base and the doubled
-delay, so that no client retries without a pause.
+:func:`exponential_s` is exact. Work queues use it, where each key has its own count. :func:`jittered_s`
+spreads clients that failed at the same time, for example the watches of all replicas when an API server
+restarts. It is drawn uniformly between the base and the doubled delay, so that no client retries without a
+pause.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def exponential_s(failures: int, *, base_s: float, cap_s: float) -> float:
 
 
 def jittered_s(failures: int, *, base_s: float, cap_s: float, random: Callable[[], float]) -> float:
-    """Return a delay in seconds, uniform between ``base_s`` and twice the exponential delay, at most ``cap_s``.
+    """Return a delay in seconds, uniform between ``base_s`` and twice the exponential delay, at most
+    ``cap_s``.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """Clients that send requests as somebody else: with his token, or by impersonation.
 
-A program that serves people must not do for them what they may not do. With the token of a person, the API server itself decides, and its
-audit log names the person. Such requests use connections of their own, without a client certificate: the server looks at certificates
-first, and would take the request for one of the program. Where there is no token, the program impersonates the person with its own
-identity, which needs the right ``impersonate`` for each user and group.
+A program that serves people must not do for them what they may not do. With the token of a person, the API
+server itself decides, and its audit log names the person. Such requests use connections of their own, without
+a client certificate: the server looks at certificates first, and would take the request for one of the
+program. Where there is no token, the program impersonates the person with its own identity, which needs the
+right ``impersonate`` for each user and group.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class CallerApis:
         bare = await credentials.without_identity()
         async with (
             Wire.open(bare, user_agent=user_agent, timeout_s=_TIMEOUT_S, max_in_flight=_IN_FLIGHT) as wire,
-            Wire.open(credentials, user_agent=user_agent, timeout_s=_TIMEOUT_S, max_in_flight=_IN_FLIGHT) as own,
+            Wire.open(
+                credentials, user_agent=user_agent, timeout_s=_TIMEOUT_S, max_in_flight=_IN_FLIGHT
+            ) as own,
         ):
             yield cls(wire, own)
 
@@ -47,8 +50,12 @@ class CallerApis:
         return _api(self._bare, [("Authorization", f"Bearer {token}")])
 
     def impersonating(self, username: str, groups: Sequence[str]) -> Api:
-        """Return a client whose requests are those of a user with these groups, as far as RBAC lets this program impersonate them."""
-        return _api(self._own, [("Impersonate-User", username), *(("Impersonate-Group", group) for group in groups)])
+        """Return a client whose requests are those of a user with these groups,
+        as far as RBAC lets this program impersonate them.
+        """
+        return _api(
+            self._own, [("Impersonate-User", username), *(("Impersonate-Group", group) for group in groups)]
+        )
 
 
 def _api(wire: Wire, headers: Sequence[tuple[str, str]]) -> Api:

@@ -1,9 +1,11 @@
 """The address of the API server, and the credentials for it.
 
-In a pod they come from the mounted ServiceAccount, elsewhere from a kubeconfig (:mod:`fluxqueue.kube.kubeconfig`). Tokens of
-ServiceAccounts are valid for an hour, and certificates are rotated in place. So the configuration is read again every minute, and at once
-when the server answers 401. An exec plugin runs again only when what it said is refused or about to expire. A new token is used for the
-next request. New certificates are loaded into the TLS context of new connections; open connections keep the old ones.
+In a pod they come from the mounted ServiceAccount, elsewhere from a kubeconfig
+(:mod:`fluxqueue.kube.kubeconfig`). Tokens of ServiceAccounts are valid for an hour, and certificates are
+rotated in place. So the configuration is read again every minute, and at once when the server answers 401. An
+exec plugin runs again only when what it said is refused or about to expire. A new token is used for the next
+request. New certificates are loaded into the TLS context of new connections; open connections keep the old
+ones.
 
 If the configuration cannot be read again, the present credentials are used until the server refuses them.
 """
@@ -30,7 +32,8 @@ from fluxqueue.kube.tls_contexts import load_pair, tls_context
 __all__ = ["Credentials", "NoConfiguration"]
 
 REFRESH_S: Final = 60.0
-"""The kubelet replaces a projected token at 80 % of its life, so a minute is early enough (client-go uses the same)."""
+"""The kubelet replaces a projected token at 80 % of its life,
+so a minute is early enough (client-go uses the same)."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -66,8 +69,8 @@ class Credentials:
         Parameters
         ----------
         kubeconfig
-            A file, or several joined by ``:``. None stands for ``$KUBECONFIG``, or else ``~/.kube/config`` if it exists, or else the
-            pod's ServiceAccount.
+            A file, or several joined by ``:``. None stands for ``$KUBECONFIG``, or else ``~/.kube/config`` if
+            it exists, or else the pod's ServiceAccount.
         context
             Context of the kubeconfig; None is its current one.
 
@@ -83,15 +86,19 @@ class Credentials:
         elif os.environ.get("KUBERNETES_SERVICE_HOST"):
             credentials = cls(_ServiceAccount(SERVICE_ACCOUNT, os.environ), origin="the pod's ServiceAccount")
         else:
-            raise NoConfiguration("no API server configured: set KUBECONFIG, write ~/.kube/config, pass a kubeconfig, or run in a pod")
+            raise NoConfiguration(
+                "no API server configured: set KUBECONFIG, write ~/.kube/config, pass a kubeconfig, "
+                "or run in a pod"
+            )
         await credentials.open()
         return credentials
 
     async def without_identity(self) -> Credentials:
-        """Return credentials for the same server that say nothing about who asks: no token, and no client certificate.
+        """Return credentials for the same server that say nothing about who asks: no token, and no client
+        certificate.
 
-        A request with the token of somebody else must not be sent over a connection with our certificate: the server looks at certificates
-        first and would take it for ours.
+        A request with the token of somebody else must not be sent over a connection with our certificate: the
+        server looks at certificates first and would take it for ours.
         """
         bare = Credentials(_Bare(self._connection), origin=self.origin, clock=self._clock)
         await bare.open()
@@ -131,7 +138,9 @@ class Credentials:
         return getproxies().get(url.scheme)
 
     async def authorization(self) -> str | None:
-        """Return the Authorization header, read again if it is older than a minute; None if a client certificate is used."""
+        """Return the Authorization header, read again if it is older than a minute;
+        None if a client certificate is used.
+        """
         if self._clock() - self._read_at >= REFRESH_S:
             async with self._lock:
                 if self._clock() - self._read_at >= REFRESH_S:
@@ -175,7 +184,12 @@ class Credentials:
             self._connection, self._read_at = former, self._clock()
             if not self._failing:
                 self._failing = True
-                log.warning("credentials.read_failed", origin=self.origin, error=str(error), consequence="the present ones are used")
+                log.warning(
+                    "credentials.read_failed",
+                    origin=self.origin,
+                    error=str(error),
+                    consequence="the present ones are used",
+                )
 
     def _reload_tls(self) -> None:
         if self._connection.ca_pem:
@@ -196,7 +210,11 @@ class _Kubeconfig:
         self._former: Connection | None = None
 
     async def read(self, *, rejected: bool) -> Connection:
-        if not rejected and self._former is not None and self._former.plugin_valid_until > time.time() + 2 * REFRESH_S:
+        if (
+            not rejected
+            and self._former is not None
+            and self._former.plugin_valid_until > time.time() + 2 * REFRESH_S
+        ):
             return self._former
         self._former = await asyncio.to_thread(self._read)
         return self._former
@@ -208,7 +226,9 @@ class _Kubeconfig:
 
 
 class _ServiceAccount:
-    """The token and CA certificate that the kubelet mounts, and the address that it sets in the environment."""
+    """The token and CA certificate that the kubelet mounts, and the address that it sets in the
+    environment.
+    """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder

@@ -1,13 +1,15 @@
 """Decoding of the API server's JSON into partial structs.
 
-A page of a list is decoded in one typed pass. If one object does not fit its struct, the page is decoded object by object, and that one
-is left out and reported, so that a single invalid object does not stop the queue. So is a long page, while other work goes on: of objects
-that are made for it, 30 MiB take two seconds. A watch event is decoded in two steps, because its type
-decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced
-(`fluxqueue.api.texts`): this is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
-nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are dropped from what people of a
-namespace create (`fluxqueue.api.annotations`), what else is too much of an object is dropped too (`fluxqueue.api.objectsizes`), and a long
-affinity is kept as text (`fluxqueue.api.storedjson`). Only what is kept is cleaned: to replace a million characters takes a second.
+A page of a list is decoded in one typed pass. If one object does not fit its struct, the page is decoded
+object by object, and that one is left out and reported, so that a single invalid object does not stop the
+queue. So is a long page, while other work goes on: of objects that are made for it, 30 MiB take two seconds.
+A watch event is decoded in two steps, because its type decides how its object is decoded. JSON that is nested
+too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced (`fluxqueue.api.texts`): this
+is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
+nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are
+dropped from what people of a namespace create (`fluxqueue.api.annotations`), what else is too much of an
+object is dropped too (`fluxqueue.api.objectsizes`), and a long affinity is kept as text
+(`fluxqueue.api.storedjson`). Only what is kept is cleaned: to replace a million characters takes a second.
 """
 
 from __future__ import annotations
@@ -26,13 +28,27 @@ import msgspec
 from fluxqueue.api.annotations import forget_unread
 from fluxqueue.api.metadata import ObjectMeta, PartialObjectMetadata
 from fluxqueue.api.nesting import decode_limited
-from fluxqueue.api.objectsizes import MOST_OF_SPEC, bound_metadata, bounded_minicluster, bounded_spec, too_long
+from fluxqueue.api.objectsizes import (
+    MOST_OF_SPEC,
+    bound_metadata,
+    bounded_minicluster,
+    bounded_spec,
+    too_long,
+)
 from fluxqueue.api.storedjson import plain, stored
 from fluxqueue.api.texts import has_controls, without_controls
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_object", "decode_page", "decode_page_in_turns"]
+__all__ = [
+    "Page",
+    "ServerVersion",
+    "WatchEvent",
+    "decode",
+    "decode_object",
+    "decode_page",
+    "decode_page_in_turns",
+]
 
 S = TypeVar("S")
 
@@ -68,7 +84,9 @@ class Page(Generic[T]):
 
 
 class WatchEvent(msgspec.Struct):
-    """One line of a watch: its type (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR), and an object or Status that is not decoded yet."""
+    """One line of a watch: its type (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR),
+    and an object or Status that is not decoded yet.
+    """
 
     type: str
     object: msgspec.Raw
@@ -140,12 +158,15 @@ def _kept(decoded: S, of: type[S], *, controls: bool, size: int) -> S:
     cleaned = _trimmed(decode_limited(_decoder_of(of), clean), len(clean))
     if not (fields := _exact_fields(of)):
         return cleaned
-    exact = {name: getattr(kept, name) for name in fields}  # what is copied into other objects stays as it was written
+    # what is copied into other objects stays as it was written
+    exact = {name: getattr(kept, name) for name in fields}
     return cast("S", msgspec.structs.replace(cast("msgspec.Struct", cleaned), **exact))
 
 
 def _trimmed(decoded: S, size: int) -> S:
-    """Return the same object without what nobody reads or what is too much, and with long affinities as text."""
+    """Return the same object without what nobody reads or what is too much,
+    and with long affinities as text.
+    """
     metadata, specs, bounded = _parts_to_trim(cast("Hashable", type(decoded)))
     for path in metadata:
         meta = path(decoded)

@@ -1,8 +1,9 @@
 """Exceptions for requests that the API server refuses.
 
-The server answers a refused request with a ``Status`` object: a machine-readable reason, a message, and the causes by field if an object
-is invalid. The HTTP code alone is not enough: 409 is both Conflict (read again) and AlreadyExists (nothing to do). Each message starts with
-the action and its object, which the server's own message often omits.
+The server answers a refused request with a ``Status`` object: a machine-readable reason, a message, and the
+causes by field if an object is invalid. The HTTP code alone is not enough: 409 is both Conflict (read again)
+and AlreadyExists (nothing to do). Each message starts with the action and its object, which the server's own
+message often omits.
 """
 
 from __future__ import annotations
@@ -76,7 +77,13 @@ class ApiError(Exception):
     """
 
     def __init__(
-        self, status: int, reason: str, message: str, *, causes: tuple[StatusCause, ...] = (), retry_after_s: float | None = None
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        causes: tuple[StatusCause, ...] = (),
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -95,7 +102,9 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object has changed since it was read, or is another one (uid, resourceVersion). Read it again."""
+    """409: the object has changed since it was read, or is another one (uid, resourceVersion).
+    Read it again.
+    """
 
 
 class Invalid(ApiError):
@@ -129,7 +138,8 @@ class ServerError(ApiError):
 class Unreachable(ApiError):
     """No HTTP response: the connection was refused or reset, or timed out.
 
-    ``sent`` is true if the request may have reached the server. Then the outcome of a write is unknown and must be read.
+    ``sent`` is true if the request may have reached the server. Then the outcome of a write is unknown and
+    must be read.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -152,7 +162,9 @@ class NotLeading(ApiError):
 
 
 class Undecodable(ApiError):
-    """The request succeeded, but the response has an unexpected form: another API version, or not an API server."""
+    """The request succeeded, but the response has an unexpected form:
+    another API version, or not an API server.
+    """
 
     def __init__(self, action: str, problem: str) -> None:
         super().__init__(200, "Undecodable", f"{action}: the answer does not fit: {problem}")
@@ -167,11 +179,17 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
-_BY_REASON: Mapping[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Expired": Expired, "Gone": Expired}
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "Expired": Expired,
+    "Gone": Expired,
+}
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, or None. The API server never sends the date form (RFC 9110, 10.2.3)."""
+    """Return the seconds of a ``Retry-After`` header, or None.
+    The API server never sends the date form (RFC 9110, 10.2.3).
+    """
     try:
         seconds = float(header or "")
     except ValueError:
@@ -187,7 +205,8 @@ def decode_error(status: int, body: bytes, *, action: str, retry_after: str | No
     status
         HTTP status; 0 for a Status object in a watch, which has its own ``code``.
     body
-        A Status object in JSON. Anything else, such as a proxy's HTML page, is quoted in the message, shortened.
+        A Status object in JSON. Anything else, such as a proxy's HTML page, is quoted in the message,
+        shortened.
     action
         Verb and object, for example ``patch Job default/lammps``.
     retry_after
@@ -203,19 +222,31 @@ def decode_error(status: int, body: bytes, *, action: str, retry_after: str | No
         answer = msgspec.json.decode(without_controls(body), type=_Status)
     status = status or answer.code
     details = answer.details or _Details()
-    message = brief(answer.message) or pictured(" ".join(body.decode(errors="replace").split()))[:200] or "no reason given"
-    kind = _BY_REASON.get(answer.reason) or _BY_STATUS.get(status) or (ServerError if status >= 500 else ApiError)
+    message = (
+        brief(answer.message)
+        or pictured(" ".join(body.decode(errors="replace").split()))[:200]
+        or "no reason given"
+    )
+    kind = (
+        _BY_REASON.get(answer.reason)
+        or _BY_STATUS.get(status)
+        or (ServerError if status >= 500 else ApiError)
+    )
     return kind(
         status,
         answer.reason,
-        f"{action}: {status} {answer.reason}: {message}" if answer.reason else f"{action}: {status}: {message}",
+        f"{action}: {status} {answer.reason}: {message}"
+        if answer.reason
+        else f"{action}: {status}: {message}",
         causes=tuple(details.causes or ()),
         retry_after_s=retry_after_s(retry_after) if retry_after else details.retry_after_seconds or None,
     )
 
 
 def failure_in(body: bytes, *, action: str) -> ApiError | None:
-    """Return the exception for a Status object that says ``Failure``, which some calls answer with HTTP 201; None for any other body."""
+    """Return the exception for a Status object that says ``Failure``, which some calls answer with HTTP 201;
+    None for any other body.
+    """
     with contextlib.suppress(msgspec.MsgspecError):
         if msgspec.json.decode(without_controls(body), type=_Status).status == "Failure":
             return decode_error(0, body, action=action)

@@ -1,11 +1,13 @@
 """Recording of core/v1 Events about users' objects, which ``kubectl describe`` shows.
 
-To record an Event must neither delay the caller nor fail it. So :meth:`EventRecorder.record` only queues it, and a separate task sends
-it. A repeated Event about the same object raises the count of the first one: by a patch if that was sent, and without a call if it is
-still queued. This keeps the number of writes per job low. The memory of sent Events is bounded, and so is the queue. If the API server is
-unavailable for long, the newest Events are dropped and counted; callers never wait.
+To record an Event must neither delay the caller nor fail it. So :meth:`EventRecorder.record` only queues it,
+and a separate task sends it. A repeated Event about the same object raises the count of the first one: by a
+patch if that was sent, and without a call if it is still queued. This keeps the number of writes per job low.
+The memory of sent Events is bounded, and so is the queue. If the API server is unavailable for long, the
+newest Events are dropped and counted; callers never wait.
 
-Events expire on the server (after an hour by default), so if the Event to patch does not exist any more, it is created again.
+Events expire on the server (after an hour by default), so if the Event to patch does not exist any more, it
+is created again.
 """
 
 from __future__ import annotations
@@ -111,7 +113,8 @@ class EventRecorder:
     Attributes
     ----------
     sent, dropped
-        How many calls were made, and how many Events were lost because the queue was full or the server refused them.
+        How many calls were made, and how many Events were lost because the queue was full or the server
+        refused them.
     """
 
     def __init__(
@@ -138,13 +141,16 @@ class EventRecorder:
         self.sent = 0
         self.dropped = 0
 
-    def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL) -> None:
+    def record(
+        self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
+    ) -> None:
         """Queue an Event about an object; never waits and never raises.
 
         Parameters
         ----------
         subject
-            The user's object. The Event is created in its namespace, or in ``default`` if it is cluster-scoped.
+            The user's object. The Event is created in its namespace, or in ``default`` if it is
+            cluster-scoped.
         reason
             One CamelCase word for programs, for example ``Allocated``.
         message
@@ -152,7 +158,12 @@ class EventRecorder:
         severity
             WARNING if somebody should act.
         """
-        key = _EventKey(subject, severity, reason, message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…")
+        key = _EventKey(
+            subject,
+            severity,
+            reason,
+            message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…",
+        )
         if key not in self._waiting and len(self._waiting) >= self._waiting_limit:
             self.dropped += 1
             return
@@ -200,7 +211,12 @@ class EventRecorder:
         subject = key.subject
         namespace = subject.namespace or "default"
         name = f"{subject.name[:230]}.{secrets.token_hex(8)}"
-        reference = {"apiVersion": subject.api_version, "kind": subject.kind, "name": subject.name, "uid": subject.uid}
+        reference = {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "name": subject.name,
+            "uid": subject.uid,
+        }
         if subject.namespace:
             reference["namespace"] = subject.namespace
         body: dict[str, Any] = {
@@ -232,10 +248,14 @@ class EventRecorder:
         return True
 
     def _drop(self, key: _EventKey, error: Exception) -> None:
-        """Count and log a lost Event; 403 is only a debug line, because a namespace that is being deleted accepts no new objects."""
+        """Count and log a lost Event; 403 is only a debug line, because a namespace that is being deleted
+        accepts no new objects.
+        """
         self.dropped += 1
         level = log.debug if isinstance(error, Forbidden) else log.warning
-        level("event.dropped", reason=key.reason, uid=key.subject.uid, error=f"{type(error).__name__}: {error}")
+        level(
+            "event.dropped", reason=key.reason, uid=key.subject.uid, error=f"{type(error).__name__}: {error}"
+        )
 
     def _forget_oldest(self) -> None:
         """Forget the Events that were sent longest ago, but none that is queued."""

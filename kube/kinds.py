@@ -1,8 +1,8 @@
 """The kinds of objects in use: the API path of each, and the struct to which its objects are decoded.
 
-A :class:`Kind` has all that a call needs, so ``api.get(JOBS, "lammps", "default")`` returns a ``Job``. API discovery is not used. The
-group versions below have been stable since before the oldest supported Kubernetes, and a wrong plural would fail with 404 at the first
-call.
+A :class:`Kind` has all that a call needs, so ``api.get(JOBS, "lammps", "default")`` returns a ``Job``. API
+discovery is not used. The group versions below have been stable since before the oldest supported Kubernetes,
+and a wrong plural would fail with 404 at the first call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from fluxqueue.api.clusterobjects import (
     Secret,
     WebhookConfiguration,
 )
-from fluxqueue.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.devices import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
@@ -143,7 +149,9 @@ class Kind(Generic[T]):
         """The ``apiVersion`` of manifests."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """Return the path of the collection, of an object or of a subresource.
 
         Parameters
@@ -161,8 +169,8 @@ class Kind(Generic[T]):
         Raises
         ------
         ValueError
-            The parts do not form a path: a namespaced object without its namespace, a namespace for a cluster-scoped kind, a
-            subresource without a name, or an empty name.
+            The parts do not form a path: a namespaced object without its namespace, a namespace for a
+            cluster-scoped kind, a subresource without a name, or an empty name.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.kind} is cluster scoped: leave namespace {namespace!r} out")
@@ -186,9 +194,16 @@ class Kind(Generic[T]):
         return f"{self.kind} {namespace}/{name}" if namespace else f"{self.kind} {name}"
 
     def reference(self, obj: T, *, controller: bool = False) -> dict[str, Any]:
-        """Return an ownerReference to an object of this kind, so that garbage collection deletes the referring object with it."""
+        """Return an ownerReference to an object of this kind, so that garbage collection deletes the
+        referring object with it.
+        """
         meta = obj.metadata
-        reference: dict[str, Any] = {"apiVersion": self.api_version, "kind": self.kind, "name": meta.name, "uid": meta.uid}
+        reference: dict[str, Any] = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": meta.name,
+            "uid": meta.uid,
+        }
         return {**reference, "controller": True} if controller else reference
 
 
@@ -198,7 +213,9 @@ PODS: Final = Kind("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Kind("", "v1", "nodes", "Node", False, Node)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
 SECRETS: Final = Kind("", "v1", "secrets", "Secret", True, Secret)
-PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, PriorityClass)
+PRIORITY_CLASSES: Final = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, PriorityClass
+)
 LIMIT_RANGES: Final = Kind("", "v1", "limitranges", "LimitRange", True, LimitRange)
 RUNTIME_CLASSES: Final = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, RuntimeClass)
 CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, PersistentVolumeClaim)
@@ -212,30 +229,45 @@ DEVICE_CLAIM_TEMPLATES: Final = Kind(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
 )
 DEVICE_TAINT_RULES: Final = tuple(
-    Kind("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule) for version in ("v1", "v1beta2")
+    Kind("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule)
+    for version in ("v1", "v1beta2")
 )
-"""In the versions that are understood, the preferred one first: 1.37 serves the first, 1.36 the second behind a gate."""
+"""In the versions that are understood, the preferred one first:
+1.37 serves the first, 1.36 the second behind a gate."""
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 FLUXACCOUNTS: Final = Kind(names.GROUP, names.VERSION, names.FLUXACCOUNTS, "FluxAccount", False, FluxAccount)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)
 FLUXQUEUES: Final = Kind(names.GROUP, names.VERSION, names.FLUXQUEUES, "FluxQueue", False, FluxQueue)
-FLUXRESERVATIONS: Final = Kind(names.GROUP, names.VERSION, names.FLUXRESERVATIONS, "FluxReservation", False, FluxReservation)
-MINICLUSTERS: Final = Kind(names.MINICLUSTER_GROUP, names.MINICLUSTER_VERSION, names.MINICLUSTERS, "MiniCluster", True, MiniCluster)
+FLUXRESERVATIONS: Final = Kind(
+    names.GROUP, names.VERSION, names.FLUXRESERVATIONS, "FluxReservation", False, FluxReservation
+)
+MINICLUSTERS: Final = Kind(
+    names.MINICLUSTER_GROUP, names.MINICLUSTER_VERSION, names.MINICLUSTERS, "MiniCluster", True, MiniCluster
+)
 CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", True, PartialObjectMetadata)
 EVENTS: Final = Kind("", "v1", "events", "Event", True, Event)
 RESOURCE_QUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", True, PartialObjectMetadata)
 SERVICES: Final = Kind("", "v1", "services", "Service", True, PartialObjectMetadata)
-NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, PartialObjectMetadata)
+NETWORK_POLICIES: Final = Kind(
+    "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, PartialObjectMetadata
+)
 CUSTOM_RESOURCES: Final = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, PartialObjectMetadata
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    False,
+    PartialObjectMetadata,
 )
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, ScaledWorkload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", True, ScaledWorkload)
 DAEMON_SETS: Final = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", True, ScaledWorkload)
 POD_TEMPLATES: Final = Kind("", "v1", "podtemplates", "PodTemplate", True, PartialObjectMetadata)
-PROVISIONING_REQUESTS: Final = Kind("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, ProvisioningRequest)
+PROVISIONING_REQUESTS: Final = Kind(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, ProvisioningRequest
+)
 MUTATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",
@@ -253,7 +285,12 @@ VALIDATING_WEBHOOKS: Final = Kind(
     WebhookConfiguration,
 )
 VALIDATING_POLICIES: Final = Kind(
-    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False, PartialObjectMetadata
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    False,
+    PartialObjectMetadata,
 )
 VALIDATING_POLICY_BINDINGS: Final = Kind(
     "admissionregistration.k8s.io",
@@ -263,18 +300,39 @@ VALIDATING_POLICY_BINDINGS: Final = Kind(
     False,
     PartialObjectMetadata,
 )
-CLUSTER_ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False, PartialObjectMetadata)
+CLUSTER_ROLES: Final = Kind(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False, PartialObjectMetadata
+)
 CLUSTER_ROLE_BINDINGS: Final = Kind(
-    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False, PartialObjectMetadata
+    "rbac.authorization.k8s.io",
+    "v1",
+    "clusterrolebindings",
+    "ClusterRoleBinding",
+    False,
+    PartialObjectMetadata,
 )
 ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", True, PartialObjectMetadata)
-ROLE_BINDINGS: Final = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True, PartialObjectMetadata)
-DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
+ROLE_BINDINGS: Final = Kind(
+    "rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True, PartialObjectMetadata
+)
+DISRUPTION_BUDGETS: Final = Kind(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget
+)
 CRON_JOBS: Final = Kind("batch", "v1", "cronjobs", "CronJob", True, PartialObjectMetadata)
-CERTIFICATES: Final = Kind("cert-manager.io", "v1", "certificates", "Certificate", True, PartialObjectMetadata)
+CERTIFICATES: Final = Kind(
+    "cert-manager.io", "v1", "certificates", "Certificate", True, PartialObjectMetadata
+)
 ISSUERS: Final = Kind("cert-manager.io", "v1", "issuers", "Issuer", True, PartialObjectMetadata)
-SERVICE_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", True, PartialObjectMetadata)
-POD_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor", True, PartialObjectMetadata)
-PROMETHEUS_RULES: Final = Kind("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule", True, PartialObjectMetadata)
+SERVICE_MONITORS: Final = Kind(
+    "monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", True, PartialObjectMetadata
+)
+POD_MONITORS: Final = Kind(
+    "monitoring.coreos.com", "v1", "podmonitors", "PodMonitor", True, PartialObjectMetadata
+)
+PROMETHEUS_RULES: Final = Kind(
+    "monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule", True, PartialObjectMetadata
+)
 TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, TokenReview)
-ACCESS_REVIEWS: Final = Kind("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, SubjectAccessReview)
+ACCESS_REVIEWS: Final = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, SubjectAccessReview
+)

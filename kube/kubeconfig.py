@@ -1,9 +1,10 @@
 """Kubeconfigs, read as kubectl reads them: for the plugin, the Python client, and services outside of a pod.
 
-The official client takes half a second to import and 126 MB of disk. So this module reads the common forms itself: the ``KUBECONFIG``
-list with kubectl's merge rule (the first file that sets a value wins, and paths are relative to the file that contains them),
-certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. The old ``auth-provider`` section is left to
-``kubernetes.config``, if that is installed.
+The official client takes half a second to import and 126 MB of disk. So this module reads the common forms
+itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and paths
+are relative to the file that contains them), certificates, tokens, passwords, exec plugins, and the
+ServiceAccount of a pod. The old ``auth-provider`` section is left to ``kubernetes.config``, if that is
+installed.
 
 All files are read into memory at once. The result is plain data and does not depend on files that may change.
 """
@@ -47,8 +48,8 @@ class InvalidKubeconfig(Exception):
 class Connection:
     """Address and credentials of an API server; PEM blocks are in memory.
 
-    ``plugin_valid_until`` is a Unix time: how long what an exec plugin said is valid. It is infinite if the plugin gave no time, and zero
-    if no plugin was asked.
+    ``plugin_valid_until`` is a Unix time: how long what an exec plugin said is valid. It is infinite if the
+    plugin gave no time, and zero if no plugin was asked.
     """
 
     server: str
@@ -76,8 +77,8 @@ def connection(
     Parameters
     ----------
     kubeconfig
-        File from the command line; it must exist, and no other file is read. Otherwise the files of ``KUBECONFIG`` are read, or else
-        ``~/.kube/config``, or else the pod's ServiceAccount.
+        File from the command line; it must exist, and no other file is read. Otherwise the files of
+        ``KUBECONFIG`` are read, or else ``~/.kube/config``, or else the pod's ServiceAccount.
     context
         Context to use instead of the current one.
     environ
@@ -124,10 +125,13 @@ def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
     return [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
 
 
-def default_namespace(kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None) -> str:
+def default_namespace(
+    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
+) -> str:
     """Return the namespace of the context, without its credentials: no plugin runs.
 
-    Without a kubeconfig, or without the context in it, it is that of the pod's ServiceAccount, else ``default``.
+    Without a kubeconfig, or without the context in it, it is that of the pod's ServiceAccount, else
+    ``default``.
     """
     paths = _paths(kubeconfig, os.environ if environ is None else environ)
     present = [path for path in paths if path.is_file()]
@@ -142,7 +146,8 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None,
 def impersonation(
     kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, str], ...]:
-    """Return the headers with which the user of the context is somebody else, without its credentials: no plugin runs.
+    """Return the headers with which the user of the context is somebody else, without its credentials: no
+    plugin runs.
 
     ``kubeconfig`` may be several files, as ``KUBECONFIG`` is.
     """
@@ -228,7 +233,9 @@ def _document(path: Path) -> dict[str, Any]:
 def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Connection:
     name = context or merged.current
     if not name:
-        raise InvalidKubeconfig(f"no current context is set in {os.pathsep.join(map(str, merged.paths))}: give --context")
+        raise InvalidKubeconfig(
+            f"no current context is set in {os.pathsep.join(map(str, merged.paths))}: give --context"
+        )
     if name not in merged.contexts:
         raise InvalidKubeconfig(f'context "{name}" does not exist')
     chosen = merged.contexts[name]
@@ -271,15 +278,24 @@ class _Identity:
     valid_until: float = 0.0
 
 
-def _identity(user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]) -> _Identity:
-    said = _Identity(_authorization(user, merged, context), user.bytes_of("client-certificate"), user.bytes_of("client-key"))
+def _identity(
+    user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]
+) -> _Identity:
+    said = _Identity(
+        _authorization(user, merged, context),
+        user.bytes_of("client-certificate"),
+        user.bytes_of("client-key"),
+    )
     if said.authorization is None and (plugin := user.body.get("exec")):
         if not isinstance(plugin, dict):
             raise InvalidKubeconfig(f"{user.path}: the exec section is no mapping")
         asked = _ask_plugin(plugin, user.path, cluster, env)
         said = replace(asked, cert=asked.cert or said.cert, key=asked.key or said.key)
     if (said.cert is None) != (said.key is None):
-        raise InvalidKubeconfig(f'{user.path}: user of context "{context}" has a client certificate without its key, or the reverse')
+        raise InvalidKubeconfig(
+            f'{user.path}: user of context "{context}" has a client certificate without its key, '
+            "or the reverse"
+        )
     return said
 
 
@@ -299,19 +315,27 @@ def _authorization(user: _Entry, merged: _Merged, context: str) -> str | None:
 def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
     """Return the headers that make requests those of somebody else; one header for each group."""
     groups, extra = user.body.get("as-groups") or (), user.body.get("as-user-extra") or {}
-    if not isinstance(groups, list | tuple) or not isinstance(extra, dict) or not all(isinstance(each, list) for each in extra.values()):
+    if (
+        not isinstance(groups, list | tuple)
+        or not isinstance(extra, dict)
+        or not all(isinstance(each, list) for each in extra.values())
+    ):
         raise InvalidKubeconfig(f"{user.path}: as-groups is no list, or as-user-extra no mapping of lists")
     named = (("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid")))
     pairs = [(header, value) for header, value in named if value]
     pairs += [("Impersonate-Group", str(group)) for group in groups]
     pairs += [
-        (f"Impersonate-Extra-{urllib.parse.quote(str(key), safe='')}", str(value)) for key, values in extra.items() for value in values
+        (f"Impersonate-Extra-{urllib.parse.quote(str(key), safe='')}", str(value))
+        for key, values in extra.items()
+        for value in values
     ]
     return tuple(pairs)
 
 
 def _bearer(token: str, what: str) -> str:
-    """Return the header of a token; one that no header can have is refused here, where the message does not show it."""
+    """Return the header of a token; one that no header can have is refused here,
+    where the message does not show it.
+    """
     text = token.strip()
     if not (text.isascii() and text.isprintable() and " " not in text):
         raise InvalidKubeconfig(f"{what} has characters that no token has: write it on one line")
@@ -324,9 +348,17 @@ def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Map
     if not command:
         raise InvalidKubeconfig(f"{path}: the exec section has no command")
     program = str(path.parent / command) if os.sep in command else command
-    spec: dict[str, Any] = {"interactive": plugin.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()}
+    spec: dict[str, Any] = {
+        "interactive": plugin.get("interactiveMode") != "Never"
+        and sys.stdin is not None
+        and sys.stdin.isatty()
+    }
     if plugin.get("provideClusterInfo"):
-        spec["cluster"] = {k: v for k, v in cluster.body.items() if k in ("server", "certificate-authority-data", "tls-server-name")}
+        spec["cluster"] = {
+            k: v
+            for k, v in cluster.body.items()
+            if k in ("server", "certificate-authority-data", "tls-server-name")
+        }
     info = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": spec}
     extra = {str(item.get("name")): str(item.get("value")) for item in plugin.get("env") or ()}
     try:
@@ -344,12 +376,20 @@ def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Map
     except OSError as error:
         raise InvalidKubeconfig(f"getting credentials: exec: {command}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise InvalidKubeconfig(f"getting credentials: exec: {command} did not answer within {_EXEC_TIMEOUT_S} s") from None
+        raise InvalidKubeconfig(
+            f"getting credentials: exec: {command} did not answer within {_EXEC_TIMEOUT_S} s"
+        ) from None
     if done.returncode:
-        raise InvalidKubeconfig(f"getting credentials: exec: executable {command} failed with exit code {done.returncode}")
+        raise InvalidKubeconfig(
+            f"getting credentials: exec: executable {command} failed with exit code {done.returncode}"
+        )
     try:
         status = json.loads(done.stdout)["status"]
-        token, cert, key = status.get("token"), status.get("clientCertificateData"), status.get("clientKeyData")
+        token, cert, key = (
+            status.get("token"),
+            status.get("clientCertificateData"),
+            status.get("clientKeyData"),
+        )
         expires = status.get("expirationTimestamp")
         return _Identity(
             _bearer(str(token), "getting credentials: exec: the token") if token else None,
@@ -358,7 +398,9 @@ def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Map
             datetime.datetime.fromisoformat(expires).timestamp() if expires else math.inf,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InvalidKubeconfig(f"getting credentials: exec: {command} did not print an ExecCredential with a status") from None
+        raise InvalidKubeconfig(
+            f"getting credentials: exec: {command} did not print an ExecCredential with a status"
+        ) from None
 
 
 def _from_official_client(paths: list[Path], context: str) -> str:
@@ -369,18 +411,23 @@ def _from_official_client(paths: list[Path], context: str) -> str:
         from kubernetes.config.config_exception import ConfigException
     except ModuleNotFoundError as error:
         raise InvalidKubeconfig(
-            f'user of context "{context}": its auth-provider needs the Python package {error.name}: pip install kubernetes, or use an exec '
+            f'user of context "{context}": its auth-provider needs the Python package {error.name}: pip '
+            "install kubernetes, or use an exec "
             "plugin or a token"
         ) from None
 
     configuration = Configuration()
     try:
-        load_kube_config(config_file=os.pathsep.join(map(str, paths)), context=context, client_configuration=configuration)
+        load_kube_config(
+            config_file=os.pathsep.join(map(str, paths)), context=context, client_configuration=configuration
+        )
     except (ConfigException, OSError, ValueError, KeyError) as error:
         raise InvalidKubeconfig(f'user of context "{context}": {error}') from None
     header = configuration.api_key.get("BearerToken") or configuration.api_key.get("authorization")
     if not header:
-        raise InvalidKubeconfig(f'user of context "{context}": this auth-provider is not supported; use an exec plugin or a token')
+        raise InvalidKubeconfig(
+            f'user of context "{context}": this auth-provider is not supported; use an exec plugin or a token'
+        )
     return str(header)
 
 

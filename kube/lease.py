@@ -1,18 +1,20 @@
 """Leader election with a coordination.k8s.io Lease.
 
-The protocol is client-go's. A candidate does not compare its clock with the holder's. It notes, by its own monotonic clock, when it first
-saw the Lease in its present form, and acquires it only if that form has not changed for the whole duration. The holder counts from before
-the request that renewed the Lease, and stops leading if it has not renewed it for two thirds of the duration. So clocks may differ by
-hours; only their rate must be about equal. The remaining third covers different rates and the time to stop.
+The protocol is client-go's. A candidate does not compare its clock with the holder's. It notes, by its own
+monotonic clock, when it first saw the Lease in its present form, and acquires it only if that form has not
+changed for the whole duration. The holder counts from before the request that renewed the Lease, and stops
+leading if it has not renewed it for two thirds of the duration. So clocks may differ by hours; only their
+rate must be about equal. The remaining third covers different rates and the time to stop.
 
-A candidate watches the Lease, so it notices a release at once and knows exactly when the Lease expires. If the watch is late, it reads the
-Lease itself. A process that has lost the Lease does not campaign again with its old state in memory: :meth:`LeaderLease.run` ends, and so
-should the process. A container that was restarted in its pod recognises the identity of its predecessor and does not wait for it to
-expire.
+A candidate watches the Lease, so it notices a release at once and knows exactly when the Lease expires. If
+the watch is late, it reads the Lease itself. A process that has lost the Lease does not campaign again with
+its old state in memory: :meth:`LeaderLease.run` ends, and so should the process. A container that was
+restarted in its pod recognises the identity of its predecessor and does not wait for it to expire.
 
-All writes contain the resourceVersion that was read, so one of two candidates gets a conflict. This makes two leaders unlikely, but not
-impossible: a process may be paused between the check of :attr:`LeaderLease.held` and its next action. Effects that must not happen twice
-are fenced by an epoch in the database (architecture, section 4).
+All writes contain the resourceVersion that was read, so one of two candidates gets a conflict. This makes two
+leaders unlikely, but not impossible: a process may be paused between the check of :attr:`LeaderLease.held`
+and its next action. Effects that must not happen twice are fenced by an epoch in the database (architecture,
+section 4).
 """
 
 from __future__ import annotations
@@ -55,10 +57,12 @@ class LeaderLease:
     identity
         Identity of this process; unique, also among restarts in the same pod.
     duration_s
-        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every quarter of this,
-        counted from the request before, so an API server that answers within a third keeps no holder from renewing.
+        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is
+        renewed every quarter of this, counted from the request before, so an API server that answers within a
+        third keeps no holder from renewing.
     former
-        Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is none.
+        Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is
+        none.
     may_renew
         Asked before each renewal; if it returns False, the Lease is not renewed.
     now
@@ -126,8 +130,8 @@ class LeaderLease:
         LeaseLost
             The Lease was lost and ``lead`` was cancelled.
         Exception
-            Whatever ``lead`` raised. If it raises, returns, or this call is cancelled, the Lease is released first, so that another
-            process acquires it at once.
+            Whatever ``lead`` raised. If it raises, returns, or this call is cancelled, the Lease is released
+            first, so that another process acquires it at once.
         """
         await self._acquire()
         await self._lead(lead)
@@ -162,7 +166,11 @@ class LeaderLease:
 
     def _blocked_s(self) -> float:
         """Return for how many seconds the Lease of another holder is still valid, as far as is known."""
-        if self._seen is None or self.holder in ("", self._identity) or (self._former and self.holder.startswith(self._former)):
+        if (
+            self._seen is None
+            or self.holder in ("", self._identity)
+            or (self._former and self.holder.startswith(self._former))
+        ):
             return 0.0
         duration_s = max(self._duration_s, self._seen.spec.lease_duration_seconds or 0)
         return max(0.0, self._seen_at + duration_s - time.monotonic())
@@ -188,13 +196,16 @@ class LeaderLease:
                 self._log.error("lease.work_failed", error=repr(error))
             await _stop(renewals)
             await self._release()
-        reason = f"{self.holder} holds it" if self.holder != self._identity else "it could not be renewed in time"
+        reason = (
+            f"{self.holder} holds it" if self.holder != self._identity else "it could not be renewed in time"
+        )
         raise LeaseLost(f"the lease {self._namespace}/{self._name} is lost: {reason}")
 
     async def _renew(self) -> None:
         """Renew until leadership has expired or another process holds the Lease."""
         while True:
-            due_s = self._tried_at + self._retry_s - time.monotonic()  # an answer that comes late does not delay the next renewal
+            # an answer that comes late does not delay the next renewal
+            due_s = self._tried_at + self._retry_s - time.monotonic()
             await asyncio.sleep(max(0.0, min(due_s, self.remaining_s)))
             if self.held and self._may_renew():
                 with contextlib.suppress(TimeoutError):
@@ -247,7 +258,9 @@ class LeaderLease:
         }
         if lease is None:
             spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": 0}
-            return await self._api.create(LEASES, {"metadata": {"name": self._name}, "spec": spec}, self._namespace)
+            return await self._api.create(
+                LEASES, {"metadata": {"name": self._name}, "spec": spec}, self._namespace
+            )
         if self.holder != self._identity:
             if self._blocked_s():
                 return None
@@ -266,10 +279,15 @@ class LeaderLease:
                 self._observe(await self._patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1}))
             self._log.info("lease.released")
         except (ApiError, TimeoutError) as error:
-            self._log.warning("lease.release_failed", error=str(error), consequence="other replicas wait until it expires")
+            self._log.warning(
+                "lease.release_failed", error=str(error), consequence="other replicas wait until it expires"
+            )
 
     async def _patch(self, lease: Lease, spec: dict[str, Any]) -> Lease:
-        body = {"metadata": {"resourceVersion": lease.metadata.resource_version, "uid": lease.metadata.uid}, "spec": spec}
+        body = {
+            "metadata": {"resourceVersion": lease.metadata.resource_version, "uid": lease.metadata.uid},
+            "spec": spec,
+        }
         return await self._api.patch(LEASES, self._name, body, namespace=self._namespace)
 
     def _timestamp(self) -> str:

@@ -1,14 +1,18 @@
-"""A Lease in a thread of its own, so that a blocked event loop does not lose it, and a lost Lease ends the process.
+"""A Lease in a thread of its own, so that a blocked event loop does not lose it, and a lost Lease ends the
+process.
 
-The thread has its own event loop and its own connections, and runs :class:`~fluxqueue.kube.lease.LeaderLease` there. The work runs in the
-caller's loop, the *main loop*. What the thread knows is the only truth about leading; both loops read it.
+The thread has its own event loop and its own connections, and runs :class:`~fluxqueue.kube.lease.LeaderLease`
+there. The work runs in the caller's loop, the *main loop*. What the thread knows is the only truth about
+leading; both loops read it.
 
 - **The main loop is blocked for a while.** The thread renews, and nothing is lost.
-- **The main loop is stuck for ever.** With each renewal the thread asks it for an answer. After `STUCK_S` without one the Lease is not
-  renewed any more, and is lost.
-- **The Lease is lost.** The work is cancelled. The process must end within `LOST_S`, whatever hangs: the work, the end of the main loop, or
-  a worker thread that the interpreter waits for. Otherwise the stacks of all threads and tasks are logged, and the process is ended.
-- **The work fails.** The same bound holds: from the end of the work, or from `LeaseThread.end_soon` if its parts still have to stop.
+- **The main loop is stuck for ever.** With each renewal the thread asks it for an answer. After `STUCK_S`
+  without one the Lease is not renewed any more, and is lost.
+- **The Lease is lost.** The work is cancelled. The process must end within `LOST_S`, whatever hangs: the
+  work, the end of the main loop, or a worker thread that the interpreter waits for. Otherwise the stacks of
+  all threads and tasks are logged, and the process is ended.
+- **The work fails.** The same bound holds: from the end of the work, or from `LeaseThread.end_soon` if its
+  parts still have to stop.
 - **A normal end.** The Lease is renewed until the work has stopped, at most `STOP_S`, and then released.
 """
 
@@ -37,9 +41,11 @@ __all__ = ["LeaseThread", "lease_of_replica"]
 log: Final = structlog.get_logger(__name__)
 
 STUCK_S: Final = 60.0
-"""Seconds for which a main loop that does not answer keeps the Lease; longer than any pause that it recovers from."""
+"""Seconds for which a main loop that does not answer keeps the Lease;
+longer than any pause that it recovers from."""
 LOST_S: Final = 4.0
-"""Seconds after a loss or a failure in which the process ends by itself; a fifth second is left to write the stacks."""
+"""Seconds after a loss or a failure in which the process ends by itself;
+a fifth second is left to write the stacks."""
 STOP_S: Final = 20.0
 """Seconds in which the work of a terminated process stops; Kubernetes kills the process after 30."""
 
@@ -94,15 +100,21 @@ class LeaseThread:
         return self._lease.remaining_s if self._lease is not None else 0.0
 
     def end_soon(self) -> None:
-        """Give the process its last seconds: its work cannot go on, and only has to stop. Nothing calls this off; any thread may call."""
+        """Give the process its last seconds: its work cannot go on, and only has to stop.
+        Nothing calls this off; any thread may call.
+        """
         self._watch_end("the work has failed")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Acquire the Lease, then lead; see :meth:`LeaderLease.run`. ``lead`` runs in the loop of this call."""
+        """Acquire the Lease, then lead; see :meth:`LeaderLease.run`.
+        ``lead`` runs in the loop of this call.
+        """
         main = self._main = asyncio.get_running_loop()
         ended: asyncio.Future[None] = main.create_future()
         campaign = _Campaign()
-        threading.Thread(target=self._run_thread, args=(campaign, lead, ended), name="lease", daemon=True).start()
+        threading.Thread(
+            target=self._run_thread, args=(campaign, lead, ended), name="lease", daemon=True
+        ).start()
         try:
             await asyncio.wait({ended})
         except asyncio.CancelledError:
@@ -113,7 +125,9 @@ class LeaseThread:
             raise
         ended.result()
 
-    def _run_thread(self, campaign: _Campaign, lead: Callable[[], Awaitable[None]], ended: asyncio.Future[None]) -> None:
+    def _run_thread(
+        self, campaign: _Campaign, lead: Callable[[], Awaitable[None]], ended: asyncio.Future[None]
+    ) -> None:
         error: BaseException | None = None
         try:
             asyncio.run(self._campaign(campaign, lead))
@@ -155,7 +169,9 @@ class LeaseThread:
         def start() -> None:
             self._answer()
             started.append(asyncio.ensure_future(lead()))
-            started[0].add_done_callback(lambda work: here.call_soon_threadsafe(_settle, ended, _error_of(work)))
+            started[0].add_done_callback(
+                lambda work: here.call_soon_threadsafe(_settle, ended, _error_of(work))
+            )
 
         main.call_soon_threadsafe(start)
         try:
@@ -188,7 +204,13 @@ class LeaseThread:
         try:
             if self._end_process is _end_process:  # ends the process even if the log blocks
                 faulthandler.dump_traceback_later(0.8, exit=True)
-            log.error("lease.stuck", reason=reason, limit_s=limit_s, stacks=_thread_stacks(), tasks=_task_stacks(self._main))
+            log.error(
+                "lease.stuck",
+                reason=reason,
+                limit_s=limit_s,
+                stacks=_thread_stacks(),
+                tasks=_task_stacks(self._main),
+            )
         finally:
             self._end_process()
 
@@ -264,7 +286,8 @@ def _error_of(work: asyncio.Future[None]) -> BaseException | None:
 def _thread_stacks() -> str:
     names = {each.ident: each.name for each in threading.enumerate()}
     return "\n".join(
-        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}" for ident, frame in sys._current_frames().items()
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
     )
 
 
@@ -272,7 +295,10 @@ def _task_stacks(loop: asyncio.AbstractEventLoop | None) -> str:
     if loop is None:
         return ""
     tasks = asyncio.all_tasks(loop)
-    return "\n".join(f"{task.get_name()}: {[f'{each.f_code.co_name}:{each.f_lineno}' for each in task.get_stack()]}" for task in tasks)
+    return "\n".join(
+        f"{task.get_name()}: {[f'{each.f_code.co_name}:{each.f_lineno}' for each in task.get_stack()]}"
+        for task in tasks
+    )
 
 
 def _end_process() -> None:

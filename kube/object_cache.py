@@ -1,11 +1,12 @@
 """A cache of the objects of one kind, with indexes and change handlers.
 
-A reflector writes it, all others read it. Objects are immutable structs, so the object that a reader holds does not change; to see a
-newer state, the reader gets it again. Handlers are called once for each change, synchronously and in order. They should only add a key to
-a work queue.
+A reflector writes it, all others read it. Objects are immutable structs, so the object that a reader holds
+does not change; to see a newer state, the reader gets it again. Handlers are called once for each change,
+synchronously and in order. They should only add a key to a work queue.
 
-If a name appears with another uid, it is another object: handlers get DELETED for the old one and ADDED for the new one, and never
-MODIFIED, because the queue identifies objects by their uid. The same holds for the differences that a relist finds.
+If a name appears with another uid, it is another object: handlers get DELETED for the old one and ADDED for
+the new one, and never MODIFIED, because the queue identifies objects by their uid. The same holds for the
+differences that a relist finds.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class ChangeKind(enum.StrEnum):
 class Change(Generic[T]):
     """One change of one object.
 
-    ``old`` is None for ADDED, ``new`` is None for DELETED. For DELETED, ``old`` is the last known state: the one in the watch event, or
-    the one in the cache if a relist noticed the deletion.
+    ``old`` is None for ADDED, ``new`` is None for DELETED. For DELETED, ``old`` is the last known state: the
+    one in the watch event, or the one in the cache if a relist noticed the deletion.
     """
 
     kind: ChangeKind
@@ -95,7 +96,8 @@ class ObjectCache(Generic[T]):
         name
             Name for :meth:`by_index`.
         values
-            Returns the values under which an object is indexed: none, one or several. It must be a pure function of the object.
+            Returns the values under which an object is indexed: none, one or several. It must be a pure
+            function of the object.
 
         Raises
         ------
@@ -141,7 +143,9 @@ class ObjectCache(Generic[T]):
             self._notify(Change(ChangeKind.MODIFIED, old, obj))
 
     def remove(self, obj: T) -> None:
-        """Remove an object, with ``obj`` as its last state; it is ignored if it is missing or replaced by another object."""
+        """Remove an object, with ``obj`` as its last state;
+        it is ignored if it is missing or replaced by another object.
+        """
         key = _key(obj)
         old = self._objects.get(key)
         if old is not None and old.metadata.uid == obj.metadata.uid:
@@ -149,12 +153,16 @@ class ObjectCache(Generic[T]):
             self._notify(Change(ChangeKind.DELETED, obj, None))
 
     def replace(self, objects: Iterable[T]) -> None:
-        """Make the content equal to a new list, and call the handlers for the differences, deletions first."""
+        """Make the content equal to a new list, and call the handlers for the differences,
+        deletions first.
+        """
         for _ in self.replacing(objects):
             pass
 
     def replacing(self, objects: Iterable[T]) -> Iterator[None]:
-        """Do what `replace` does in parts, each of some hundred objects; between two of them other work may go on."""
+        """Do what `replace` does in parts, each of some hundred objects;
+        between two of them other work may go on.
+        """
         fresh = {_key(obj): obj for obj in objects}
         for number, (key, old) in enumerate([*self._objects.items()], start=1):
             new = fresh.get(key)
@@ -189,7 +197,9 @@ class ObjectCache(Generic[T]):
             index.setdefault(value, {})[key] = obj
 
     def _values(self, values: Callable[[T], Iterable[Hashable]], obj: T) -> set[Hashable]:
-        """Return the values under which an object is indexed. If they cannot be found it is in no index, and in the cache all the same."""
+        """Return the values under which an object is indexed.
+        If they cannot be found it is in no index, and in the cache all the same.
+        """
         try:
             return {*values(obj)}
         except Exception:
@@ -203,19 +213,29 @@ class ObjectCache(Generic[T]):
             self._call(handler, change)
 
     def _call(self, handler: Callable[[Change[T]], None], change: Change[T]) -> None:
-        """Call a handler. Its failure must not stop the cache for others; the queue's sweep finds what it missed."""
+        """Call a handler.
+        Its failure must not stop the cache for others; the queue's sweep finds what it missed.
+        """
         try:
             handler(change)
         except Exception:
             self.handler_failures += 1
             meta = change.obj.metadata
-            log.exception("cache.handler_failed", change=change.kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+            log.exception(
+                "cache.handler_failed",
+                change=change.kind.value,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+            )
 
 
 class PassingCache(ObjectCache[T]):
-    """Calls the handlers with each object that a watch shows, as ADDED, and keeps none: of objects that anybody may create by the million.
+    """Calls the handlers with each object that a watch shows, as ADDED, and keeps none: of objects that
+    anybody may create by the million.
 
-    What a list has was there before, or came while nothing was watched. Handlers are not told of it, nor of what goes.
+    What a list has was there before, or came while nothing was watched. Handlers are not told of it, nor of
+    what goes.
     """
 
     keeps = False

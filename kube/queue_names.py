@@ -1,4 +1,6 @@
-"""The names of the FluxQueues, for whoever checks a name that a person typed (`fluxqueue.api.typedvalues.queue_problem`)."""
+"""The names of the FluxQueues, for whoever checks a name that a person typed
+(`fluxqueue.api.typedvalues.queue_problem`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ __all__ = ["known_queues"]
 
 
 async def known_queues(api: Api) -> frozenset[str] | None:
-    """Return the names of all FluxQueues; None where the person may not read them, or where there are none to read.
+    """Return the names of all FluxQueues; None where the person may not read them, or where there are none to
+    read.
 
     Raises
     ------

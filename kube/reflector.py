@@ -1,17 +1,23 @@
 """List and watch: keeping an ObjectCache equal to the state of the API server.
 
-A reflector lists once, page by page, and then watches from the list's resourceVersion. Bookmarks (about one a minute) advance that version
-while nothing changes, so a watch that breaks can continue at its version, however long it was idle. The failures and their handling:
+A reflector lists once, page by page, and then watches from the list's resourceVersion. Bookmarks (about one a
+minute) advance that version while nothing changes, so a watch that breaks can continue at its version,
+however long it was idle. The failures and their handling:
 
-* The watch ends, as the server is asked to end it after 4 to 5 minutes (drawn, so that not all watches end together): watch again.
-* The connection breaks, or the server returns an error: wait (0.5 to 3 s, jittered) and watch again from the same version.
-* Nothing arrives for longer than the interval of bookmarks: the connection is only apparently open (half-closed, or dropped by a proxy).
-  Watch again. If it happens twice in a row, list again, because the server may have been restored from a backup; then it has no events
-  that are newer than the known version.
-* 410, as a response, as an event, or between two pages: the known version is older than the server's history. List again; the cache turns
-  the difference into changes. No change is lost, but intermediate states are, as in any level-triggered cache.
-* 401 and 403: kept in :attr:`Reflector.last_error`, logged once and retried without end, because RBAC rules may be created later.
-* An object does not fit its struct: it is left out of the cache, listed in :attr:`Reflector.undecodable` and logged.
+* The watch ends, as the server is asked to end it after 4 to 5 minutes (drawn, so that not all watches end
+  together): watch again.
+* The connection breaks, or the server returns an error: wait (0.5 to 3 s, jittered) and watch again from the
+  same version.
+* Nothing arrives for longer than the interval of bookmarks: the connection is only apparently open
+  (half-closed, or dropped by a proxy). Watch again. If it happens twice in a row, list again, because the
+  server may have been restored from a backup; then it has no events that are newer than the known version.
+* 410, as a response, as an event, or between two pages: the known version is older than the server's history.
+  List again; the cache turns the difference into changes. No change is lost, but intermediate states are, as
+  in any level-triggered cache.
+* 401 and 403: kept in :attr:`Reflector.last_error`, logged once and retried without end, because RBAC rules
+  may be created later.
+* An object does not fit its struct: it is left out of the cache, listed in :attr:`Reflector.undecodable` and
+  logged.
 
 There is no periodic resync. It would only hide bugs in handlers, and the queue's sweep looks for those.
 """
@@ -32,7 +38,15 @@ import structlog
 from fluxqueue.api.metadata import PartialObjectMetadata
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.decoding import WatchEvent, decode, decode_object
-from fluxqueue.kube.errors import ApiError, Expired, Forbidden, Unauthorized, Undecodable, WatchTimeout, decode_error
+from fluxqueue.kube.errors import (
+    ApiError,
+    Expired,
+    Forbidden,
+    Unauthorized,
+    Undecodable,
+    WatchTimeout,
+    decode_error,
+)
 from fluxqueue.kube.kinds import Key, Kind, T
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import PAGE_LIMIT, Api
@@ -41,10 +55,12 @@ __all__ = ["Reflector", "WatchTimes"]
 
 BASE_S: Final = 0.5
 CAP_S: Final = 3.0
-"""A queue is ready only when the last of its watches works again, so a short outage must not become a long one."""
+"""A queue is ready only when the last of its watches works again,
+so a short outage must not become a long one."""
 
 SHORT_WATCH_S: Final = 1.0
-"""A watch that ends earlier without events counts as a failure; otherwise a server that closes at once would be asked without a pause."""
+"""A watch that ends earlier without events counts as a failure;
+otherwise a server that closes at once would be asked without a pause."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -136,7 +152,9 @@ class Reflector(Generic[T]):
 
     @property
     def healthy(self) -> bool:
-        """True if the cache is filled and something was received recently, so that the cache is up to date."""
+        """True if the cache is filled and something was received recently,
+        so that the cache is up to date.
+        """
         return self.synced.is_set() and self.age_s < 2 * self._times.idle_s
 
     async def run(self) -> None:
@@ -164,7 +182,9 @@ class Reflector(Generic[T]):
             await asyncio.sleep(wait_s)
 
     async def _list(self) -> None:
-        """List all pages. If the list's version expires between two of them, it begins again: all in one response has no bound."""
+        """List all pages. If the list's version expires between two of them, it begins again:
+        all in one response has no bound.
+        """
         started = time.monotonic()
         objects, version, undecodable = await self._pages()
         for _ in self._cache.replacing(objects):
@@ -175,16 +195,25 @@ class Reflector(Generic[T]):
         self.resource_version = version
         self.relists += 1
         self._received()
-        self._log.info("reflector.listed", objects=len(objects), seconds=round(time.monotonic() - started, 3), resource_version=version)
+        self._log.info(
+            "reflector.listed",
+            objects=len(objects),
+            seconds=round(time.monotonic() - started, 3),
+            resource_version=version,
+        )
         self.synced.set()
 
     async def _pages(self) -> tuple[list[T], str, dict[Key, str]]:
-        """Return the objects that the cache keeps, the version of the list, and the problems of objects that were left out."""
+        """Return the objects that the cache keeps, the version of the list,
+        and the problems of objects that were left out.
+        """
         objects: list[T] = []
         undecodable: dict[Key, str] = {}
         token, limit = "", PAGE_LIMIT
         while True:
-            page = await self._api.page(self._kind, self._namespace, **self._selection, limit=limit, continue_token=token)
+            page = await self._api.page(
+                self._kind, self._namespace, **self._selection, limit=limit, continue_token=token
+            )
             if self._cache.keeps:
                 objects += page.items
             undecodable |= page.undecodable
@@ -223,7 +252,9 @@ class Reflector(Generic[T]):
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
-            self.resource_version = decode(event.object, PartialObjectMetadata, "bookmark").metadata.resource_version
+            self.resource_version = decode(
+                event.object, PartialObjectMetadata, "bookmark"
+            ).metadata.resource_version
             return
         if event.type == "ERROR":
             raise decode_error(0, bytes(event.object), action=f"watch {self._kind.plural}")
@@ -241,7 +272,9 @@ class Reflector(Generic[T]):
         self.resource_version = obj.metadata.resource_version
 
     def _leave_out(self, event: WatchEvent, problem: str) -> None:
-        """Remove an object that cannot be decoded any more: no state is better than an old one, and a relist would not have it."""
+        """Remove an object that cannot be decoded any more:
+        no state is better than an old one, and a relist would not have it.
+        """
         meta = decode(event.object, PartialObjectMetadata, f"watch {self._kind.plural}").metadata
         self.resource_version = meta.resource_version
         if stale := self._cache.get(meta.namespace, meta.name):
@@ -264,9 +297,13 @@ class Reflector(Generic[T]):
         """Keep the error, and log the first one of a row of equal errors."""
         previous = self.last_error
         self.last_error = error
-        if type(error) is not type(previous) or (isinstance(error, Unauthorized | Forbidden) and str(error) != str(previous)):
+        if type(error) is not type(previous) or (
+            isinstance(error, Unauthorized | Forbidden) and str(error) != str(previous)
+        ):
             level = "error" if isinstance(error, Unauthorized | Forbidden | Undecodable) else "warning"
-            getattr(self._log, level)("reflector.failed", error=str(error), resource_version=self.resource_version)
+            getattr(self._log, level)(
+                "reflector.failed", error=str(error), resource_version=self.resource_version
+            )
 
     def _recovered(self) -> None:
         if self.last_error is not None:

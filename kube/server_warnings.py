@@ -1,4 +1,6 @@
-"""Warnings that the API server sends beside an answer: its own, and those of admission, such as a label that nobody knows."""
+"""Warnings that the API server sends beside an answer:
+its own, and those of admission, such as a label that nobody knows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""TLS contexts of connections to an API server, from the certificates of a kubeconfig or a ServiceAccount in memory."""
+"""TLS contexts of connections to an API server, from the certificates of a kubeconfig or a ServiceAccount in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def tls_context(connection: Connection) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=connection.ca_pem.decode() if connection.ca_pem else None)
     except (ssl.SSLError, UnicodeDecodeError):
         raise InvalidKubeconfig("certificate-authority holds no PEM certificate") from None
-    # Strict mode (default since Python 3.13) refuses CA certificates without key identifiers, which Go and so every cluster accepts.
+    # Strict mode (default since Python 3.13) refuses CA certificates without key identifiers, which Go and so
+    # every cluster accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if connection.insecure:
         context.check_hostname = False
@@ -34,7 +37,9 @@ def tls_context(connection: Connection) -> ssl.SSLContext:
 
 
 def load_pair(context: ssl.SSLContext, connection: Connection) -> None:
-    """Load the client certificate and its key, if there are any, into a TLS context; new connections have them."""
+    """Load the client certificate and its key, if there are any, into a TLS context;
+    new connections have them.
+    """
     if not (connection.client_cert_pem and connection.client_key_pem):
         return
     # The ssl module reads key pairs only from files: a private one, which is deleted when the pair is loaded.
@@ -46,4 +51,6 @@ def load_pair(context: ssl.SSLContext, connection: Connection) -> None:
         try:
             context.load_cert_chain(pair)
         except ssl.SSLError as error:
-            raise InvalidKubeconfig(f"tls: the client certificate and key do not form a pair: {error.reason}") from None
+            raise InvalidKubeconfig(
+                f"tls: the client certificate and key do not form a pair: {error.reason}"
+            ) from None

@@ -1,8 +1,8 @@
 """Typed calls to the API server.
 
-Configuration, authentication and TLS are in :mod:`fluxqueue.kube.credentials`, deadlines and retries in :mod:`fluxqueue.kube.wire`. The
-models of the ``kubernetes`` package are not used: to decode directly into partial structs takes a hundredth of the time, and the bodies of
-requests are small dictionaries.
+Configuration, authentication and TLS are in :mod:`fluxqueue.kube.credentials`, deadlines and retries in
+:mod:`fluxqueue.kube.wire`. The models of the ``kubernetes`` package are not used: to decode directly into
+partial structs takes a hundredth of the time, and the bodies of requests are small dictionaries.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ __all__ = ["Api", "CompletedCall", "Page", "PatchType", "Propagation"]
 PAGE_LIMIT: Final = 500
 """Objects per page, as client-go asks for."""
 PAGE_BYTES: Final = 32 * 2**20
-"""A page of the largest objects that the API server stores has a gigabyte and more. One that is longer than this is asked for in parts."""
+"""A page of the largest objects that the API server stores has a gigabyte and more.
+One that is longer than this is asked for in parts."""
 _PART: Final = 8
 _SHORT: Final = 4
-"""The page behind one that had less than this part of the bytes has twice the objects. A few long ones must not slow down the whole list:
-the server forgets its version after some minutes."""
+"""The page behind one that had less than this part of the bytes has twice the objects.
+A few long ones must not slow down the whole list: the server forgets its version after some minutes."""
 
 
 class PatchType(enum.StrEnum):
@@ -92,15 +93,21 @@ class Api:
             There is no configuration for an API server.
         """
         credentials = await Credentials.load(kubeconfig, context)
-        async with Wire.open(credentials, user_agent=user_agent, timeout_s=timeout_s, max_in_flight=max_in_flight) as wire:
+        async with Wire.open(
+            credentials, user_agent=user_agent, timeout_s=timeout_s, max_in_flight=max_in_flight
+        ) as wire:
             yield cls(wire)
 
     def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Api:
-        """Return another Api with its own deadline, limit and hooks, which shares the connections of this one and closes with it."""
+        """Return another Api with its own deadline, limit and hooks,
+        which shares the connections of this one and closes with it.
+        """
         return Api(self._wire.with_limits(timeout_s=timeout_s, max_in_flight=max_in_flight))
 
     def with_headers(self, headers: Sequence[tuple[str, str]]) -> Api:
-        """Return another Api that sends these headers with each request, which shares the connections of this one and closes with it."""
+        """Return another Api that sends these headers with each request,
+        which shares the connections of this one and closes with it.
+        """
         return Api(self._wire.with_headers(headers, timeout_s=TIMEOUT_S, max_in_flight=32))
 
     @property
@@ -119,7 +126,9 @@ class Api:
 
     @property
     def may_write(self) -> Callable[[], bool] | None:
-        """Hook that is called before each write; if it returns false, :class:`~fluxqueue.kube.errors.NotLeading` is raised instead."""
+        """Hook that is called before each write; if it returns false,
+        :class:`~fluxqueue.kube.errors.NotLeading` is raised instead.
+        """
         return self._wire.may_write
 
     @may_write.setter
@@ -159,10 +168,16 @@ class Api:
         token: str | None = None
         while token != "":
             page = await self.page(
-                kind, namespace, label_selector=label_selector, field_selector=field_selector, continue_token=token or ""
+                kind,
+                namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                continue_token=token or "",
             )
             if page.undecodable:
-                raise Undecodable(f"list {kind.describe(None, namespace)}", "; ".join(page.undecodable.values()))
+                raise Undecodable(
+                    f"list {kind.describe(None, namespace)}", "; ".join(page.undecodable.values())
+                )
             items += page.items
             token = page.continue_token
         return items
@@ -185,7 +200,9 @@ class Api:
         while True:
             query["limit"] = str(limit)
             most = PAGE_BYTES if limit > 1 else 0
-            request = Request("list", kind.plural, action, "GET", kind.path(namespace), dict(query), most_bytes=most)
+            request = Request(
+                "list", kind.plural, action, "GET", kind.path(namespace), dict(query), most_bytes=most
+            )
             try:
                 data = await self._wire.call(request)
             except TooLong:
@@ -236,7 +253,9 @@ class Api:
             **({"fieldValidation": "Strict"} if strict else {}),
             **({"dryRun": "All"} if dry_run else {}),
         }
-        request = Request("create", kind.plural, action, "POST", kind.path(namespace), query, payload, warned=warned)
+        request = Request(
+            "create", kind.plural, action, "POST", kind.path(namespace), query, payload, warned=warned
+        )
         return decode(await self._wire.call(request), kind.type, action)
 
     async def patch(
@@ -257,8 +276,9 @@ class Api:
         kind, name, namespace
             The object.
         body
-            The patch; for JSON, a list of operations. If it has ``metadata.uid`` or ``metadata.resourceVersion``, it fails with
-            :class:`Conflict` if the object is another one or has changed.
+            The patch; for JSON, a list of operations. If it has ``metadata.uid`` or
+            ``metadata.resourceVersion``, it fails with :class:`Conflict` if the object is another one or has
+            changed.
         patch_type
             See :class:`PatchType`.
         subresource
@@ -281,7 +301,9 @@ class Api:
         action = f"patch {part}{kind.describe(name, namespace)}"
         path = kind.path(namespace, name, subresource)
         label = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        data = await self._wire.call(Request("patch", label, action, "PATCH", path, query, orjson.dumps(body), patch_type.value))
+        data = await self._wire.call(
+            Request("patch", label, action, "PATCH", path, query, orjson.dumps(body), patch_type.value)
+        )
         return decode(data, kind.type, action)
 
     async def delete(
@@ -315,13 +337,24 @@ class Api:
             options["preconditions"] = preconditions
         action = f"delete {kind.describe(name, namespace)}"
         path = kind.path(namespace, name)
-        await self._wire.call(Request("delete", kind.plural, action, "DELETE", path, None, orjson.dumps(options)))
+        await self._wire.call(
+            Request("delete", kind.plural, action, "DELETE", path, None, orjson.dumps(options))
+        )
 
-    async def bind(self, name: str, namespace: str, node: str, *, uid: str, resource_version: str, timeout_s: float | None = None) -> None:
+    async def bind(
+        self,
+        name: str,
+        namespace: str,
+        node: str,
+        *,
+        uid: str,
+        resource_version: str,
+        timeout_s: float | None = None,
+    ) -> None:
         """Bind a pod to a node, if it still has this uid and version.
 
-        The request is not retried here: the caller binds many pods and must see each refusal. With these preconditions it may repeat the
-        call safely.
+        The request is not retried here: the caller binds many pods and must see each refusal. With these
+        preconditions it may repeat the call safely.
 
         Raises
         ------
@@ -333,16 +366,30 @@ class Api:
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": uid,
+                "resourceVersion": resource_version,
+            },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         action = f"bind {PODS.describe(name, namespace)} to {node}"
         path = PODS.path(namespace, name, "binding")
-        request = Request("create", "pods/binding", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
+        request = Request(
+            "create",
+            "pods/binding",
+            action,
+            "POST",
+            path,
+            {"fieldManager": FIELD_MANAGER},
+            orjson.dumps(body),
+        )
         await self._wire.call(request, timeout_s, tries=1)
 
     async def evict(self, name: str, namespace: str, *, uid: str) -> None:
-        """Evict a pod, if it is still the one with this uid: it is deleted with its own grace period, unless a budget forbids that.
+        """Evict a pod, if it is still the one with this uid: it is deleted with its own grace period, unless
+        a budget forbids that.
 
         The request is not retried here, so that the caller sees each refusal.
 
@@ -363,7 +410,15 @@ class Api:
         }
         action = f"evict {PODS.describe(name, namespace)}"
         path = PODS.path(namespace, name, "eviction")
-        request = Request("create", "pods/eviction", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
+        request = Request(
+            "create",
+            "pods/eviction",
+            action,
+            "POST",
+            path,
+            {"fieldManager": FIELD_MANAGER},
+            orjson.dumps(body),
+        )
         if (failure := failure_in(await self._wire.call(request, tries=1), action=action)) is not None:
             raise failure
 
@@ -408,13 +463,22 @@ class Api:
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
-        request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, _pairs(headers))
+        request = Request(
+            verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, _pairs(headers)
+        )
         return await self._wire.call(request, timeout_s, tries=tries)
 
     def lines(
-        self, path: str, *, query: dict[str, str] | None = None, idle_s: float, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        idle_s: float,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[builtins.list[bytes], None]:
-        """Read text that goes on, such as a followed log, as `watch` reads events; an incomplete last line is yielded too."""
+        """Read text that goes on, such as a followed log, as `watch` reads events;
+        an incomplete last line is yielded too.
+        """
         request = Request("get", "raw", f"get {path}", "GET", path, query, headers=_pairs(headers))
         return self._wire.stream(request, idle_s=idle_s, whole=False)
 
@@ -427,7 +491,8 @@ class Api:
         with contextlib.suppress(Forbidden):  # it has a date too
             await self.version()
         try:
-            return parsedate_to_datetime(self._wire.date or "").replace(tzinfo=UTC) + timedelta(seconds=0.5)  # HTTP knows no other zone
+            # HTTP knows no other zone
+            return parsedate_to_datetime(self._wire.date or "").replace(tzinfo=UTC) + timedelta(seconds=0.5)
         except ValueError:
             return None
 
@@ -453,7 +518,8 @@ class Api:
         timeout_s
             Seconds after which the server ends the stream.
         idle_s
-            Seconds without a byte after which the watch counts as broken. Bookmarks arrive about every minute.
+            Seconds without a byte after which the watch counts as broken. Bookmarks arrive about every
+            minute.
 
         Yields
         ------
@@ -466,8 +532,20 @@ class Api:
             410 may also arrive as an event in the stream, which the caller handles.
         """
         query = _selection(label_selector, field_selector)
-        query |= {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version, "timeoutSeconds": str(timeout_s)}
-        request = Request("watch", kind.plural, f"watch {kind.describe(None, namespace)}", "GET", kind.path(namespace), query)
+        query |= {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        request = Request(
+            "watch",
+            kind.plural,
+            f"watch {kind.describe(None, namespace)}",
+            "GET",
+            kind.path(namespace),
+            query,
+        )
         return self._wire.stream(request, idle_s=idle_s)
 
 
@@ -476,4 +554,8 @@ def _pairs(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def _selection(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
-    return {name: value for name, value in (("labelSelector", label_selector), ("fieldSelector", field_selector)) if value}
+    return {
+        name: value
+        for name, value in (("labelSelector", label_selector), ("fieldSelector", field_selector))
+        if value
+    }

@@ -38,7 +38,8 @@ class Watches:
     def problem(self) -> str | None:
         """Why changes of some kind do not arrive; None while all watches work.
 
-        A watch of a kind whose objects never change may time out and be opened again from time to time. That alone is no problem.
+        A watch of a kind whose objects never change may time out and be opened again from time to time. That
+        alone is no problem.
         """
         errors = [each.last_error for each in self._reflectors if each.last_error is not None]
         if serious := [error for error in errors if not isinstance(error, WatchTimeout)]:

@@ -1,17 +1,21 @@
 """HTTP requests to the API server, with deadlines and retries.
 
-Every call has a deadline, which includes the time to wait for a free slot, all tries and all pauses. The rules of retries:
+Every call has a deadline, which includes the time to wait for a free slot, all tries and all pauses. The
+rules of retries:
 
 * Connecting failed: nothing was sent, so every request is retried.
-* The connection broke later: a read is retried. A write is not, because it may have been carried out. The caller gets
-  :class:`Unreachable` with ``sent`` true and must read the object. This includes DELETE, although RFC 9110 calls it idempotent: the second
-  one would return 404, and the caller would not know that its own request succeeded.
-* 429: the server did nothing and says when to retry; retried within the deadline. 5xx with Retry-After: the same, for reads.
+* The connection broke later: a read is retried. A write is not, because it may have been carried out. The
+  caller gets :class:`Unreachable` with ``sent`` true and must read the object. This includes DELETE, although
+  RFC 9110 calls it idempotent: the second one would return 404, and the caller would not know that its own
+  request succeeded.
+* 429: the server did nothing and says when to retry; retried within the deadline. 5xx with Retry-After: the
+  same, for reads.
 * 401: the credentials are read again, once, and the request is repeated if they have changed.
 
-Writes may depend on a condition (:attr:`Wire.may_write`). It is checked before a connection is looked for, and again when the bytes are
-written: between the two, a TLS handshake and other tasks take their time. So a process that was paused for longer than its Lease lasts
-sends no write when it continues. Only a write that was paused within its system call arrives later; its resourceVersion refuses it.
+Writes may depend on a condition (:attr:`Wire.may_write`). It is checked before a connection is looked for,
+and again when the bytes are written: between the two, a TLS handshake and other tasks take their time. So a
+process that was paused for longer than its Lease lasts sends no write when it continues. Only a write that
+was paused within its system call arrives later; its resourceVersion refuses it.
 
 Responses are requested without compression: inside a cluster, the CPU time of gzip costs more than the bytes.
 """
@@ -40,7 +44,15 @@ from multidict import CIMultiDict
 
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.errors import ApiError, NotLeading, TooLong, Unauthorized, Unreachable, WatchTimeout, decode_error
+from fluxqueue.kube.errors import (
+    ApiError,
+    NotLeading,
+    TooLong,
+    Unauthorized,
+    Unreachable,
+    WatchTimeout,
+    decode_error,
+)
 from fluxqueue.kube.server_warnings import warnings_in
 
 __all__ = ["CompletedCall", "Request", "Wire"]
@@ -48,7 +60,8 @@ __all__ = ["CompletedCall", "Request", "Wire"]
 TIMEOUT_S: Final = 30.0
 CONNECT_S: Final = 10.0
 KEEPALIVE_S: Final = 30.0
-"""How long an idle connection is kept: well below the 90 s after which the API server closes it, so that the two do not race."""
+"""How long an idle connection is kept: well below the 90 s after which the API server closes it,
+so that the two do not race."""
 
 CLOSE_S: Final = 1.0
 TRIES: Final = 5
@@ -58,7 +71,9 @@ READ_BUFFER: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class CompletedCall:
-    """A completed HTTP request, for metrics: RBAC verb, plural of the kind, HTTP status (0: no response), duration in seconds."""
+    """A completed HTTP request, for metrics: RBAC verb, plural of the kind, HTTP status (0: no response),
+    duration in seconds.
+    """
 
     verb: str
     kind: str
@@ -102,14 +117,19 @@ class _GuardedRequest(aiohttp.ClientRequest):
             check()
         return await super().send(conn)
 
-    async def write_bytes(self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None) -> None:
-        """Write the headers and the body; a task of its own before Python 3.12, so others may run between `send` and this."""
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Write the headers and the body; a task of its own before Python 3.12,
+        so others may run between `send` and this.
+        """
         try:
             if check := _check_write.get():
                 check()
         except NotLeading as error:
             if conn.protocol is not None:
-                conn.protocol.set_exception(error)  # `send` has returned: whoever waits for the response gets it
+                # `send` has returned: whoever waits for the response gets it
+                conn.protocol.set_exception(error)
             return
         await super().write_bytes(writer, conn, content_length)
 
@@ -122,7 +142,8 @@ class Wire:
     calls
         Number of HTTP requests so far by (verb, plural), with retries.
     on_call
-        Hook that is called when the response of a request begins or fails, for metrics; it must be fast and must not raise.
+        Hook that is called when the response of a request begins or fails, for metrics; it must be fast and
+        must not raise.
     may_write
         Returns true if writes may be sent now; None: always.
     date
@@ -151,7 +172,9 @@ class Wire:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, credentials: Credentials, *, user_agent: str, timeout_s: float, max_in_flight: int) -> AsyncIterator[Wire]:
+    async def open(
+        cls, credentials: Credentials, *, user_agent: str, timeout_s: float, max_in_flight: int
+    ) -> AsyncIterator[Wire]:
         """Open a connection pool; for the parameters see :meth:`fluxqueue.kube.transport.Api.connect`."""
         sockets: WeakSet[socket.socket] = WeakSet()
 
@@ -160,7 +183,9 @@ class Wire:
             sockets.add(sock)
             return sock
 
-        connector = aiohttp.TCPConnector(limit=0, ssl=credentials.tls, keepalive_timeout=KEEPALIVE_S, socket_factory=make_socket)
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=credentials.tls, keepalive_timeout=KEEPALIVE_S, socket_factory=make_socket
+        )
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -168,7 +193,8 @@ class Wire:
             read_bufsize=READ_BUFFER,
             request_class=_GuardedRequest,
         )
-        # aiohttp itself would repeat DELETE if a kept connection breaks; its retry of reads is not needed either.
+        # aiohttp itself would repeat DELETE if a kept connection breaks; its retry of reads is not needed
+        # either.
         session._retry_connection = False
         try:
             async with session:
@@ -178,11 +204,25 @@ class Wire:
 
     def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Wire:
         """Return another Wire that shares the connections."""
-        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight, headers=self._headers)
+        return Wire(
+            self._credentials,
+            self._session,
+            timeout_s=timeout_s,
+            max_in_flight=max_in_flight,
+            headers=self._headers,
+        )
 
-    def with_headers(self, headers: Sequence[tuple[str, str]], *, timeout_s: float, max_in_flight: int) -> Wire:
+    def with_headers(
+        self, headers: Sequence[tuple[str, str]], *, timeout_s: float, max_in_flight: int
+    ) -> Wire:
         """Return another Wire that shares the connections and sends these headers with each request."""
-        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight, headers=headers)
+        return Wire(
+            self._credentials,
+            self._session,
+            timeout_s=timeout_s,
+            max_in_flight=max_in_flight,
+            headers=headers,
+        )
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = TRIES) -> bytes:
         """Send a request, with retries where they are safe, at most ``tries`` times within one deadline.
@@ -201,7 +241,9 @@ class Wire:
             header = await self._credentials.authorization()
             try:
                 async with asyncio.timeout_at(deadline), self._slots:
-                    return await self._exchange(request, header, read_timeout_s=limit_s / 3 if request.reads else None)
+                    return await self._exchange(
+                        request, header, read_timeout_s=limit_s / 3 if request.reads else None
+                    )
             except Unauthorized:
                 if rejected is not None or not await self._credentials.renew(header):
                     raise
@@ -213,10 +255,15 @@ class Wire:
                 if wait_s is None or failures >= tries or clock() + wait_s >= deadline:
                     raise
             except TimeoutError as error:
-                raise Unreachable(f"{request.action}: no answer from {self._credentials.host} within {limit_s:g} s", sent=True) from error
+                raise Unreachable(
+                    f"{request.action}: no answer from {self._credentials.host} within {limit_s:g} s",
+                    sent=True,
+                ) from error
             await asyncio.sleep(wait_s)
 
-    async def stream(self, request: Request, *, idle_s: float, whole: bool = True) -> AsyncGenerator[builtins.list[bytes], None]:
+    async def stream(
+        self, request: Request, *, idle_s: float, whole: bool = True
+    ) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read a response that does not end, as lists of complete lines.
 
         Parameters
@@ -226,7 +273,8 @@ class Wire:
         idle_s
             Seconds without a byte after which the connection counts as broken.
         whole
-            False: what follows the last newline is a line too, as in a log. In a watch it is an event that was cut off.
+            False: what follows the last newline is a line too, as in a log. In a watch it is an event that
+            was cut off.
 
         Yields
         ------
@@ -257,7 +305,9 @@ class Wire:
                         continue
                     raise await _refusal(response, request.action)
         except aiohttp.SocketTimeoutError as error:
-            raise WatchTimeout(f"{request.action}: nothing received for {idle_s:g} s, the connection counts as broken") from error
+            raise WatchTimeout(
+                f"{request.action}: nothing received for {idle_s:g} s, the connection counts as broken"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"{request.action}: {_cause(error)}", sent=True) from error
 
@@ -276,9 +326,13 @@ class Wire:
                     raise await _refusal(response, request.action)
                 return await _read(response, request)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreachable(f"{request.action}: cannot connect to {self._credentials.host}: {_cause(error)}", sent=False) from error
+            raise Unreachable(
+                f"{request.action}: cannot connect to {self._credentials.host}: {_cause(error)}", sent=False
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{request.action}: connection to {self._credentials.host} lost: {_cause(error)}", sent=True) from error
+            raise Unreachable(
+                f"{request.action}: connection to {self._credentials.host} lost: {_cause(error)}", sent=True
+            ) from error
         finally:
             self._count(request, status, started)
 
@@ -287,7 +341,9 @@ class Wire:
         if self.may_write is not None and not self.may_write():
             raise NotLeading(f"{request.action}: not sent, because this process does not lead (any more)")
 
-    async def _open(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> aiohttp.ClientResponse:
+    async def _open(
+        self, request: Request, header: str | None, *, read_timeout_s: float | None
+    ) -> aiohttp.ClientResponse:
         _check_write.set(None if request.reads else functools.partial(self._check_write, request))
         headers = CIMultiDict([*self._headers, *request.headers])
         if header:
@@ -322,7 +378,11 @@ async def _read(response: aiohttp.ClientResponse, request: Request) -> bytes:
         size += len(chunk)
         if size > request.most_bytes:
             response.close()
-            raise TooLong(response.status, "TooLong", f"{request.action}: the response has more than {request.most_bytes} bytes")
+            raise TooLong(
+                response.status,
+                "TooLong",
+                f"{request.action}: the response has more than {request.most_bytes} bytes",
+            )
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -340,7 +400,9 @@ def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
 
 
 async def _lines(content: aiohttp.StreamReader, *, whole: bool) -> AsyncGenerator[builtins.list[bytes], None]:
-    """Split chunks of any length into lines; an incomplete line is kept until the rest arrives, and dropped at the end if `whole`."""
+    """Split chunks of any length into lines; an incomplete line is kept until the rest arrives,
+    and dropped at the end if `whole`.
+    """
     incomplete: builtins.list[bytes] = []
     async for chunk in content.iter_any():
         *lines, tail = chunk.split(b"\n")
@@ -356,20 +418,30 @@ async def _lines(content: aiohttp.StreamReader, *, whole: bool) -> AsyncGenerato
 
 @contextmanager
 def _aborted_on_exit(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Reset the connection if the stream is left before its end; a TLS close would wait up to 30 s for a broken one."""
+    """Reset the connection if the stream is left before its end;
+    a TLS close would wait up to 30 s for a broken one.
+    """
     try:
         yield
     finally:
-        if response.connection is not None and response.connection.transport is not None and not response.content.at_eof():
+        if (
+            response.connection is not None
+            and response.connection.transport is not None
+            and not response.content.at_eof()
+        ):
             response.connection.transport.abort()
 
 
 async def _refusal(response: aiohttp.ClientResponse, action: str) -> ApiError:
-    return decode_error(response.status, await response.read(), action=action, retry_after=response.headers.get("Retry-After"))
+    return decode_error(
+        response.status, await response.read(), action=action, retry_after=response.headers.get("Retry-After")
+    )
 
 
 async def _wait_closed(sockets: WeakSet[socket.socket]) -> None:
-    """Wait for the TLS close of cancelled requests. aiohttp does not wait, and an event loop that ends earlier leaks the socket."""
+    """Wait for the TLS close of cancelled requests.
+    aiohttp does not wait, and an event loop that ends earlier leaks the socket.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             while any(sock.fileno() >= 0 for sock in sockets):
@@ -385,7 +457,12 @@ def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
+    for option, value in (
+        ("TCP_KEEPIDLE", 15),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 30_000),
+    ):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return sock

@@ -1,9 +1,10 @@
 """A queue of keys, with the semantics of client-go's workqueue.
 
-A key requests the reconciliation of an object and does not say what happened to it. So a key that is queued is not queued twice. A key that
-is added while a worker processes it is queued again when that worker is done. No two workers ever process the same key, and no addition is
-lost. Delays are per key, and the earliest one counts. Rate limiting is per key: a key that keeps failing backs off to a minute, and other
-keys are not delayed.
+A key requests the reconciliation of an object and does not say what happened to it. So a key that is queued
+is not queued twice. A key that is added while a worker processes it is queued again when that worker is done.
+No two workers ever process the same key, and no addition is lost. Delays are per key, and the earliest one
+counts. Rate limiting is per key: a key that keeps failing backs off to a minute, and other keys are not
+delayed.
 
 The queue belongs to one event loop; it is not thread-safe.
 """
@@ -161,7 +162,9 @@ class WorkQueue(Generic[K]):
         await self._idle.wait()
 
     def shut_down(self) -> None:
-        """Accept no more keys and drop those with a delay; :meth:`get` returns the rest, then raises :class:`ShutDown`."""
+        """Accept no more keys and drop those with a delay;
+        :meth:`get` returns the rest, then raises :class:`ShutDown`.
+        """
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
@@ -204,8 +207,9 @@ async def run_workers(
     workers
         How many keys are processed concurrently.
     reconcile
-        Brings the object of a key to its desired state. It may return seconds after which the key is queued again. An exception is
-        logged (once per key and error; a repetition is a debug line), and the key is retried, rate limited.
+        Brings the object of a key to its desired state. It may return seconds after which the key is queued
+        again. An exception is logged (once per key and error; a repetition is a debug line), and the key is
+        retried, rate limited.
     failed
         Called for each failure.
 
@@ -253,5 +257,10 @@ def _report(queue: WorkQueue[K], key: K, error: Exception, last: OrderedDict[K, 
     expected = isinstance(error, ApiError)  # an error of the API server needs no traceback
     level = log.debug if known else log.warning if expected else log.error
     level(
-        "workqueue.failed", queue=queue.name, key=key, failures=queue.num_requeues(key) + 1, error=text, exc_info=not expected and not known
+        "workqueue.failed",
+        queue=queue.name,
+        key=key,
+        failures=queue.num_requeues(key) + 1,
+        error=text,
+        exc_info=not expected and not known,
     )

@@ -1,9 +1,10 @@
 """Execute another program that ends when its parent ends.
 
-``_launch.py SIGNAL PARENT USER PROGRAM [ARGUMENT...]`` changes to USER (``-`` keeps the present one), asks the kernel to send SIGNAL when
-the parent dies, and executes PROGRAM. It is a separate program because the alternative, ``preexec_fn``, is unsafe in processes with threads
-(Python warns of it since 3.12). The order matters: a change of the user clears the parent-death signal, and the parent may have died before
-the signal was requested.
+``_launch.py SIGNAL PARENT USER PROGRAM [ARGUMENT...]`` changes to USER (``-`` keeps the present one), asks
+the kernel to send SIGNAL when the parent dies, and executes PROGRAM. It is a separate program because the
+alternative, ``preexec_fn``, is unsafe in processes with threads (Python warns of it since 3.12). The order
+matters: a change of the user clears the parent-death signal, and the parent may have died before the signal
+was requested.
 """
 
 from __future__ import annotations

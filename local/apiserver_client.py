@@ -1,8 +1,8 @@
 """A small blocking client of the API server, to set up and supervise a control plane.
 
-The services use ``fluxqueue.kube``. Here there is no event loop, the server is starting, and only few requests are needed: to check that it
-is ready, to create nodes, to get tokens, to read Secrets. Each thread has one keep-alive connection, which is opened again after the server
-has closed it.
+The services use ``fluxqueue.kube``. Here there is no event loop, the server is starting, and only few
+requests are needed: to check that it is ready, to create nodes, to get tokens, to read Secrets. Each thread
+has one keep-alive connection, which is opened again after the server has closed it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class ApiServerClient:
         Address of the server.
     """
 
-    def __init__(self, port: int, authority: Path, identity: KeyPair, timeout_s: float = 20, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, authority: Path, identity: KeyPair, timeout_s: float = 20, host: str = "127.0.0.1"
+    ) -> None:
         self._host = host
         self._port = port
         self._timeout_s = timeout_s
@@ -150,22 +152,33 @@ class ApiServerClient:
         with contextlib.suppress(ValueError):
             self._opened.remove(connection)
 
-    def _send(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, target: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is not None:
             try:
                 return self._exchange(connection, method, target, content, headers)
             except (ConnectionError, http.client.RemoteDisconnected, ssl.SSLError):
                 pass  # the server closed it while it was idle, or was restarted
-        connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
+        connection = http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout_s, context=self._tls
+        )
         self._local.connection = connection
         self._opened.append(connection)
         return self._exchange(connection, method, target, content, headers)
 
     def _exchange(
-        self, connection: http.client.HTTPSConnection, method: str, target: str, content: bytes | None, headers: dict[str, str]
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: dict[str, str],
     ) -> tuple[int, bytes]:
-        """Send one request; the connection is closed if it fails, or if another thread called `close` meanwhile."""
+        """Send one request; the connection is closed if it fails,
+        or if another thread called `close` meanwhile.
+        """
         closings = self._closings
         kept = False
         try:
@@ -188,6 +201,13 @@ def _message(method: str, path: str, status: int, data: bytes) -> str:
 
 
 def administrator_client(folder: Path, host: str = "127.0.0.1") -> ApiServerClient:
-    """Return a client, as administrator, of the control plane that runs in ``folder``, for any process that may read the folder."""
+    """Return a client, as administrator, of the control plane that runs in ``folder``,
+    for any process that may read the folder.
+    """
     pki = folder / "pki"
-    return ApiServerClient(int((folder / "port").read_text()), pki / "ca.crt", KeyPair(pki / "admin.crt", pki / "admin.key"), host=host)
+    return ApiServerClient(
+        int((folder / "port").read_text()),
+        pki / "ca.crt",
+        KeyPair(pki / "admin.crt", pki / "admin.key"),
+        host=host,
+    )

@@ -1,7 +1,8 @@
-"""Server-side apply without kubectl: the thirty objects of a local cluster in a tenth of a second instead of two seconds.
+"""Server-side apply without kubectl: the thirty objects of a local cluster in a tenth of a second instead of
+two seconds.
 
-The resource of each kind is discovered from the API server, once per API group. An unknown kind is looked up again for some time, because a
-CustomResourceDefinition is not served immediately.
+The resource of each kind is discovered from the API server, once per API group. An unknown kind is looked up
+again for some time, because a CustomResourceDefinition is not served immediately.
 """
 
 from __future__ import annotations
@@ -49,9 +50,17 @@ class Applier:
         for manifest in objects:
             path = self.path(manifest, namespace)
             try:
-                self._client.request("PATCH", path, manifest, query={"fieldManager": _FIELD_MANAGER, "force": "true"}, patch="apply")
+                self._client.request(
+                    "PATCH",
+                    path,
+                    manifest,
+                    query={"fieldManager": _FIELD_MANAGER, "force": "true"},
+                    patch="apply",
+                )
             except ApiServerError as error:
-                raise ApiServerError(error.status, f"{manifest['kind']} {manifest['metadata']['name']}: {error}") from error
+                raise ApiServerError(
+                    error.status, f"{manifest['kind']} {manifest['metadata']['name']}: {error}"
+                ) from error
 
     def path(self, manifest: Mapping[str, Any], namespace: str) -> str:
         """Return the API path of an object."""
@@ -68,13 +77,20 @@ class Applier:
             if resource := self._resources[version].get(kind):
                 return resource
             if time.monotonic() > deadline:
-                raise UnknownKind(f"the API server serves no {kind} of {version}: is its CustomResourceDefinition installed?")
+                raise UnknownKind(
+                    f"the API server serves no {kind} of {version}: "
+                    "is its CustomResourceDefinition installed?"
+                )
             time.sleep(0.05)
 
     def _served(self, version: str) -> dict[str, tuple[str, bool]]:
         listing = self._client.find(_base(version))
         resources = listing["resources"] if listing else []
-        return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in resources if "/" not in entry["name"]}
+        return {
+            entry["kind"]: (entry["name"], entry["namespaced"])
+            for entry in resources
+            if "/" not in entry["name"]
+        }
 
 
 def _base(version: str) -> str:

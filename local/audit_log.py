@@ -53,7 +53,11 @@ class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
     def forbidden(self) -> str:
         """Why the request was not authorized; empty if it was."""
         notes = self.annotations or {}
-        return notes.get("authorization.k8s.io/reason", "no rule") if notes.get("authorization.k8s.io/decision") == "forbid" else ""
+        return (
+            notes.get("authorization.k8s.io/reason", "no rule")
+            if notes.get("authorization.k8s.io/decision") == "forbid"
+            else ""
+        )
 
     @property
     def code(self) -> int:

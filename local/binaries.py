@@ -1,14 +1,16 @@
 """The Kubernetes programs of a local control plane: found, or built once per version.
 
-No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum verifies.
-`local/data/controlplane/go.mod` lists all seven programs of the default version as tools. The other versions (`kubernetes_versions`) have
-a module with the four programs of Kubernetes; etcd, kwok and helm are those of the default. Programs are searched in the folder of
-``KUBEBUILDER_ASSETS``, on PATH, and in a cache per version. A program outside the cache is used only if its version fits, because control
-plane and kubectl must have the same Kubernetes minor version, and an older kubectl on PATH would otherwise be used unnoticed. Rejected
-programs are reported.
+No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum
+verifies. `local/data/controlplane/go.mod` lists all seven programs of the default version as tools. The other
+versions (`kubernetes_versions`) have a module with the four programs of Kubernetes; etcd, kwok and helm are
+those of the default. Programs are searched in the folder of ``KUBEBUILDER_ASSETS``, on PATH, and in a cache
+per version. A program outside the cache is used only if its version fits, because control plane and kubectl
+must have the same Kubernetes minor version, and an older kubectl on PATH would otherwise be used unnoticed.
+Rejected programs are reported.
 
-Missing programs are built (`toolchain`), all of a version together, in a folder that is renamed when it is complete. So an existing cache
-folder is always complete, and a build that was ended goes on in that folder. A lock prevents two processes from building at the same time.
+Missing programs are built (`toolchain`), all of a version together, in a folder that is renamed when it is
+complete. So an existing cache folder is always complete, and a build that was ended goes on in that folder. A
+lock prevents two processes from building at the same time.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ class Binaries:
     rejected
         Messages about programs that were found and have a wrong version.
     kubernetes
-        The version of Kubernetes of which the cached programs are, such as v1.36.3; others may have another patch version.
+        The version of Kubernetes of which the cached programs are, such as v1.36.3; others may have another
+        patch version.
     """
 
     paths: Mapping[Tool, Path]
@@ -128,7 +131,8 @@ def find_binaries(build: Build | None = None, minor: str | None = None) -> Binar
         Called with the folder in which it must build the programs of a version, and that version; by default
         `toolchain.build_control_plane`.
     minor
-        The minor version of Kubernetes, such as 1.36; by default what the environment names (`kubernetes_versions`).
+        The minor version of Kubernetes, such as 1.36; by default what the environment names
+        (`kubernetes_versions`).
 
     Raises
     ------
@@ -137,7 +141,9 @@ def find_binaries(build: Build | None = None, minor: str | None = None) -> Binar
     """
     minor = minor or chosen_minor()
     if minor not in VERSIONS:
-        raise BinariesError(f"no programs of Kubernetes {minor!r} are built: choose one of {', '.join(VERSIONS)}")
+        raise BinariesError(
+            f"no programs of Kubernetes {minor!r} are built: choose one of {', '.join(VERSIONS)}"
+        )
     version = VERSIONS[minor]
     paths: dict[Tool, Path] = {}
     rejected: list[str] = []
@@ -158,7 +164,9 @@ def find_tool(tool: Tool) -> Path | None:
 
 
 def cached_tools(version: str = KUBERNETES_VERSION, build: Build | None = None) -> Path:
-    """Return the cache folder of a version; the programs are built if it does not exist (see `find_binaries`)."""
+    """Return the cache folder of a version; the programs are built if it does not exist (see
+    `find_binaries`).
+    """
     if build is None:
         from fluxqueue.local.toolchain import build_control_plane
 
@@ -189,7 +197,8 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
     programs
         File names.
     build
-        Called with a folder in which it must build every program. What it leaves there when it fails or is ended is there at the next call.
+        Called with a folder in which it must build every program. What it leaves there when it fails or is
+        ended is there at the next call.
 
     Raises
     ------
@@ -205,7 +214,9 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
         (folder.parent / "lock").touch()
     except OSError as error:
         remedy = "set XDG_CACHE_HOME to a folder that can be written"
-        raise BinariesError(f"the programs cannot be kept in {folder.parent}: {error.strerror}; {remedy}") from None
+        raise BinariesError(
+            f"the programs cannot be kept in {folder.parent}: {error.strerror}; {remedy}"
+        ) from None
     with locked(folder.parent / "lock"):
         if not are_programs(folder, programs):  # else they were built by the process that held the lock
             shutil.rmtree(folder, ignore_errors=True)
@@ -244,9 +255,15 @@ def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BinariesError(f"another process holds {path} since {timeout_s:g} s: end it, or wait for it") from None
+                    raise BinariesError(
+                        f"another process holds {path} since {timeout_s:g} s: end it, or wait for it"
+                    ) from None
                 if not said:
-                    print(f"another process holds {path}: waiting for it, {timeout_s:g} s at most", file=sys.stderr, flush=True)
+                    print(
+                        f"another process holds {path}: waiting for it, {timeout_s:g} s at most",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     said = True
                 time.sleep(0.2)
         yield
@@ -278,7 +295,14 @@ def _candidates(tool: Tool) -> Iterator[Path]:
 def _mismatch(fit: _Fit, path: Path) -> str | None:
     """Return why a program cannot be used; None if it can."""
     try:
-        answer = subprocess.run([path, *fit.arguments], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+        answer = subprocess.run(
+            [path, *fit.arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} is not used: {error}"
     output = answer.stdout + answer.stderr

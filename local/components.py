@@ -1,8 +1,9 @@
 """The programs of a local control plane: their command lines and configuration files.
 
-Client rate limits are raised, because the defaults (20 and 50 requests per second) would dominate all measurements. Controller manager and
-scheduler serve no port and elect no leader. etcd listens on Unix sockets in the data folder, because a port would give every local user
-access to the cluster, and it does not wait for the disk.
+Client rate limits are raised, because the defaults (20 and 50 requests per second) would dominate all
+measurements. Controller manager and scheduler serve no port and elect no leader. etcd listens on Unix sockets
+in the data folder, because a port would give every local user access to the cluster, and it does not wait for
+the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ __all__ = ["Command", "Component", "ComponentCommands", "ControlPlaneOptions", "
 Command = list[str | os.PathLike[str]]
 
 _STAGES = Path(__file__).with_name("stages")
-_ETCD_CLIENT = "unix://client:1"  # a socket file named client:1 in the working directory: etcd requires the form host:port
+# a socket file named client:1 in the working directory: etcd requires the form host:port
+_ETCD_CLIENT = "unix://client:1"
 _ETCD_PEER = "unix://peer:1"
 _DISABLED_CONTROLLERS = (
     "horizontal-pod-autoscaler-controller",
@@ -46,13 +48,20 @@ _VOLUME_CONTROLLERS = (
     "persistentvolumeclaim-protection-controller",
 )
 """Not needed without volumes."""
-_ENDPOINT_CONTROLLERS = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
+_ENDPOINT_CONTROLLERS = (
+    "endpoints-controller",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+)
 """They would only fail where pods are processes: EndpointSlices cannot have loopback addresses."""
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]}, {"level": "Metadata"}],
+    "rules": [
+        {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
+        {"level": "Metadata"},
+    ],
 }
 
 
@@ -78,7 +87,8 @@ class ControlPlaneOptions:
     api_server_flags
         Additional flags of the API server.
     volumes
-        Run the controllers of volumes and claims. They provision no volumes; that is the task of a provisioner.
+        Run the controllers of volumes and claims. They provision no volumes; that is the task of a
+        provisioner.
     audit
         Write every request to ``audit.log`` in the data folder, metadata only. It takes CPU time.
     processes
@@ -197,7 +207,11 @@ class ComponentCommands:
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self._folder / "scheduler.kubeconfig"), "qps": 1000, "burst": 2000},
+            "clientConnection": {
+                "kubeconfig": str(self._folder / "scheduler.kubeconfig"),
+                "qps": 1000,
+                "burst": 2000,
+            },
             "leaderElection": {"leaderElect": False},
             "enableProfiling": False,
             **settings,
@@ -221,7 +235,14 @@ class ComponentCommands:
         path = write_private(self._folder / "kwok.json", json.dumps(config).encode())
         stages = [f"--config={stage}" for stage in sorted(_STAGES.glob("*.yaml"))]
         kubeconfig = f"--kubeconfig={self._folder / 'kwok.kubeconfig'}"
-        return [self._binaries[Tool.KWOK], kubeconfig, "--manage-all-nodes", f"--config={path}", *stages, "--v=WARN"]
+        return [
+            self._binaries[Tool.KWOK],
+            kubeconfig,
+            "--manage-all-nodes",
+            f"--config={path}",
+            *stages,
+            "--v=WARN",
+        ]
 
     def node_agent(self, api_server_port: int) -> Command:
         """Return the command of the node agent, which runs the pods of all nodes."""
@@ -239,13 +260,16 @@ class ComponentCommands:
         return [sys.executable, "-m", "fluxqueue.local.kubelet.main", path]
 
     def _gate_flags(self) -> list[str]:
-        gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in sorted(self._options.feature_gates.items()))
+        gates = ",".join(
+            f"{gate}={str(on).lower()}" for gate, on in sorted(self._options.feature_gates.items())
+        )
         return [f"--feature-gates={gates}"] if gates else []
 
 
 def etcd_is_healthy(folder: Path) -> bool:
     """Return true if the etcd of a data folder answers its health check."""
-    descriptor = os.open(folder, os.O_RDONLY)  # the path of the socket may be longer than a socket address can be
+    # the path of the socket may be longer than a socket address can be
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(2)

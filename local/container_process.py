@@ -1,6 +1,7 @@
 """A container of the chart that runs as a process, with its environment, volumes, ServiceAccount and probes.
 
-See `chart` for the rules. As the kubelet does, it updates the volumes while the process runs, and resolves the environment at each start.
+See `chart` for the rules. As the kubelet does, it updates the volumes while the process runs, and resolves
+the environment at each start.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class ContainerProcess:
         self._cluster = cluster
         self._extra = dict(extra_environment or {})
         self._volumes = {
-            name: MirroredVolume(source, folder / "volumes" / name) for name, source in pod.volumes.items() if source is not None
+            name: MirroredVolume(source, folder / "volumes" / name)
+            for name, source in pod.volumes.items()
+            if source is not None
         }
         self._refreshed = float("-inf")
         self._wanted = False
@@ -77,7 +80,14 @@ class ContainerProcess:
         if self.container.ports:
             return next(iter(self.container.ports.values()))
         words = self.container.arguments
-        return next((int(value) for flag, value in itertools.pairwise(words) if flag == "--port" and value.isdecimal()), None)
+        return next(
+            (
+                int(value)
+                for flag, value in itertools.pairwise(words)
+                if flag == "--port" and value.isdecimal()
+            ),
+            None,
+        )
 
     @property
     def metrics_port(self) -> int | None:
@@ -133,9 +143,16 @@ class ContainerProcess:
         self.start()
 
     def tend(self) -> None:
-        """Copy changed Secrets and ConfigMaps into its folders, every two seconds; start it when what it waits for exists."""
-        missing = any(volume.source.optional and not any(volume.folder.glob("[!.]*")) for volume in self._volumes.values())
-        if not self._wanted or time.monotonic() - self._refreshed < (_REFRESH_MISSING_S if missing or self.waits_for else _REFRESH_S):
+        """Copy changed Secrets and ConfigMaps into its folders, every two seconds;
+        start it when what it waits for exists.
+        """
+        missing = any(
+            volume.source.optional and not any(volume.folder.glob("[!.]*"))
+            for volume in self._volumes.values()
+        )
+        if not self._wanted or time.monotonic() - self._refreshed < (
+            _REFRESH_MISSING_S if missing or self.waits_for else _REFRESH_S
+        ):
             return
         if self.waits_for:
             self.start()
@@ -173,7 +190,9 @@ class ContainerProcess:
             "KUBECONFIG": os.devnull,
         }
         if self.container.token:
-            environment["KUBECONFIG"] = str(self._cluster.service_account_kubeconfig(self._pod.namespace, self._pod.service_account))
+            environment["KUBECONFIG"] = str(
+                self._cluster.service_account_kubeconfig(self._pod.namespace, self._pod.service_account)
+            )
         for variable in self.container.variables:
             value = self._resolve(variable)
             if value is not None:
@@ -185,13 +204,18 @@ class ContainerProcess:
             return variable.value
         if variable.kind == "field":
             return self._field(variable)
-        source = self._cluster.client.find(f"/api/v1/namespaces/{self._pod.namespace}/{variable.kind}/{variable.source}")
+        source = self._cluster.client.find(
+            f"/api/v1/namespaces/{self._pod.namespace}/{variable.kind}/{variable.source}"
+        )
         text = ((source or {}).get("data") or {}).get(variable.key)
         if text is None:
             if variable.optional:
                 return None
             origin = f"{variable.kind.removesuffix('s')} {self._pod.namespace}/{variable.source}"
-            raise ChartError(f"{self.name}: variable {variable.name} needs key {variable.key} of {origin}, which does not exist")
+            raise ChartError(
+                f"{self.name}: variable {variable.name} needs key {variable.key} of {origin}, "
+                "which does not exist"
+            )
         return base64.b64decode(text).decode() if variable.kind == "secrets" else str(text)
 
     def _field(self, variable: Variable) -> str:
@@ -205,7 +229,10 @@ class ContainerProcess:
             "status.hostIP": "127.0.0.1",
         }
         if variable.key not in fields:
-            raise ChartError(f"{self.name}: variable {variable.name} reads {variable.key}, which a local cluster does not support")
+            raise ChartError(
+                f"{self.name}: variable {variable.name} reads {variable.key}, "
+                "which a local cluster does not support"
+            )
         return fields[variable.key]
 
 
@@ -213,4 +240,8 @@ def _entry_point() -> list[str]:
     """Return the command for the images' entry point, with the running interpreter."""
     script = Path(sys.executable).with_name("fluxqueue")
     command = str(script) if script.exists() else shutil.which("fluxqueue")
-    return [command] if command else [sys.executable, "-c", "import sys; from fluxqueue.cli.main import main; sys.exit(main())"]
+    return (
+        [command]
+        if command
+        else [sys.executable, "-c", "import sys; from fluxqueue.cli.main import main; sys.exit(main())"]
+    )

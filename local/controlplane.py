@@ -1,11 +1,13 @@
-"""A real Kubernetes control plane on one machine: etcd, API server, controller manager, scheduler, and kwok in place of kubelets.
+"""A real Kubernetes control plane on one machine: etcd, API server, controller manager, scheduler, and kwok
+in place of kubelets.
 
-It is like a cluster in all that the queue depends on: RBAC is enabled, each controller uses its own ServiceAccount, the admission plugins
-are the defaults, and tokens come from the API server. The nodes are objects without machines (`fake_nodes`); kwok simulates their pods by
-the Stage files in the folder ``stages``. `components` describes the other differences.
+It is like a cluster in all that the queue depends on: RBAC is enabled, each controller uses its own
+ServiceAccount, the admission plugins are the defaults, and tokens come from the API server. The nodes are
+objects without machines (`fake_nodes`); kwok simulates their pods by the Stage files in the folder
+``stages``. `components` describes the other differences.
 
-etcd starts first, then the API server, then all other components at once. An existing data folder is used again, with its certificates and
-its state, and the API server keeps its port if that is free.
+etcd starts first, then the API server, then all other components at once. An existing data folder is used
+again, with its certificates and its state, and the API server keeps its port if that is free.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from typing import Any
 from fluxqueue.local.apiserver_client import ApiServerClient
 from fluxqueue.local.applying import Applier
 from fluxqueue.local.binaries import Binaries, Tool, find_binaries
-from fluxqueue.local.components import Command, Component, ComponentCommands, ControlPlaneOptions, etcd_is_healthy
+from fluxqueue.local.components import (
+    Command,
+    Component,
+    ComponentCommands,
+    ControlPlaneOptions,
+    etcd_is_healthy,
+)
 from fluxqueue.local.fake_nodes import LEASES, FakeNodes, FakeNodeShape
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
 from fluxqueue.local.kubelet.children import kill_marked
@@ -141,8 +149,9 @@ class ControlPlane:
         timeout_s
             Time limit of each step.
         definitions
-            CustomResourceDefinitions to create before the controllers start. The garbage collector discovers new kinds only every 30 s,
-            and until then it does not delete their objects when the owners are deleted.
+            CustomResourceDefinitions to create before the controllers start. The garbage collector discovers
+            new kinds only every 30 s, and until then it does not delete their objects when the owners are
+            deleted.
 
         Raises
         ------
@@ -194,7 +203,9 @@ class ControlPlane:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_component(self, component: Component, timeout_s: float = 60) -> None:
-        """Start one component and wait until it is ready; the controller manager and the scheduler do not report that."""
+        """Start one component and wait until it is ready;
+        the controller manager and the scheduler do not report that.
+        """
         if component is Component.API_SERVER:
             self._start_api_server(timeout_s)
             return
@@ -213,13 +224,19 @@ class ControlPlane:
         """True if a component ended without being stopped."""
         return component in self._wanted and not self._processes[component].running
 
-    def restart_component(self, component: Component, *, graceful: bool = True, timeout_s: float = 60) -> None:
-        """Stop one component (``graceful=False``: kill it) and start it again; the API server keeps its port."""
+    def restart_component(
+        self, component: Component, *, graceful: bool = True, timeout_s: float = 60
+    ) -> None:
+        """Stop one component (``graceful=False``: kill it) and start it again;
+        the API server keeps its port.
+        """
         self.stop_component(component, graceful=graceful)
         self.start_component(component, timeout_s)
 
     def configure_scheduler(self, **settings: Any) -> None:
-        """Restart the scheduler with these fields of its KubeSchedulerConfiguration, for example ``extenders``."""
+        """Restart the scheduler with these fields of its KubeSchedulerConfiguration,
+        for example ``extenders``.
+        """
         self._scheduler_settings = settings
         self.restart_component(Component.SCHEDULER)
 
@@ -256,44 +273,64 @@ class ControlPlane:
             env=self.kubectl_environment(),
         )
         if check and done.returncode != 0:
-            raise KubectlError(f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}")
+            raise KubectlError(
+                f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}"
+            )
         return done
 
     def kubectl_environment(self) -> dict[str, str]:
-        """Return an environment in which kubectl and other clients use this control plane as administrator."""
-        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
+        """Return an environment in which kubectl and other clients use this control plane as
+        administrator.
+        """
+        return {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECACHEDIR": str(self.folder / "kubectl-cache"),
+        }
 
     def apply(self, *objects: Mapping[str, Any], namespace: str = "default") -> None:
         """Apply objects server-side, in this order; ``namespace`` is for objects that name none."""
         Applier(self.client).apply(objects, namespace)
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """Write a kubeconfig with a new token of a ServiceAccount, which is valid for 30 days, and return its path."""
+        """Write a kubeconfig with a new token of a ServiceAccount, which is valid for 30 days,
+        and return its path.
+        """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         answer = self.client.request(
             "POST",
             path,
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_LIFETIME_S}},
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": _TOKEN_LIFETIME_S},
+            },
         )
         target = self.folder / "serviceaccounts" / f"{namespace}.{name}.kubeconfig"
         target.parent.mkdir(exist_ok=True, mode=0o700)
-        return write_token_kubeconfig(target, self.server, self.authority, answer["status"]["token"], namespace)
+        return write_token_kubeconfig(
+            target, self.server, self.authority, answer["status"]["token"], namespace
+        )
 
     def __enter__(self) -> ControlPlane:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop(graceful=False)
 
     async def __aenter__(self) -> ControlPlane:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await asyncio.to_thread(self.stop, graceful=False)
 
-    # ---- certificates and kubeconfigs --------------------------------------------------------------------------------------------
+    # ---- certificates and kubeconfigs ----------------------------------------------------------------------
 
     def _make_certificates(self) -> None:
         complete = self._pki / "complete"
@@ -306,8 +343,16 @@ class ControlPlane:
         complete.touch()
 
     def _issue_certificates(self, authority: Authority) -> None:
-        service = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "10.96.0.1"]
-        authority.issue_server("apiserver", [*dict.fromkeys(["127.0.0.1", "localhost", self._host]), *service])
+        service = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+            "10.96.0.1",
+        ]
+        authority.issue_server(
+            "apiserver", [*dict.fromkeys(["127.0.0.1", "localhost", self._host]), *service]
+        )
         authority.issue_client("admin", "kubernetes-admin", ["system:masters"])
         authority.issue_client("controller-manager", "system:kube-controller-manager")
         authority.issue_client("scheduler", "system:kube-scheduler")
@@ -318,8 +363,16 @@ class ControlPlane:
         return KeyPair(self._pki / f"{name}.crt", self._pki / f"{name}.key")
 
     def _write_kubeconfigs(self) -> None:
-        for name in ("admin", "controller-manager", "scheduler", "kwok", *(["node-agent"] if self._options.processes else [])):
-            write_certificate_kubeconfig(self.folder / f"{name}.kubeconfig", self.server, self.authority, self._pair(name))
+        for name in (
+            "admin",
+            "controller-manager",
+            "scheduler",
+            "kwok",
+            *(["node-agent"] if self._options.processes else []),
+        ):
+            write_certificate_kubeconfig(
+                self.folder / f"{name}.kubeconfig", self.server, self.authority, self._pair(name)
+            )
 
     def _node_programs(self) -> tuple[Component, ...]:
         """Return what plays the kubelets."""
@@ -328,7 +381,8 @@ class ControlPlane:
     def _launch(self, component: Component) -> Process:
         if self._stopping:
             raise ProcessError(f"{component.value} is not started: the control plane is being stopped")
-        if component is Component.KWOK:  # with the leases of the previous kwok, this one would not manage the nodes for 40 s
+        # with the leases of the previous kwok, this one would not manage the nodes for 40 s
+        if component is Component.KWOK:
             self.client.request("DELETE", LEASES)
         process = Process(
             component.value,
@@ -336,7 +390,8 @@ class ControlPlane:
             log=self.folder / "logs" / f"{component.value}.log",
             folder=self.folder,
             stop_timeout_s=5,
-            death_signal=signal.SIGTERM if component is Component.NODE_AGENT else signal.SIGKILL,  # it ends its pods before it ends
+            # it ends its pods before it ends
+            death_signal=signal.SIGTERM if component is Component.NODE_AGENT else signal.SIGKILL,
         )
         self._processes[component] = process
         process.start()
@@ -344,7 +399,9 @@ class ControlPlane:
         return process
 
     def _start_api_server(self, timeout_s: float) -> None:
-        """Start the API server on its previous port, or on a free one; retry on another port if that was taken meanwhile."""
+        """Start the API server on its previous port, or on a free one;
+        retry on another port if that was taken meanwhile.
+        """
         for attempt in range(_PORT_ATTEMPTS):
             self._port = self._choose_port(fresh=attempt > 0)
             self._write_kubeconfigs()
@@ -388,13 +445,19 @@ class ControlPlane:
 
     def _served(self, definition: Mapping[str, Any]) -> bool:
         spec = definition["spec"]
-        paths = [f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}" for version in spec["versions"] if version["served"]]
+        paths = [
+            f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+            for version in spec["versions"]
+            if version["served"]
+        ]
         return all(self.client.reachable(path) for path in paths)
 
     def _usable(self) -> bool:
         for process in self._processes.values():
             if not process.running:
-                raise ProcessEnded(f"{process.name} ended before the control plane was ready{process.log_excerpt()}")
+                raise ProcessEnded(
+                    f"{process.name} ended before the control plane was ready{process.log_excerpt()}"
+                )
         if self.client.find("/api/v1/namespaces/default/serviceaccounts/default") is None:
             return False
         return self.nodes.schedulable() >= self._node_count

@@ -1,13 +1,15 @@
 """The daemon behind ``fluxqueue local up``: it owns a local cluster while that runs.
 
-``up`` starts it detached and reads its progress from a pipe, one JSON object per line, until the cluster is ready. Afterwards the commands
-find it through two files in the data folder:
+``up`` starts it detached and reads its progress from a pipe, one JSON object per line, until the cluster is
+ready. Afterwards the commands find it through two files in the data folder:
 
-- ``lock``: the daemon holds a lock on it while it runs, so no pid has to be checked to know whether a cluster runs;
-- ``state.json``: the daemon's pid and the cluster's processes, written when something changes. Without the lock, it is stale.
+- ``lock``: the daemon holds a lock on it while it runs, so no pid has to be checked to know whether a cluster
+  runs;
+- ``state.json``: the daemon's pid and the cluster's processes, written when something changes. Without the
+  lock, it is stale.
 
-The daemon ends on SIGTERM, or when the pipe breaks before the cluster is ready (``up`` was interrupted or killed). The kernel ends its
-processes when it dies (`processes`), so even killing it leaves nothing behind.
+The daemon ends on SIGTERM, or when the pipe breaks before the cluster is ready (``up`` was interrupted or
+killed). The kernel ends its processes when it dies (`processes`), so even killing it leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ class _Daemon:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        write_private(self._folder / "state.json", msgspec.json.encode(DaemonState(pid=os.getpid(), ready=False)))
+        write_private(
+            self._folder / "state.json", msgspec.json.encode(DaemonState(pid=os.getpid(), ready=False))
+        )
         try:
             self._cluster.start()
             self._starting = False
@@ -139,7 +143,8 @@ class _Daemon:
                 return
             try:
                 print(json.dumps(message), file=self._progress, flush=True)
-            except (BrokenPipeError, ValueError):  # the process that started the daemon has ended: end as on SIGTERM
+            except (BrokenPipeError, ValueError):
+                # the process that started the daemon has ended: end as on SIGTERM
                 self._progress = None
                 if "ready" not in message:
                     os.kill(os.getpid(), signal.SIGTERM)
@@ -188,13 +193,18 @@ def serve(folder: Path, options: ClusterOptions, binaries: Binaries, progress: I
     Returns
     -------
     int
-        Exit code: 0 after a signal, 1 if the cluster could not be started or another daemon runs for the folder.
+        Exit code: 0 after a signal, 1 if the cluster could not be started or another daemon runs for the
+        folder.
     """
     with lock_path(folder).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             remedy = "wait for its end, or name another folder with --dir (make demo: XDG_STATE_HOME)"
-            print(json.dumps({"failed": f"another cluster was started in {folder} just now; {remedy}"}), file=progress, flush=True)
+            print(
+                json.dumps({"failed": f"another cluster was started in {folder} just now; {remedy}"}),
+                file=progress,
+                flush=True,
+            )
             return 1
         return _Daemon(folder, options, binaries, progress).run()

@@ -1,9 +1,10 @@
 """`fluxqueue local demo`: shows the main use case on a local cluster, and checks it.
 
-It does with kubectl what a person does: it labels a namespace, applies `examples/`, shows the queue and deletes the examples. It also
-follows every object to its end in a table, and then checks each one (`fluxqueue.local.verdicts`). One example has nodes reserved and
-another one is backfilled before it; both must start as announced. After the examples are deleted, nothing of them may remain in Fluxion.
-Each difference is printed, and the exit code is then 1.
+It does with kubectl what a person does: it labels a namespace, applies `examples/`, shows the queue and
+deletes the examples. It also follows every object to its end in a table, and then checks each one
+(`fluxqueue.local.verdicts`). One example has nodes reserved and another one is backfilled before it; both
+must start as announced. After the examples are deleted, nothing of them may remain in Fluxion. Each
+difference is printed, and the exit code is then 1.
 
 On a terminal the table is updated in place; elsewhere (a log of CI) each change is a line.
 """
@@ -101,14 +102,18 @@ class _Client:
             check=False,
         )
         if done.returncode:
-            raise _DemoFailed(f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}")
+            raise _DemoFailed(
+                f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}"
+            )
         return done.stdout
 
     def look(self) -> NamespaceSnapshot:
         where = f"namespaces/{_NAMESPACE}"
         fluxjobs = self._items(f"/apis/{names.API_VERSION}/{where}/{names.FLUXJOBS}", FluxJob)
         pods = self._items(f"/api/v1/{where}/pods", Pod)
-        between = self._items(f"/apis/apps/v1/{where}/replicasets", _Owned) + self._items(f"/apis/batch/v1/{where}/jobs", _Owned)
+        between = self._items(f"/apis/apps/v1/{where}/replicasets", _Owned) + self._items(
+            f"/apis/batch/v1/{where}/jobs", _Owned
+        )
         owners = {one.metadata.uid: one.metadata.controller.uid for one in between if one.metadata.controller}
         self._seen = NamespaceSnapshot(tuple(fluxjobs), tuple(pods), owners).with_deleted(self._seen)
         return self._seen
@@ -135,15 +140,27 @@ def _apply(client: _Client, folder: Path) -> list[AppliedExample]:
         meta = item["metadata"]
         annotations = meta.get("annotations") or {}
         replicas = item.get("spec", {}).get("replicas", 1) if item["kind"] in OWNING_KINDS else 1
-        expects, reserved, ahead_of = (annotations.get(key, "") for key in (EXPECT_ANNOTATION, RESERVED_ANNOTATION, AHEAD_ANNOTATION))
-        applied.append(AppliedExample(item["kind"], meta["name"], meta["uid"], replicas, expects, reserved == "true", ahead_of))
+        expects, reserved, ahead_of = (
+            annotations.get(key, "") for key in (EXPECT_ANNOTATION, RESERVED_ANNOTATION, AHEAD_ANNOTATION)
+        )
+        applied.append(
+            AppliedExample(
+                item["kind"], meta["name"], meta["uid"], replicas, expects, reserved == "true", ahead_of
+            )
+        )
     return applied
 
 
 def _follow(
-    client: _Client, screen: Screen, examples: Sequence[AppliedExample], expectations: StartExpectations, timeout_s: float
+    client: _Client,
+    screen: Screen,
+    examples: Sequence[AppliedExample],
+    expectations: StartExpectations,
+    timeout_s: float,
 ) -> list[Row]:
-    """Follow the examples until they settle or the time is over; show the queue once, when a start is announced."""
+    """Follow the examples until they settle or the time is over;
+    show the queue once, when a start is announced.
+    """
     deadline = time.monotonic() + timeout_s
 
     def enough(rows: Sequence[Row]) -> bool:
@@ -161,12 +178,20 @@ def _follow(
 
 
 def _watch(
-    client: _Client, screen: Screen, examples: Sequence[AppliedExample], enough: Callable[[Sequence[Row]], bool], deadline: float
+    client: _Client,
+    screen: Screen,
+    examples: Sequence[AppliedExample],
+    enough: Callable[[Sequence[Row]], bool],
+    deadline: float,
 ) -> list[Row]:
     from rich.live import Live
 
     rows = rows_of(examples, client.look())
-    with Live(screen.table(rows), console=screen.console, refresh_per_second=4, transient=True) if screen.live else nullcontext() as live:
+    with (
+        Live(screen.table(rows), console=screen.console, refresh_per_second=4, transient=True)
+        if screen.live
+        else nullcontext() as live
+    ):
         while True:
             if live is None:
                 screen.changes(rows)
@@ -180,8 +205,17 @@ def _watch(
 
 def _waiting_with_reservation(rows: Sequence[Row]) -> list[Row] | None:
     """Return the waiting workloads, those with a reservation first; None if none has one yet."""
-    waiting = [row for row in rows if row.fluxjob and row.state == State.PENDING and row.fluxjob.status.reason and not row.example.expects]
-    reserved = [row for row in waiting if row.example.reserved and row.fluxjob and row.fluxjob.status.reserved_at]
+    waiting = [
+        row
+        for row in rows
+        if row.fluxjob
+        and row.state == State.PENDING
+        and row.fluxjob.status.reason
+        and not row.example.expects
+    ]
+    reserved = [
+        row for row in waiting if row.example.reserved and row.fluxjob and row.fluxjob.status.reserved_at
+    ]
     return [*reserved, *(row for row in waiting if row not in reserved)] if reserved else None
 
 
@@ -204,7 +238,8 @@ def _cross_check(client: _Client, rows: Sequence[Row]) -> list[str]:
         jobid = row.fluxjob.status.jobid
         if jobid is None or held.get(jobid) != set(row.hosts):
             wrong.append(
-                f"{row.title}: its FluxJob has {format_nodes(row.hosts)}, Fluxion has {format_nodes(sorted(held.get(jobid or 0, set())))}"
+                f"{row.title}: its FluxJob has {format_nodes(row.hosts)}, Fluxion has "
+                f"{format_nodes(sorted(held.get(jobid or 0, set())))}"
             )
     return wrong
 
@@ -218,12 +253,16 @@ class _Others:
 
 
 def _clean(client: _Client, folder: Path, others: _Others) -> list[str]:
-    """Delete the examples and wait until nothing of them is left; return what remains after the time limit."""
+    """Delete the examples and wait until nothing of them is left;
+    return what remains after the time limit.
+    """
     client.kubectl("delete", "-n", _NAMESPACE, "-f", str(folder), "--wait=true", "--timeout=60s")
     deadline = time.monotonic() + _EMPTY_TIMEOUT_S
     while True:
         jobs = [job for job in client.fluxion_jobs() if job.jobid not in others.jobids]
-        left = leftovers(jobs, [one for one in client.look().fluxjobs if one.metadata.uid not in others.fluxjobs])
+        left = leftovers(
+            jobs, [one for one in client.look().fluxjobs if one.metadata.uid not in others.fluxjobs]
+        )
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_S)
@@ -232,7 +271,9 @@ def _clean(client: _Client, folder: Path, others: _Others) -> list[str]:
 def _examples_folder(given: Path | None) -> Path:
     folder = given or Path(__file__).resolve().parents[1] / "examples"
     if not folder.is_dir():
-        raise _DemoFailed(f"there is no folder {folder}: run this in a clone of the repository, or give --examples FOLDER")
+        raise _DemoFailed(
+            f"there is no folder {folder}: run this in a clone of the repository, or give --examples FOLDER"
+        )
     return folder
 
 
@@ -252,13 +293,17 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     try:
         if cluster.dashboard_url is not None:
             screen.console.out(f"  The dashboard: {cluster.dashboard_url}", highlight=False)
-        if arguments.scheduler == "fluxion" and "scheduler" not in {process.name for process in cluster.state.processes}:
+        if arguments.scheduler == "fluxion" and "scheduler" not in {
+            process.name for process in cluster.state.processes
+        }:
             raise _DemoFailed(
-                f"our scheduler does not run in {cluster.folder}: end what runs there with `fluxqueue local down`, then try again"
+                f"our scheduler does not run in {cluster.folder}: "
+                "end what runs there with `fluxqueue local down`, then try again"
             )
         if arguments.nodes not in (None, cluster.kind_of_nodes):
             raise _DemoFailed(
-                f"the nodes in {cluster.folder} are others than {arguments.nodes}: end what runs there with `fluxqueue local down`,"
+                f"the nodes in {cluster.folder} are others than {arguments.nodes}: "
+                "end what runs there with `fluxqueue local down`,"
                 " then try again"
             )
         client, kind = _Client(cluster), cluster.kind_of_nodes
@@ -271,7 +316,9 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         if started and not arguments.keep:
             cluster.down()
     for sentence in wrong:
-        screen.console.print(f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True)
+        screen.console.print(
+            f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True
+        )
     if arguments.keep:
         _show_commands(screen, cluster.dashboard_url)
     if computed:
@@ -282,8 +329,10 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         screen.console.out(f"note: {note}", highlight=False)
     if not wrong:
         screen.console.print(
-            "\nEvery pod ran where Fluxion had put it, and every announced start came true"
-            f"{f', {late_s:.0f} s late on this busy machine' if late_s else ''} ({time.monotonic() - began:.0f} s)."
+            "\n"
+            "Every pod ran where Fluxion had put it, and every announced start came true"
+            f"{f', {late_s:.0f} s late on this busy machine' if late_s else ''} "
+            f"({time.monotonic() - began:.0f} s)."
         )
     return 1 if wrong else 0
 
@@ -298,23 +347,40 @@ def _bring_up(cluster: LocalCluster) -> bool:
         return cluster.up(report=display.step, find=lambda: find_binaries(build))
 
 
-def _show_and_check(client: _Client, screen: Screen, folder: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
-    """Run the demo; return what went wrong, as sentences, and by how many seconds the latest start was late."""
+def _show_and_check(
+    client: _Client, screen: Screen, folder: Path, arguments: argparse.Namespace
+) -> tuple[list[str], float]:
+    """Run the demo; return what went wrong, as sentences, and by how many seconds the latest start was
+    late.
+    """
     screen.step(f"Namespace {_NAMESPACE} is managed; the examples are applied")
-    client.kubectl("delete", "-n", _NAMESPACE, "-f", str(folder), "--ignore-not-found", "--wait=true", "--timeout=60s")
+    client.kubectl(
+        "delete", "-n", _NAMESPACE, "-f", str(folder), "--ignore-not-found", "--wait=true", "--timeout=60s"
+    )
     client.kubectl("label", "namespace", _NAMESPACE, f"{names.MANAGED_LABEL}=true", "--overwrite")
-    others = _Others(frozenset(job.jobid for job in client.fluxion_jobs()), frozenset(one.metadata.uid for one in client.look().fluxjobs))
+    others = _Others(
+        frozenset(job.jobid for job in client.fluxion_jobs()),
+        frozenset(one.metadata.uid for one in client.look().fluxjobs),
+    )
     examples = _apply(client, folder)
     expectations = StartExpectations()
     rows = _follow(client, screen, examples, expectations, arguments.timeout)
-    group = max((row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None)
+    group = max(
+        (row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None
+    )
     if group is not None:
         _explain(client, screen, group)
     screen.step("What Fluxion chose and where the pods ran")
     screen.summary(rows)
-    wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(client, rows) + expectations.broken(rows)
+    wrong = (
+        [sentence for row in rows for sentence in differences(row)]
+        + _cross_check(client, rows)
+        + expectations.broken(rows)
+    )
     if arguments.scheduler:
-        wrong += [sentence for row in rows for sentence in bound_by_another(row, _SCHEDULERS[arguments.scheduler])]
+        wrong += [
+            sentence for row in rows for sentence in bound_by_another(row, _SCHEDULERS[arguments.scheduler])
+        ]
     for scheduler, pods in sorted(bound_by(rows).items()):
         screen.console.out(f"{pods} pods were bound by {scheduler}.", highlight=False)
     if not expectations.broken(rows):
@@ -357,32 +423,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 if every workload passed its checks and nothing remains, else 1.
     """
-    parser = argparse.ArgumentParser(prog="fluxqueue local demo", description="Show the main job on a local control plane, and check it.")
-    parser.add_argument(
-        "--keep", action="store_true", default=os.environ.get("KEEP", "") not in ("", "0"), help="leave it running (also KEEP=1)"
-    )
-    parser.add_argument("--examples", type=Path, metavar="FOLDER", help="what to apply; the examples of the repository if not given")
-    parser.add_argument(
-        "--timeout", type=float, default=_RUN_TIMEOUT_S, metavar="SECONDS", help="how long the examples may take (%(default)g)"
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue local demo", description="Show the main job on a local control plane, and check it."
     )
     parser.add_argument(
-        "--scheduler", choices=sorted(_SCHEDULERS), help="what binds the pods: the project's scheduler (fluxion) or kube-scheduler (stock)"
+        "--keep",
+        action="store_true",
+        default=os.environ.get("KEEP", "") not in ("", "0"),
+        help="leave it running (also KEEP=1)",
+    )
+    parser.add_argument(
+        "--examples",
+        type=Path,
+        metavar="FOLDER",
+        help="what to apply; the examples of the repository if not given",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=_RUN_TIMEOUT_S,
+        metavar="SECONDS",
+        help="how long the examples may take (%(default)g)",
+    )
+    parser.add_argument(
+        "--scheduler",
+        choices=sorted(_SCHEDULERS),
+        help="what binds the pods: the project's scheduler (fluxion) or kube-scheduler (stock)",
     )
     parser.add_argument(
         "--nodes",
         choices=KINDS,
-        help="what the nodes are: on processes, pods compute (default: as before, at first processes, if this machine allows it)",
+        help=(
+            "what the nodes are: on processes, pods compute (default: as before, at first processes, "
+            "if this machine allows it)"
+        ),
     )
-    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="data folder of the cluster, as for `fluxqueue local up`")
+    parser.add_argument(
+        "--dir", type=Path, metavar="FOLDER", help="data folder of the cluster, as for `fluxqueue local up`"
+    )
     arguments = parser.parse_args(argv)
     from fluxqueue.local.binaries import BinariesError
     from fluxqueue.local.chart import ChartError
     from fluxqueue.local.localcluster import ClusterFailed, NotRunning
     from fluxqueue.local.postgres_binaries import PostgresError
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # like Ctrl-C: a started cluster is stopped
+    # like Ctrl-C: a started cluster is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     try:
         return _run(arguments, Screen())
-    except (_DemoFailed, ClusterFailed, NotRunning, BinariesError, ChartError, PostgresError, subprocess.TimeoutExpired) as error:
+    except (
+        _DemoFailed,
+        ClusterFailed,
+        NotRunning,
+        BinariesError,
+        ChartError,
+        PostgresError,
+        subprocess.TimeoutExpired,
+    ) as error:
         print(f"fluxqueue local demo: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """The display of progress: a bar on a terminal, plain lines in a log.
 
-Each step shows what is done, with its usual duration if that is known, and at its end the time that it took. In a log, a long step prints a
-line from time to time, so that it is visibly alive.
+Each step shows what is done, with its usual duration if that is known, and at its end the time that it took.
+In a log, a long step prints a line from time to time, so that it is visibly alive.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Display:
     def __enter__(self) -> Display:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._finish(failed=error is not None)
 
     def _finish(self, failed: bool = False) -> None:
@@ -77,14 +79,22 @@ class Display:
             return
         self._close_bar()
         mark = "failed:" if failed else "done:"
-        self.line(f"{time.monotonic() - self._began:6.1f} s  {mark} {self._step} ({time.monotonic() - self._step_began:.1f} s)")
+        self.line(
+            f"{time.monotonic() - self._began:6.1f} s  {mark} {self._step} "
+            f"({time.monotonic() - self._step_began:.1f} s)"
+        )
         self._step = None
 
     def _open_bar(self, text: str, total: int | None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(24)] if total else []), TimeElapsedColumn()]
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *([BarColumn(24)] if total else []),
+            TimeElapsedColumn(),
+        ]
         detail = TextColumn("[dim]{task.fields[detail]}", table_column=None)
         progress = Progress(*columns, detail, console=Console(file=self._output), transient=True)
         progress.add_task(text, total=total, detail="")
@@ -97,7 +107,11 @@ class Display:
 
         assert isinstance(self._bar, Progress)
         task = self._bar.tasks[0]
-        self._bar.update(task.id, completed=min(self._done, self._total - 1) if self._total else None, detail=escape(text[-50:]))
+        self._bar.update(
+            task.id,
+            completed=min(self._done, self._total - 1) if self._total else None,
+            detail=escape(text[-50:]),
+        )
 
     def _close_bar(self) -> None:
         if self._bar is not None:

@@ -1,7 +1,8 @@
 """The nodes of a local cluster: Node objects without machines, which kwok keeps Ready.
 
-They have everything that the scheduler and the queue read: allocatable cpu, memory, pod slots and GPUs, a hostname label, and labels of
-zone and rack. Each rack has four consecutive nodes, and the racks alternate between two zones.
+They have everything that the scheduler and the queue read: allocatable cpu, memory, pod slots and GPUs, a
+hostname label, and labels of zone and rack. Each rack has four consecutive nodes, and the racks alternate
+between two zones.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ def node_object(index: int, shape: FakeNodeShape, *, labels: dict[str, str] | No
         Additional labels, or other values of the default ones.
     """
     rack = (index - 1) // _NODES_PER_RACK
-    resources = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods), "ephemeral-storage": "100Gi"}
+    resources = {
+        "cpu": shape.cpu,
+        "memory": shape.memory,
+        "pods": str(shape.pods),
+        "ephemeral-storage": "100Gi",
+    }
     if shape.gpus:
         resources["nvidia.com/gpu"] = str(shape.gpus)
     name = node_name(index)
@@ -84,7 +90,10 @@ def node_object(index: int, shape: FakeNodeShape, *, labels: dict[str, str] | No
             "capacity": resources,
             "allocatable": resources,
             "addresses": [
-                {"type": "InternalIP", "address": f"10.{128 + index // 65_536}.{index // 256 % 256}.{index % 256}"},
+                {
+                    "type": "InternalIP",
+                    "address": f"10.{128 + index // 65_536}.{index // 256 % 256}.{index % 256}",
+                },
                 {"type": "Hostname", "address": name},
             ],
             "nodeInfo": {
@@ -118,12 +127,18 @@ class FakeNodes:
         self._client = client
         self._shape = shape
 
-    def add(self, indexes: Iterable[int], shape: FakeNodeShape | None = None, labels: dict[str, str] | None = None) -> list[str]:
-        """Create the nodes that do not exist; return the names of all, without waiting until they are Ready."""
+    def add(
+        self, indexes: Iterable[int], shape: FakeNodeShape | None = None, labels: dict[str, str] | None = None
+    ) -> list[str]:
+        """Create the nodes that do not exist; return the names of all,
+        without waiting until they are Ready.
+        """
 
         def create(index: int) -> str:
             try:
-                self._client.request("POST", "/api/v1/nodes", node_object(index, shape or self._shape, labels=labels))
+                self._client.request(
+                    "POST", "/api/v1/nodes", node_object(index, shape or self._shape, labels=labels)
+                )
             except ApiServerError as error:
                 if error.status != 409:
                     raise
@@ -133,12 +148,18 @@ class FakeNodes:
             return list(pool.map(create, indexes))
 
     def simulate(self) -> None:
-        """Let the nodes that ran processes when the folder was last up say that they are simulated, and have no kubelet."""
+        """Let the nodes that ran processes when the folder was last up say that they are simulated,
+        and have no kubelet.
+        """
         for node in self._client.get("/api/v1/nodes")["items"]:
             name, info = node["metadata"]["name"], node["status"].get("nodeInfo", {})
             if not info.get("containerRuntimeVersion", "").startswith(_RUNTIME):
                 status = node_object(int(name.rpartition("-")[2]), self._shape)["status"]
-                now = {"addresses": status["addresses"], "nodeInfo": status["nodeInfo"], "daemonEndpoints": None}
+                now = {
+                    "addresses": status["addresses"],
+                    "nodeInfo": status["nodeInfo"],
+                    "daemonEndpoints": None,
+                }
                 self._client.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": now})
 
     def remove(self, name: str) -> None:
@@ -146,7 +167,8 @@ class FakeNodes:
         self._client.request("DELETE", f"/api/v1/nodes/{name}")
 
     def restore(self, index: int) -> None:
-        """Create a removed node again, and end the pods that were deleted from it meanwhile, as its kubelet would.
+        """Create a removed node again, and end the pods that were deleted from it meanwhile, as its kubelet
+        would.
 
         kwok sees no deletion while the node does not exist, and not every deletion afterwards.
         """
@@ -156,14 +178,17 @@ class FakeNodes:
             if "deletionTimestamp" in meta and (meta.get("annotations") or {}).get(_STUCK) != "true":
                 with suppress(ApiServerError):  # it may be deleted by now
                     path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-                    self._client.request("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}})
+                    self._client.request(
+                        "DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+                    )
 
     def resync_pods(self, timeout_s: float) -> None:
         """Wait until kwok holds the Lease of every node, then show it every bound pod that has not ended.
 
-        kwok ignores an event of a pod while its own cache does not contain the Lease of the node yet, and it reads the pods of a node
-        once, immediately after it created the Lease. A pod that was bound before or during these milliseconds would stay as it is for
-        ever; an update of the pod is an event that kwok does not ignore.
+        kwok ignores an event of a pod while its own cache does not contain the Lease of the node yet, and it
+        reads the pods of a node once, immediately after it created the Lease. A pod that was bound before or
+        during these milliseconds would stay as it is for ever; an update of the pod is an event that kwok
+        does not ignore.
 
         Raises
         ------
@@ -173,15 +198,22 @@ class FakeNodes:
 
         def all_held() -> bool:
             leases = {lease["metadata"]["name"] for lease in self._client.get(LEASES)["items"]}
-            return all(node["metadata"]["name"] in leases for node in self._client.get("/api/v1/nodes", resourceVersion="0")["items"])
+            return all(
+                node["metadata"]["name"] in leases
+                for node in self._client.get("/api/v1/nodes", resourceVersion="0")["items"]
+            )
 
         wait_until(all_held, "a Lease of every node", timeout_s)
         time.sleep(_LEASE_LAG_S)
         mark = {"metadata": {"annotations": {_RESYNCED: str(time.time_ns())}}}
-        for pod in self._client.get("/api/v1/pods", fieldSelector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")["items"]:
+        for pod in self._client.get(
+            "/api/v1/pods", fieldSelector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        )["items"]:
             meta = pod["metadata"]
             with suppress(ApiServerError):  # it may be deleted by now
-                self._client.request("PATCH", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", mark)
+                self._client.request(
+                    "PATCH", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", mark
+                )
 
     def set_down(self, name: str, down: bool = True) -> None:
         """Make a node NotReady, or Ready again, by the annotation that the Stage files use."""
@@ -195,6 +227,8 @@ class FakeNodes:
 
 def _schedulable(node: Mapping[str, Any]) -> bool:
     """True if the node is Ready and does not have the taint of a new node any more."""
-    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
+    conditions = {
+        condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())
+    }
     taints = {taint["key"] for taint in node["spec"].get("taints", ())}
     return conditions.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints

@@ -1,4 +1,5 @@
-"""What a local cluster has for a person, and tests do without: the dashboard, the history of one namespace, and how to sign in.
+"""What a local cluster has for a person, and tests do without: the dashboard, the history of one namespace,
+and how to sign in.
 
 The demo and ``fluxqueue local up`` have the same, so a cluster looks the same whoever of them started it.
 """
@@ -21,8 +22,14 @@ _ACCOUNT = "me"
 
 def dashboard_lines(url: str) -> list[str]:
     """Return where the dashboard is, and the command that prints a token to sign in with."""
-    bind = f"kubectl create rolebinding {_ACCOUNT} --clusterrole=edit --serviceaccount={FIRST_NAMESPACE}:{_ACCOUNT}"
+    bind = (
+        f"kubectl create rolebinding {_ACCOUNT} --clusterrole=edit "
+        f"--serviceaccount={FIRST_NAMESPACE}:{_ACCOUNT}"
+    )
     return [
-        f"{url}   the dashboard; its certificate is the cluster's own. To sign in, a token (the last command is enough from then on):",
+        (
+            f"{url}   the dashboard; its certificate is the cluster's own. To sign in, a token (the last "
+            "command is enough from then on):"
+        ),
         f"kubectl create serviceaccount {_ACCOUNT} && {bind} && kubectl create token {_ACCOUNT}",
     ]

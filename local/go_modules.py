@@ -1,4 +1,6 @@
-"""The Go modules of the project, of which `toolchain` builds programs, and that of each version of Kubernetes."""
+"""The Go modules of the project, of which `toolchain` builds programs,
+and that of each version of Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class GoModule:
     source
         The folder of ``go.mod``, if it is not in the package data.
     assets
-        Files and folders of modules that are copied next to the programs, with their paths: module path -> paths within the module.
+        Files and folders of modules that are copied next to the programs, with their paths: module path ->
+        paths within the module.
     kubernetes
         The version that Kubernetes' programs in it say.
     """
@@ -49,7 +52,8 @@ class GoModule:
     def flags(self) -> tuple[str, ...]:
         """The flags of the compiler.
 
-        Without the debugger's tables, which the linker would leave out anyway, the compiled packages take less disk.
+        Without the debugger's tables, which the linker would leave out anyway, the compiled packages take
+        less disk.
         """
         settings = {
             "gitVersion": self.kubernetes,
@@ -79,7 +83,9 @@ class GoModule:
         return read_version(re.search(r"^go ([\d.]+)$", (self.folder / "go.mod").read_text(), re.MULTILINE))
 
 
-CONTROL_PLANE = GoModule("controlplane", f"etcd, Kubernetes {KUBERNETES_VERSION}, kwok and helm (about 6 minutes on 2 cores, once)")
+CONTROL_PLANE = GoModule(
+    "controlplane", f"etcd, Kubernetes {KUBERNETES_VERSION}, kwok and helm (about 6 minutes on 2 cores, once)"
+)
 
 
 def control_plane(version: str) -> GoModule:

@@ -1,4 +1,6 @@
-"""Which folders of downloaded Go modules a build needs; the others, a third of them, are deleted before it begins."""
+"""Which folders of downloaded Go modules a build needs;
+the others, a third of them, are deleted before it begins.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """A whole local cluster: Postgres, a control plane, the project's chart, and its programs as processes.
 
-An `InProcessCluster` belongs to the process that starts it: a test session, or the daemon behind ``fluxqueue local up`` (`daemon`).
-Postgres and the control plane start concurrently. Then the chart is installed with the values of a local cluster, and its containers run as
-processes (`chart`). The cluster is up when every program is ready and the webhook configurations have the webhook's certificate. From then
-on a supervisor restarts programs that end by themselves.
+An `InProcessCluster` belongs to the process that starts it: a test session, or the daemon behind
+``fluxqueue local up`` (`daemon`). Postgres and the control plane start concurrently. Then the chart is
+installed with the values of a local cluster, and its containers run as processes (`chart`). The cluster is up
+when every program is ready and the webhook configurations have the webhook's certificate. From then on a
+supervisor restarts programs that end by themselves.
 
-The folder of a cluster can be used again later. If the control plane starts without state, the database is created again too, because its
-content would not match.
+The folder of a cluster can be used again later. If the control plane starts without state, the database is
+created again too, because its content would not match.
 """
 
 from __future__ import annotations
@@ -147,11 +148,18 @@ class InProcessCluster:
         self._extra_environment = extra_environment
         self._supervisor: Supervisor | None = None
         self._operators: OperatorRequests | None = None
-        self.postgres = LocalPostgres(self.folder / "postgres", durable=self.options.durable, dsn=self.options.dsn)
+        self.postgres = LocalPostgres(
+            self.folder / "postgres", durable=self.options.durable, dsn=self.options.dsn
+        )
         self.control_plane = ControlPlane(
             self.folder / "controlplane",
             nodes=self.options.nodes,
-            node_shape=FakeNodeShape(self.options.node_cpu, self.options.node_memory, self.options.node_gpus, self.options.node_pods),
+            node_shape=FakeNodeShape(
+                self.options.node_cpu,
+                self.options.node_memory,
+                self.options.node_gpus,
+                self.options.node_pods,
+            ),
             options=ControlPlaneOptions(
                 feature_gates=self.options.feature_gates or {},
                 api_server_flags=self.options.api_server_flags,
@@ -176,7 +184,9 @@ class InProcessCluster:
     def operators(self) -> OperatorRequests:
         """Requests to the operators' ports, with tokens of the chart's ServiceAccounts."""
         if self._operators is None:
-            self._operators = OperatorRequests(lambda: self.control_plane.client, NAMESPACE, f"{RELEASE}-doctor")
+            self._operators = OperatorRequests(
+                lambda: self.control_plane.client, NAMESPACE, f"{RELEASE}-doctor"
+            )
         return self._operators
 
     def start(self, timeout_s: float = 180) -> None:
@@ -191,7 +201,8 @@ class InProcessCluster:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            # Postgres does not run as root, so its account must be able to enter this folder; the other subfolders are private.
+            # Postgres does not run as root, so its account must be able to enter this folder; the other
+            # subfolders are private.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
             for private in ("programs", "logs"):
                 (self.folder / private).mkdir(exist_ok=True, mode=0o700)
@@ -210,11 +221,15 @@ class InProcessCluster:
 
     def stop(self, *, graceful: bool = True) -> None:
         """Stop everything, the project's programs first; ``graceful=False`` kills all but Postgres."""
-        self._operators = None  # its tokens end with the ServiceAccounts, which a later start may create again
+        # its tokens end with the ServiceAccounts, which a later start may create again
+        self._operators = None
         if self._supervisor is not None:
             self._supervisor.stop()
             self._supervisor = None
-        threads = [threading.Thread(target=program.stop, kwargs={"graceful": graceful}) for program in self.programs.values()]
+        threads = [
+            threading.Thread(target=program.stop, kwargs={"graceful": graceful})
+            for program in self.programs.values()
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -252,20 +267,26 @@ class InProcessCluster:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop(graceful=False)
 
     async def __aenter__(self) -> InProcessCluster:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await asyncio.to_thread(self.stop, graceful=False)
 
-    # ---- parts of the start ------------------------------------------------------------------------------------------------------
+    # ---- parts of the start --------------------------------------------------------------------------------
 
     def _start_services(self, chart: RenderedChart) -> None:
-        """Start Postgres and the control plane, with the chart's kinds, concurrently; wait for both even if one fails."""
+        """Start Postgres and the control plane, with the chart's kinds, concurrently;
+        wait for both even if one fails.
+        """
         empty = not (self.control_plane.folder / "etcd").exists()
         self._report("starting Postgres and the control plane")
         with ThreadPoolExecutor(2, thread_name_prefix="services") as pool:
@@ -293,7 +314,9 @@ class InProcessCluster:
         for replica in range(max(self._replicas.values())):
             ports = {**self._ports(replica), "webhook": first["webhook"]} if replica else first
             values = merged(cluster_values(ports, self.options.scheduler), self.options.values or {})
-            rendered.append(render(binaries[Tool.HELM], RELEASE, NAMESPACE, values, kubernetes=binaries.kubernetes))
+            rendered.append(
+                render(binaries[Tool.HELM], RELEASE, NAMESPACE, values, kubernetes=binaries.kubernetes)
+            )
         return rendered
 
     @property
@@ -305,7 +328,11 @@ class InProcessCluster:
         """Return the ports of a replica's programs: the previous ones if they are free."""
         path = self.folder / f"ports-{replica}.json"
         previous: list[int] = json.loads(path.read_text()) if path.exists() else []
-        ports = previous if len(previous) == len(PORTS) and all(map(is_free, previous)) else [free_port() for _ in PORTS]
+        ports = (
+            previous
+            if len(previous) == len(PORTS) and all(map(is_free, previous))
+            else [free_port() for _ in PORTS]
+        )
         write_private(path, json.dumps(ports).encode())
         return dict(zip(PORTS, ports, strict=True))
 
@@ -313,7 +340,12 @@ class InProcessCluster:
         cluster = self.control_plane
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         url = base64.b64encode(_database_url(self.database_dsn).encode()).decode()
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": DATABASE_SECRET}, "data": {"url": url}}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": DATABASE_SECRET},
+            "data": {"url": url},
+        }
         cluster.apply(secret, *chart.objects, namespace=NAMESPACE)
         cluster.apply(*chart.late, namespace=NAMESPACE)
 
@@ -329,7 +361,9 @@ class InProcessCluster:
         for container in pod.containers:
             name = container.name if replica == 0 else f"{container.name}-{replica}"
             log = self.folder / "logs" / f"{name}.log"
-            self.programs[name] = ContainerProcess(pod, container, replica, folder, log, self.control_plane, self._extra_environment)
+            self.programs[name] = ContainerProcess(
+                pod, container, replica, folder, log, self.control_plane, self._extra_environment
+            )
 
     def _start_programs(self) -> None:
         for program in self.programs.values():
@@ -344,20 +378,41 @@ class InProcessCluster:
             self._report(f"waiting for {name}")
             while not program.ready():
                 if time.monotonic() > deadline:
-                    ended = "" if program.process.running else f" ({program.waits_for or describe_exit(program.process.exit_code)})"
+                    ended = (
+                        ""
+                        if program.process.running
+                        else f" ({program.waits_for or describe_exit(program.process.exit_code)})"
+                    )
                     raise NotReady(f"{name} is not ready{ended}{program.process.log_excerpt()}")
                 time.sleep(0.05)
-        wait_until(self._webhook_trusted, "the webhook's certificate in its configuration", max(1, deadline - time.monotonic()))
-        wait_until(self._graph_exists, "the resource graph of the leading queue", max(1, deadline - time.monotonic()))
+        wait_until(
+            self._webhook_trusted,
+            "the webhook's certificate in its configuration",
+            max(1, deadline - time.monotonic()),
+        )
+        wait_until(
+            self._graph_exists, "the resource graph of the leading queue", max(1, deadline - time.monotonic())
+        )
 
     def _webhook_trusted(self) -> bool:
         kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        lists = [self.control_plane.client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"] for kind in kinds]
-        hooks = [hook for items in lists for item in items if item["metadata"]["name"].startswith(RELEASE) for hook in item["webhooks"]]
+        lists = [
+            self.control_plane.client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"]
+            for kind in kinds
+        ]
+        hooks = [
+            hook
+            for items in lists
+            for item in items
+            if item["metadata"]["name"].startswith(RELEASE)
+            for hook in item["webhooks"]
+        ]
         return all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
     def _graph_exists(self) -> bool:
-        """True if the leading queue has initialised its matcher, or a foreign one elsewhere; it is ready shortly before its first cycle."""
+        """True if the leading queue has initialised its matcher, or a foreign one elsewhere;
+        it is ready shortly before its first cycle.
+        """
         from fluxqueue.fluxion.errors import NotInitialised
         from fluxqueue.fluxion.messages import CallContext
         from fluxqueue.fluxion.rpc.client import FluxionClient
@@ -379,7 +434,9 @@ class InProcessCluster:
         if process.running:
             state = "running" if ready in (None, True) else "not ready"
         restarts = self._supervisor.restarts(name) if self._supervisor else 0
-        return ProcessStatus(name, process.pid if process.running else None, state, port, restarts, process.log)
+        return ProcessStatus(
+            name, process.pid if process.running else None, state, port, restarts, process.log
+        )
 
 
 def _database_url(dsn: str) -> str:
@@ -388,4 +445,6 @@ def _database_url(dsn: str) -> str:
         return dsn
     parts = conninfo.conninfo_to_dict(dsn)
     name = quote(str(parts.pop("dbname", "")), safe="")
-    return f"postgresql:///{name}?" + "&".join(f"{key}={quote(str(value), safe='')}" for key, value in parts.items())
+    return f"postgresql:///{name}?" + "&".join(
+        f"{key}={quote(str(value), safe='')}" for key, value in parts.items()
+    )

@@ -22,9 +22,19 @@ def _write(path: Path, server: str, authority: Path, user: dict[str, str], names
     config = {  # JSON is YAML, and every client reads it
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "fluxqueue-local", "cluster": {"server": server, "certificate-authority-data": _encoded(authority)}}],
+        "clusters": [
+            {
+                "name": "fluxqueue-local",
+                "cluster": {"server": server, "certificate-authority-data": _encoded(authority)},
+            }
+        ],
         "users": [{"name": path.stem, "user": user}],
-        "contexts": [{"name": "fluxqueue-local", "context": {"cluster": "fluxqueue-local", "user": path.stem, "namespace": namespace}}],
+        "contexts": [
+            {
+                "name": "fluxqueue-local",
+                "context": {"cluster": "fluxqueue-local", "user": path.stem, "namespace": namespace},
+            }
+        ],
         "current-context": "fluxqueue-local",
     }
     return write_private(path, json.dumps(config, indent=1).encode())
@@ -32,7 +42,10 @@ def _write(path: Path, server: str, authority: Path, user: dict[str, str], names
 
 def write_certificate_kubeconfig(path: Path, server: str, authority: Path, identity: KeyPair) -> Path:
     """Write a kubeconfig with a client certificate; return ``path``."""
-    user = {"client-certificate-data": _encoded(identity.certificate), "client-key-data": _encoded(identity.key)}
+    user = {
+        "client-certificate-data": _encoded(identity.certificate),
+        "client-key-data": _encoded(identity.key),
+    }
     return _write(path, server, authority, user, "default")
 
 

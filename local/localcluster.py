@@ -1,7 +1,7 @@
 """A local cluster that outlives the command that started it, for ``fluxqueue local`` and the demo.
 
-A `LocalCluster` belongs to a data folder. `up` finds the cluster that runs there or starts one (`daemon`), `down` stops it. All other
-methods read the state that the daemon writes.
+A `LocalCluster` belongs to a data folder. `up` finds the cluster that runs there or starts one (`daemon`),
+`down` stops it. All other methods read the state that the daemon writes.
 """
 
 from __future__ import annotations
@@ -65,11 +65,14 @@ class LocalCluster:
 
     @property
     def kind_before(self) -> str:
-        """What its nodes were when it was last up, of `KINDS`; empty if it never was. Its data is kept, and so is what its nodes are."""
+        """What its nodes were when it was last up, of `KINDS`; empty if it never was.
+        Its data is kept, and so is what its nodes are.
+        """
         with contextlib.suppress(FileNotFoundError):
             kind = self._kind_file.read_text().strip()
             return kind if kind in KINDS else SIMULATED
-        return SIMULATED if (self.folder / "controlplane" / "etcd").exists() else ""  # of a version that had no other
+        # of a version that had no other
+        return SIMULATED if (self.folder / "controlplane" / "etcd").exists() else ""
 
     @property
     def node_count(self) -> int:
@@ -82,7 +85,9 @@ class LocalCluster:
     @property
     def kind_of_nodes(self) -> str:
         """What the nodes of the running cluster are, of `KINDS`."""
-        return PROCESSES if any(process.name == "node-agent" for process in self.state.processes) else SIMULATED
+        return (
+            PROCESSES if any(process.name == "node-agent" for process in self.state.processes) else SIMULATED
+        )
 
     @property
     def _kind_file(self) -> Path:
@@ -178,7 +183,9 @@ class LocalCluster:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             remedy = "name another folder with --dir, or set XDG_STATE_HOME to one that can be written"
-            raise ClusterFailed(f"the cluster's data cannot be kept in {self.folder}: {error.strerror}; {remedy}") from None
+            raise ClusterFailed(
+                f"the cluster's data cannot be kept in {self.folder}: {error.strerror}; {remedy}"
+            ) from None
         if self.running:
             self._wait_for_other_start(timeout_s)
             return False
@@ -226,10 +233,12 @@ class LocalCluster:
             state = read_state(self.folder)
             if state is None:
                 raise ClusterFailed(
-                    f"a cluster runs in {self.folder}, but its process is unknown: end the process that holds the lock file"
+                    f"a cluster runs in {self.folder}, but its process is unknown: "
+                    "end the process that holds the lock file"
                 )
             self._end(state.pid)
-        elif (pods := self.folder / "controlplane" / "pods").exists():  # of daemon and agent that were killed, so nobody ended them
+        elif (pods := self.folder / "controlplane" / "pods").exists():
+            # of daemon and agent that were killed, so nobody ended them
             ran = kill_marked(str(pods)) > 0
             remove_groups(pods)
         with contextlib.suppress(FileNotFoundError):
@@ -264,9 +273,15 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         while not ((state := read_state(self.folder)) and state.ready):
             if not self.running:
-                raise ClusterFailed(f"the cluster that was being started in {self.folder} ended: see {self.folder / 'daemon.log'}")
+                raise ClusterFailed(
+                    f"the cluster that was being started in {self.folder} ended: "
+                    f"see {self.folder / 'daemon.log'}"
+                )
             if time.monotonic() > deadline:
-                raise ClusterFailed(f"a cluster is being started in {self.folder} since {timeout_s:g} s: see {self.folder / 'daemon.log'}")
+                raise ClusterFailed(
+                    f"a cluster is being started in {self.folder} since {timeout_s:g} s: "
+                    f"see {self.folder / 'daemon.log'}"
+                )
             time.sleep(0.1)
 
     def _spawn(self, binaries: Binaries) -> subprocess.Popen[str]:
@@ -278,7 +293,12 @@ class LocalCluster:
         }
         with (self.folder / "daemon.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", "from fluxqueue.local.main import serve; raise SystemExit(serve())", json.dumps(request)],
+                [
+                    sys.executable,
+                    "-c",
+                    "from fluxqueue.local.main import serve; raise SystemExit(serve())",
+                    json.dumps(request),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

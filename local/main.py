@@ -1,6 +1,7 @@
 """`fluxqueue local`: a local cluster on this machine, for the demo, development and tests.
 
-``up`` returns when the cluster is ready and leaves it running. The other commands find it through its data folder.
+``up`` returns when the cluster is ready and leaves it running. The other commands find it through its data
+folder.
 """
 
 from __future__ import annotations
@@ -68,17 +69,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve() -> int:
     """Run the daemon (`daemon`); its only argument describes the cluster, as JSON."""
     request = json.loads(sys.argv[1])
-    binaries = Binaries({Tool[name]: Path(path) for name, path in request["binaries"].items()}, kubernetes=request["kubernetes"])
+    binaries = Binaries(
+        {Tool[name]: Path(path) for name, path in request["binaries"].items()},
+        kubernetes=request["kubernetes"],
+    )
     return serve_cluster(Path(request["folder"]), ClusterOptions(**request["options"]), binaries, sys.stdout)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fluxqueue local", description="A Kubernetes control plane, Postgres and fluxqueue on this machine."
+        prog="fluxqueue local",
+        description="A Kubernetes control plane, Postgres and fluxqueue on this machine.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     folder = argparse.ArgumentParser(add_help=False)
-    folder.add_argument("--dir", type=Path, default=None, metavar="FOLDER", help=f"where its data is (default: {state_folder()})")
+    folder.add_argument(
+        "--dir",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help=f"where its data is (default: {state_folder()})",
+    )
 
     up = commands.add_parser("up", parents=[folder], help="start it, or find the one that runs")
     up.add_argument(
@@ -87,28 +98,51 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="N|KIND",
-        help=f"how many nodes (default: {_NODES}), or what they are: processes, whose pods run as processes of this machine, or simulated"
-        " (default: as before, at first processes, if they are few and this machine allows it); once for each",
+        help=(
+            f"how many nodes (default: {_NODES}), or what they are: processes, "
+            "whose pods run as processes of this machine, or simulated"
+            " (default: as before, at first processes, if they are few and this machine allows it); "
+            "once for each"
+        ),
     )
     up.add_argument("--node-cpu", default="8", metavar="CPU", help="of each node (default: %(default)s)")
-    up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
-    up.add_argument("--node-gpus", type=int, default=0, metavar="N", help="of each node (default: %(default)s)")
+    up.add_argument(
+        "--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)"
+    )
+    up.add_argument(
+        "--node-gpus", type=int, default=0, metavar="N", help="of each node (default: %(default)s)"
+    )
     up.add_argument(
         "--kubernetes",
         choices=tuple(VERSIONS),
         default=None,
         help=f"its minor version, built once (default: FLUXQUEUE_KUBERNETES, or {DEFAULT_MINOR})",
     )
-    up.add_argument("--queues", type=int, default=1, metavar="N", help="queue replicas; one leads (default: %(default)s)")
+    up.add_argument(
+        "--queues", type=int, default=1, metavar="N", help="queue replicas; one leads (default: %(default)s)"
+    )
     up.add_argument(
         "--scheduler",
         choices=("stock", "fluxion"),
         default="stock",
         help="kube-scheduler or the project's own (default: %(default)s)",
     )
-    up.add_argument("--schedulers", type=int, default=1, metavar="N", help="replicas of the project's scheduler (default: %(default)s)")
+    up.add_argument(
+        "--schedulers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="replicas of the project's scheduler (default: %(default)s)",
+    )
     up.add_argument("--dsn", default=None, help="a Postgres to use instead of a private one")
-    up.add_argument("--values", type=Path, action="append", default=[], metavar="FILE", help="additional helm values (repeatable)")
+    up.add_argument(
+        "--values",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="additional helm values (repeatable)",
+    )
     up.add_argument("--audit", action="store_true", help="write the API server's audit log")
     up.set_defaults(run=_up)
 
@@ -116,24 +150,40 @@ def _parser() -> argparse.ArgumentParser:
     down.add_argument("--delete", action="store_true", help="remove its data")
     down.set_defaults(run=_down)
 
-    status = commands.add_parser("status", parents=[folder], help="show its processes, their ports and memory")
+    status = commands.add_parser(
+        "status", parents=[folder], help="show its processes, their ports and memory"
+    )
     status.set_defaults(run=_status)
 
-    env = commands.add_parser("env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local env)"')
+    env = commands.add_parser(
+        "env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local env)"'
+    )
     env.set_defaults(run=_env)
 
     logs = commands.add_parser("logs", parents=[folder], help="show the log of a program")
-    logs.add_argument("name", metavar="NAME", help="queue, webhook, fluxion, scheduler, ... as in `status`; daemon for the supervisor")
+    logs.add_argument(
+        "name",
+        metavar="NAME",
+        help="queue, webhook, fluxion, scheduler, ... as in `status`; daemon for the supervisor",
+    )
     logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
-    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many lines back (default: %(default)s)")
+    logs.add_argument(
+        "-n", "--lines", type=int, default=50, metavar="N", help="how many lines back (default: %(default)s)"
+    )
     logs.set_defaults(run=_logs)
 
-    binaries = commands.add_parser("binaries", help="find or build the Kubernetes programs and print their paths")
+    binaries = commands.add_parser(
+        "binaries", help="find or build the Kubernetes programs and print their paths"
+    )
     binaries.add_argument("--kubernetes", choices=tuple(VERSIONS), default=None, help="as of `up`")
     binaries.add_argument("-q", "--quiet", action="store_true", help="print nothing if all exist")
     binaries.set_defaults(run=_binaries)
-    commands.add_parser("nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`")
-    commands.add_parser("demo", add_help=False, help="show the main use case, see `fluxqueue local demo --help`")
+    commands.add_parser(
+        "nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`"
+    )
+    commands.add_parser(
+        "demo", add_help=False, help="show the main use case, see `fluxqueue local demo --help`"
+    )
     return parser
 
 
@@ -142,7 +192,9 @@ def _count_or_kind(text: str) -> int | str:
         return text
     if text.isdecimal() and 0 < int(text) <= _MOST_NODES:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 1 to {_MOST_NODES} nor one of {', '.join(KINDS)}")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a number from 1 to {_MOST_NODES} nor one of {', '.join(KINDS)}"
+    )
 
 
 def _find(display: Display, minor: str | None) -> Binaries:
@@ -163,8 +215,14 @@ def _up(arguments: argparse.Namespace) -> int:
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
     kind, count = cluster.kind_of_nodes, nodes if started else cluster.node_count
     words = f"{count} {'nodes of processes' if kind == PROCESSES else 'simulated nodes'}"
-    if wanted not in ("", kind) or (nodes != count and any(isinstance(each, int) for each in arguments.nodes)):
-        print(f"fluxqueue local: a cluster runs, with {words}: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
+    if wanted not in ("", kind) or (
+        nodes != count and any(isinstance(each, int) for each in arguments.nodes)
+    ):
+        print(
+            f"fluxqueue local: a cluster runs, with {words}: `fluxqueue local down{prefix}` first, "
+            "for others",
+            file=sys.stderr,
+        )
         return _FAILED
     print(f"fluxqueue {how}: {cluster.state.server}, {words}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
@@ -224,7 +282,12 @@ def _status(arguments: argparse.Namespace) -> int:
         rss = _rss_mib(process.pid)
         pid, port = (str(number) if number is not None else "-" for number in (process.pid, process.port))
         table.add_row(
-            process.name, pid, process.state if rss is not None or process.pid is None else "gone", port, rss or "-", str(process.restarts)
+            process.name,
+            pid,
+            process.state if rss is not None or process.pid is None else "gone",
+            port,
+            rss or "-",
+            str(process.restarts),
         )
     table.add_row("supervisor", str(state.pid), "running", "-", _rss_mib(state.pid) or "-", "-")
     Console().print(table)
@@ -247,7 +310,9 @@ def _env(arguments: argparse.Namespace) -> int:
     folders = [str(_bin_folder(arguments.dir, state.kubectl)), str(Path(sys.executable).parent)]
     print(f"export KUBECONFIG={shlex.quote(state.kubeconfig)}")
     print(f"export DATABASE_URL={shlex.quote(state.dsn)}")
-    queue = next((process for process in state.processes if process.name == "queue" and process.metrics_port), None)
+    queue = next(
+        (process for process in state.processes if process.name == "queue" and process.metrics_port), None
+    )
     if queue is not None:
         print(f"export FLUXQUEUE_QUEUE_URL=https://127.0.0.1:{queue.metrics_port}")
         print(f"export FLUXQUEUE_QUEUE_CA={shlex.quote(str(LocalCluster(arguments.dir).write_queue_ca()))}")
@@ -268,7 +333,11 @@ def _bin_folder(folder: Path | None, kubectl: str) -> Path:
 
 def _logs(arguments: argparse.Namespace) -> int:
     cluster = LocalCluster(arguments.dir)
-    path = cluster.folder / "daemon.log" if arguments.name == "daemon" else Path(cluster.process(arguments.name).log)
+    path = (
+        cluster.folder / "daemon.log"
+        if arguments.name == "daemon"
+        else Path(cluster.process(arguments.name).log)
+    )
     try:
         with path.open(errors="replace") as file:
             for line in file.readlines()[-arguments.lines :]:

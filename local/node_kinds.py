@@ -1,7 +1,9 @@
-"""What the nodes of a local cluster are: processes, which run what their pods say, or simulated, which only say so.
+"""What the nodes of a local cluster are: processes, which run what their pods say, or simulated, which only
+say so.
 
-Pods run as processes unless somebody says otherwise, the nodes were others when the cluster of the folder was last up, they are many, or
-this machine lets this user make no namespaces: without them pods have no names of Services.
+Pods run as processes unless somebody says otherwise, the nodes were others when the cluster of the folder was
+last up, they are many, or this machine lets this user make no namespaces: without them pods have no names of
+Services.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ __all__ = ["KINDS", "PROCESSES", "SIMULATED", "can_make_namespaces", "choose", "
 
 PROCESSES, SIMULATED = "processes", "simulated"
 KINDS = (PROCESSES, SIMULATED)
-_REMEDY = "on Ubuntu `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0` helps, elsewhere root with CAP_SYS_ADMIN"
+_REMEDY = (
+    "on Ubuntu `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0` helps, "
+    "elsewhere root with CAP_SYS_ADMIN"
+)
 _MANY_NODES = 64
 _TRY_TIMEOUT_S = 60
 
@@ -38,25 +43,39 @@ def choose(wanted: str, before: str, nodes: int) -> str:
 
 
 def note_on(kind: str, nodes: int = 0) -> str:
-    """Return what somebody who starts such nodes without asking for simulated ones has to know; empty if there is nothing."""
+    """Return what somebody who starts such nodes without asking for simulated ones has to know;
+    empty if there is nothing.
+    """
     if kind == SIMULATED and nodes > _MANY_NODES:
-        return f"more than {_MANY_NODES} nodes are simulated, and nothing computes: `--nodes processes` in addition for others"
+        return (
+            f"more than {_MANY_NODES} nodes are simulated, and nothing computes: "
+            "`--nodes processes` in addition for others"
+        )
     if can_make_namespaces():
         return ""
     if kind == SIMULATED:
         return f"no namespaces can be made here, so its nodes are simulated, and nothing computes: {_REMEDY}"
     return (
-        "no namespaces can be made here, so pods have no names of Services, and their mounts are replaced in commands, arguments and"
+        "no namespaces can be made here, so pods have no names of Services, "
+        "and their mounts are replaced in commands, arguments and"
         f" variables: {_REMEDY}"
     )
 
 
 @functools.cache
 def can_make_namespaces() -> bool:
-    """True if processes of this user can have namespaces of their own: tried in a program of its own, which becomes a reaper for it."""
+    """True if processes of this user can have namespaces of their own:
+    tried in a program of its own, which becomes a reaper for it.
+    """
     try:
         return (
-            subprocess.run([sys.executable, "-m", __name__], stdin=subprocess.DEVNULL, timeout=_TRY_TIMEOUT_S, check=False).returncode == 0
+            subprocess.run(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.DEVNULL,
+                timeout=_TRY_TIMEOUT_S,
+                check=False,
+            ).returncode
+            == 0
         )
     except subprocess.TimeoutExpired:
         return False

@@ -1,7 +1,9 @@
-"""Requests to the operators' ports of a local cluster's programs, as Prometheus and `kubectl fluxqueue doctor` send them.
+"""Requests to the operators' ports of a local cluster's programs, as Prometheus and
+`kubectl fluxqueue doctor` send them.
 
-The administrator requests tokens of a ServiceAccount. The programs are this machine's own, reached over loopback, and may still serve the
-placeholder, so their certificates are not verified here; the command-line client verifies them.
+The administrator requests tokens of a ServiceAccount. The programs are this machine's own, reached over
+loopback, and may still serve the placeholder, so their certificates are not verified here; the command-line
+client verifies them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _RENEW_S = 600.0
 
 
 def write_queue_authority(client: ApiServerClient, file: Path, release: str) -> Path:
-    """Write the authority that signs the certificates of a release, for clients that verify, and return the file."""
+    """Write the authority that signs the certificates of a release, for clients that verify,
+    and return the file.
+    """
     path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{release}-webhook"
     bundle = client.get(path)["webhooks"][0]["clientConfig"]["caBundle"]
     return write_private(file, base64.b64decode(bundle))
@@ -61,11 +65,21 @@ class OperatorRequests:
 
     def metrics(self, port: int, timeout_s: float = 10) -> bytes:
         """Return ``/metrics`` of the program on a port."""
-        return self._send("GET", port, "/metrics", {"Authorization": f"Bearer {self._token(self._account, '')}"}, timeout_s)
+        return self._send(
+            "GET", port, "/metrics", {"Authorization": f"Bearer {self._token(self._account, '')}"}, timeout_s
+        )
 
     def get(self, port: int, path: str, timeout_s: float = 60) -> Any:
         """Return the decoded response of another path."""
-        return json.loads(self._send("GET", port, path, {OPERATOR_TOKEN_HEADER: self._token(self._account, OPERATOR_AUDIENCE)}, timeout_s))
+        return json.loads(
+            self._send(
+                "GET",
+                port,
+                path,
+                {OPERATOR_TOKEN_HEADER: self._token(self._account, OPERATOR_AUDIENCE)},
+                timeout_s,
+            )
+        )
 
     def post(self, port: int, path: str, timeout_s: float = 180) -> Any:
         """Send a POST and return the decoded response."""
@@ -82,7 +96,9 @@ class OperatorRequests:
         return token
 
     def _send(self, method: str, port: int, path: str, headers: dict[str, str], timeout_s: float) -> bytes:
-        """Return the answer; a program that has too many tokens to review says so, and is asked again in a second."""
+        """Return the answer; a program that has too many tokens to review says so,
+        and is asked again in a second.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:

@@ -1,15 +1,19 @@
-"""The pins of ``constraints.txt``: checked for every Python and processor that is promised, and moved forward.
+"""The pins of ``constraints.txt``: checked for every Python and processor that is promised, and moved
+forward.
 
-``make pins-check`` resolves, without a download of any distribution, all that this project can install: the package, its extras, every
-dependency group, the build's requirements, and each pin itself. It does so for the oldest patch release of each supported Python and for
-Linux on x86-64 and arm64, with wheels only. It fails if there is no solution, and if a distribution in a solution has no pin. A pin that
-needs Python 3.11.5 fails at 3.11.0: pip on a machine with 3.11.2 would refuse it, whatever it is for. ``make lint`` runs it. An answer is
+``make pins-check`` resolves, without a download of any distribution, all that this project can install: the
+package, its extras, every dependency group, the build's requirements, and each pin itself. It does so for the
+oldest patch release of each supported Python and for Linux on x86-64 and arm64, with wheels only. It fails if
+there is no solution, and if a distribution in a solution has no pin. A pin that needs Python 3.11.5 fails at
+3.11.0: pip on a machine with 3.11.2 would refuse it, whatever it is for. ``make lint`` runs it. An answer is
 remembered until the files it depends on change, so that it needs the package index only then.
 
-``make pins`` resolves the newest versions for all of them together, as few versions of each as possible, writes them, and checks
-them. Where one version cannot serve every Python, its lines have markers. `images/*.txt` follow with ``make requirements``.
+``make pins`` resolves the newest versions for all of them together, as few versions of each as possible,
+writes them, and checks them. Where one version cannot serve every Python, its lines have markers.
+`images/*.txt` follow with ``make requirements``.
 
-The resolver is uv: it evaluates markers for the Python that is asked about, which pip does only for the one it runs on.
+The resolver is uv: it evaluates markers for the Python that is asked about, which pip does only for the one
+it runs on.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ def main(arguments: list[str]) -> int:
 
 def digest() -> str:
     """Return what the answer depends on."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in (PINS, ROOT / "pyproject.toml", Path(__file__)))).hexdigest()
+    return hashlib.sha256(
+        b"".join(path.read_bytes() for path in (PINS, ROOT / "pyproject.toml", Path(__file__)))
+    ).hexdigest()
 
 
 def check(uv: Path, pins: str) -> None:
@@ -76,13 +82,17 @@ def check(uv: Path, pins: str) -> None:
             where = f"Python {python}, Linux {platform.partition('-')[0]}"
             solved = _resolve(uv, wanted, where, "--python-version", python, "--python-platform", platform)
             if free := sorted({_canonical(line) for line in _lines(solved)} - pinned):
-                raise PinsFail(f"{where}: constraints.txt has no pin for {', '.join(free)}: run `make pins`, or add them")
+                raise PinsFail(
+                    f"{where}: constraints.txt has no pin for {', '.join(free)}: run `make pins`, or add them"
+                )
 
 
 def newest(uv: Path) -> str:
     """Return the newest pins that serve every supported Python, one a line."""
     wanted = "\n".join((*requirements(), *TOOLS))
-    solved = _resolve(uv, wanted, "every Python", "--universal", "--python-version", PYTHONS[0], "--fork-strategy", "fewest")
+    solved = _resolve(
+        uv, wanted, "every Python", "--universal", "--python-version", PYTHONS[0], "--fork-strategy", "fewest"
+    )
     return "".join(f"{line}\n" for line in sorted(map(_plain, _lines(solved)), key=_canonical))
 
 
@@ -100,9 +110,22 @@ def _resolve(uv: Path, wanted: str, where: str, *options: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "requirements.in"
         source.write_text(wanted)
-        command = [str(uv), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:", *options, str(source)]
+        command = [
+            str(uv),
+            "pip",
+            "compile",
+            "--quiet",
+            "--no-header",
+            "--no-annotate",
+            "--only-binary",
+            ":all:",
+            *options,
+            str(source),
+        ]
         try:
-            solved = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            solved = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired:
             raise PinsFail(f"{where}: the package index did not answer within {TIMEOUT_S} s") from None
     if solved.returncode != 0:
@@ -120,7 +143,9 @@ def _canonical(line: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """Leave out a marker that tells neither Pythons nor processors apart: a pin of something that is not installed does no harm."""
+    """Leave out a marker that tells neither Pythons nor processors apart:
+    a pin of something that is not installed does no harm.
+    """
     requirement, _, marker = line.partition(" ; ")
     return line if re.search(r"\bpython_|platform_machine", marker) else requirement
 

@@ -1,8 +1,10 @@
-"""The certificates of a local control plane: a CA, a server certificate, and a client certificate per identity.
+"""The certificates of a local control plane: a CA, a server certificate, and a client certificate per
+identity.
 
-Kubernetes takes a client's user name from the certificate's common name and its groups from the organisations (docs: "X.509 client
-certificates"). All keys are P-256, because it takes longer to generate an RSA key than to start etcd. A separate key pair signs the tokens
-of ServiceAccounts. The certificates are used only with their data folder, so there is no rotation.
+Kubernetes takes a client's user name from the certificate's common name and its groups from the organisations
+(docs: "X.509 client certificates"). All keys are P-256, because it takes longer to generate an RSA key than
+to start etcd. A separate key pair signs the tokens of ServiceAccounts. The certificates are used only with
+their data folder, so there is no rotation.
 """
 
 from __future__ import annotations
@@ -43,13 +45,17 @@ def write_private(path: Path, content: bytes) -> Path:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def make_signing_keys(folder: Path) -> KeyPair:
     """Create the key pair for tokens of ServiceAccounts; ``KeyPair.certificate`` is the bare public key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return KeyPair(
         certificate=write_private(folder / "service-accounts.pub", public),
         key=write_private(folder / "service-accounts.key", _pem(key)),
@@ -93,7 +99,9 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        self.bundle = write_private(folder / "ca.crt", self._certificate.public_bytes(serialization.Encoding.PEM))
+        self.bundle = write_private(
+            folder / "ca.crt", self._certificate.public_bytes(serialization.Encoding.PEM)
+        )
 
     def issue_client(self, name: str, user: str, groups: Sequence[str] = ()) -> KeyPair:
         """Issue a client certificate for ``user`` in ``groups``; ``name`` is the stem of the files."""
@@ -104,17 +112,29 @@ class Authority:
     def issue_server(self, name: str, addresses: Sequence[str]) -> KeyPair:
         """Issue a certificate for a server with these names and IP addresses."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        return self._issue(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, [_general_name(address) for address in addresses])
+        return self._issue(
+            name, subject, ExtendedKeyUsageOID.SERVER_AUTH, [_general_name(address) for address in addresses]
+        )
 
-    def _issue(self, name: str, subject: x509.Name, usage: x509.ObjectIdentifier, addresses: Sequence[x509.GeneralName]) -> KeyPair:
+    def _issue(
+        self,
+        name: str,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        addresses: Sequence[x509.GeneralName],
+    ) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(subject, key.public_key()).add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = self._builder(subject, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([usage]), critical=False
+        )
         if addresses:
             builder = builder.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = builder.add_extension(authority_key, critical=False).sign(self._key, hashes.SHA256())
         return KeyPair(
-            certificate=write_private(self.folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM)),
+            certificate=write_private(
+                self.folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM)
+            ),
             key=write_private(self.folder / f"{name}.key", _pem(key)),
         )
 

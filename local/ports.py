@@ -1,8 +1,8 @@
 """Free loopback ports that probably stay free until a program has bound them.
 
-A port that the kernel assigns for ``bind(0)`` is in the ephemeral range, where any outgoing connection may take it a millisecond later. So
-ports are drawn from below that range, probed by a bind, and never returned twice by this process. The rest of the race is left to the
-caller, which tries the next port.
+A port that the kernel assigns for ``bind(0)`` is in the ephemeral range, where any outgoing connection may
+take it a millisecond later. So ports are drawn from below that range, probed by a bind, and never returned
+twice by this process. The rest of the race is left to the caller, which tries the next port.
 """
 
 from __future__ import annotations
@@ -52,4 +52,6 @@ def free_port() -> int:
             if port not in _given and is_free(port):
                 _given.add(port)
                 return port
-    raise NoFreePort(f"no free TCP port between {_LOW} and {_HIGH} on 127.0.0.1: end other programs, or try again")
+    raise NoFreePort(
+        f"no free TCP port between {_LOW} and {_HIGH} on 127.0.0.1: end other programs, or try again"
+    )

@@ -2,12 +2,13 @@
 
 It needs only the server's programs (`fluxqueue.local.postgres_binaries`).
 
-The server listens on a Unix socket in a folder that only its owner can enter, and on no port. So it needs no password, and several servers
-do not conflict. Postgres refuses to run as root: if root starts it, it runs as ``postgres`` or ``nobody``. Files that this account could
-not access (a data folder below /root, programs in root's virtual environment) are then in /var/lib/fluxqueue instead.
+The server listens on a Unix socket in a folder that only its owner can enter, and on no port. So it needs no
+password, and several servers do not conflict. Postgres refuses to run as root: if root starts it, it runs as
+``postgres`` or ``nobody``. Files that this account could not access (a data folder below /root, programs in
+root's virtual environment) are then in /var/lib/fluxqueue instead.
 
-The settings are in this module, not in a file in the data folder. ``durable=False`` gives up durability against a crash of the machine,
-which tests do not need, and makes commits several times faster.
+The settings are in this module, not in a file in the data folder. ``durable=False`` gives up durability
+against a crash of the machine, which tests do not need, and makes commits several times faster.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _SETTINGS = {
     "log_min_duration_statement": "1s",
     "timezone": "UTC",
 }
-# A killed server must still keep what it has committed: commits do not wait for the disk, but they are written to the kernel.
+# A killed server must still keep what it has committed: commits do not wait for the disk, but they are
+# written to the kernel.
 _NOT_DURABLE_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 
@@ -57,7 +59,9 @@ def _server_account() -> pwd.struct_passwd | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise PostgresError("Postgres does not run as root, and this machine has neither an account `postgres` nor `nobody`")
+    raise PostgresError(
+        "Postgres does not run as root, and this machine has neither an account `postgres` nor `nobody`"
+    )
 
 
 def _reachable(path: Path, account: pwd.struct_passwd) -> bool:
@@ -85,7 +89,8 @@ class LocalPostgres:
     Parameters
     ----------
     folder
-        Folder of data and log; used again if it exists. The docstring of the module describes the case of root.
+        Folder of data and log; used again if it exists. The docstring of the module describes the case of
+        root.
     durable
         True if committed data must survive a crash of the machine; false is for tests.
     settings
@@ -138,10 +143,13 @@ class LocalPostgres:
             return conninfo.make_conninfo(self._given_dsn, dbname=name)
         if self._sockets is None:
             raise PostgresError("this Postgres is not started: call start() first")
-        return conninfo.make_conninfo(host=str(self._sockets), port=self._settings.get("port", "5432"), user="postgres", dbname=name)
+        return conninfo.make_conninfo(
+            host=str(self._sockets), port=self._settings.get("port", "5432"), user="postgres", dbname=name
+        )
 
     def start(self, timeout_s: float = 60) -> None:
-        """Create the data folder if it does not exist, start the server, and wait until it accepts connections.
+        """Create the data folder if it does not exist, start the server, and wait until it accepts
+        connections.
 
         Raises
         ------
@@ -160,7 +168,8 @@ class LocalPostgres:
             self._initialise(binaries)
         elif made_by != binaries.major:
             raise PostgresError(
-                f"{self.folder / 'data'} was made by Postgres {made_by}, but the server at hand is {binaries.major}: remove that folder"
+                f"{self.folder / 'data'} was made by Postgres {made_by}, but the server at hand is "
+                f"{binaries.major}: remove that folder"
             )
         self._sockets = self._make_sockets()
         options = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
@@ -222,13 +231,18 @@ class LocalPostgres:
     def has_database(self, name: str) -> bool:
         """True if a database of this name exists."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+            return (
+                connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
+                is not None
+            )
 
     def __enter__(self) -> LocalPostgres:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _execute(self, statement: sql.Composed) -> None:
@@ -246,7 +260,9 @@ class LocalPostgres:
         return {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     def _data_version(self) -> int | None:
-        """Return the major version of the data folder; a folder that ``initdb`` did not finish is removed and has none."""
+        """Return the major version of the data folder; a folder that ``initdb`` did not finish is removed and
+        has none.
+        """
         version = self.folder / "data" / "PG_VERSION"
         if version.exists() and (self.folder / "data" / "global" / "pg_control").exists():
             return int(version.read_text().strip())
@@ -265,7 +281,9 @@ class LocalPostgres:
         os.chown(folder, self._account.pw_uid, self._account.pw_gid)
 
     def _make_sockets(self) -> Path:
-        """Create the folder of the sockets: short enough for a socket address, and the same after a restart of the server."""
+        """Create the folder of the sockets: short enough for a socket address,
+        and the same after a restart of the server.
+        """
         folder = self.folder.absolute() / "run"
         if len(os.fsencode(folder)) > _SOCKET_PATH_LIMIT:
             folder = self._sockets or Path(tempfile.mkdtemp(prefix="fluxqueue-pg-"))
@@ -284,7 +302,8 @@ class LocalPostgres:
             unfinished = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
             unfinished.chmod(0o755)
             shutil.copytree(source, unfinished / package.name / source.name, symlinks=True)
-            libraries = package.with_name(f"{package.name}.libs")  # where a wheel keeps the libraries its programs are linked to
+            # where a wheel keeps the libraries its programs are linked to
+            libraries = package.with_name(f"{package.name}.libs")
             if libraries.is_dir():
                 shutil.copytree(libraries, unfinished / libraries.name)
             with contextlib.suppress(OSError):  # another process was faster

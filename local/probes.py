@@ -42,7 +42,13 @@ class Probe:
         """Execute the probe once; ``environment`` is that of a command."""
         try:
             if self.command:
-                done = subprocess.run(self.command, capture_output=True, timeout=self.timeout_s, check=False, env=dict(environment))
+                done = subprocess.run(
+                    self.command,
+                    capture_output=True,
+                    timeout=self.timeout_s,
+                    check=False,
+                    env=dict(environment),
+                )
                 return done.returncode == 0
             if self.path is None:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=self.timeout_s):
@@ -54,7 +60,9 @@ class Probe:
     def _status(self, path: str) -> int:
         connection: http.client.HTTPConnection
         if self.tls:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=self.timeout_s, context=_trusting())
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=self.timeout_s, context=_trusting()
+            )
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)
         try:
@@ -91,5 +99,10 @@ def read_probe(manifest: Mapping[str, Any] | None, ports: Mapping[str, int]) -> 
     port = target["port"]
     number = port if isinstance(port, int) else ports[port]
     if "httpGet" in manifest:
-        return Probe(port=number, path=target.get("path", "/"), tls=target.get("scheme") == "HTTPS", timeout_s=timeout_s)
+        return Probe(
+            port=number,
+            path=target.get("path", "/"),
+            tls=target.get("scheme") == "HTTPS",
+            timeout_s=timeout_s,
+        )
     return Probe(port=number, timeout_s=timeout_s)

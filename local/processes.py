@@ -1,9 +1,10 @@
 """Child processes: started with a log file, awaited until they are ready, stopped with all their children.
 
-Each program is the leader of its own session. So Ctrl-C on the terminal reaches only the parent, which stops the programs in its own order,
-and one signal to the process group also ends the children of a program. The kernel ends the programs when the parent dies for any reason
-(`_launch`). It observes the *thread* that forked, not the process, so one thread of this module, which lives as long as the interpreter,
-starts all programs.
+Each program is the leader of its own session. So Ctrl-C on the terminal reaches only the parent, which stops
+the programs in its own order, and one signal to the process group also ends the children of a program. The
+kernel ends the programs when the parent dies for any reason (`_launch`). It observes the *thread* that
+forked, not the process, so one thread of this module, which lives as long as the interpreter, starts all
+programs.
 """
 
 from __future__ import annotations
@@ -42,16 +43,21 @@ class _Forker:
     """The thread that forks all programs (see the docstring of the module)."""
 
     def __init__(self) -> None:
-        self._requests: queue.SimpleQueue[tuple[dict[str, Any], queue.SimpleQueue[subprocess.Popen[bytes] | OSError]]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[
+            tuple[dict[str, Any], queue.SimpleQueue[subprocess.Popen[bytes] | OSError]]
+        ] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._owner = 0
         self._lock = threading.Lock()
 
     def start(self, **arguments: Any) -> subprocess.Popen[bytes]:
         with self._lock:
-            if self._thread is None or self._owner != os.getpid():  # a fork of this interpreter has no threads of its parent
+            # a fork of this interpreter has no threads of its parent
+            if self._thread is None or self._owner != os.getpid():
                 self._requests = queue.SimpleQueue()
-                self._thread = threading.Thread(target=self._run, args=(self._requests,), name="fluxqueue-forker", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._requests,), name="fluxqueue-forker", daemon=True
+                )
                 self._thread.start()
                 self._owner = os.getpid()
         answer: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
@@ -62,7 +68,11 @@ class _Forker:
         return result
 
     @staticmethod
-    def _run(requests: queue.SimpleQueue[tuple[dict[str, Any], queue.SimpleQueue[subprocess.Popen[bytes] | OSError]]]) -> None:
+    def _run(
+        requests: queue.SimpleQueue[
+            tuple[dict[str, Any], queue.SimpleQueue[subprocess.Popen[bytes] | OSError]]
+        ],
+    ) -> None:
         while True:
             arguments, answer = requests.get()
             try:
@@ -122,7 +132,9 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the last start; negative for a signal, None while it runs or before the first start."""
+        """The exit code of the last start; negative for a signal,
+        None while it runs or before the first start.
+        """
         return self._popen.poll() if self._popen else None
 
     def start(self) -> None:
@@ -136,7 +148,15 @@ class Process:
         if self.running:
             raise ProcessError(f"{self.name} runs already as pid {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        launcher = [sys.executable, "-I", "-S", _LAUNCHER, str(int(self.death_signal)), str(os.getpid()), self.user or "-"]
+        launcher = [
+            sys.executable,
+            "-I",
+            "-S",
+            _LAUNCHER,
+            str(int(self.death_signal)),
+            str(os.getpid()),
+            self.user or "-",
+        ]
         with self.log.open("ab") as output:
             self._log_start = output.tell()
             try:
@@ -165,7 +185,9 @@ class Process:
         deadline = time.monotonic() + timeout_s
         while True:
             if not self.running:
-                raise ProcessEnded(f"{self.name} {describe_exit(self.exit_code)} before it was ready{self.log_excerpt()}")
+                raise ProcessEnded(
+                    f"{self.name} {describe_exit(self.exit_code)} before it was ready{self.log_excerpt()}"
+                )
             if probe():
                 return
             if time.monotonic() > deadline:
@@ -173,7 +195,9 @@ class Process:
             time.sleep(interval_s)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the program, but not to its children; fault tests send ``SIGSTOP`` and ``SIGKILL``."""
+        """Send a signal to the program, but not to its children;
+        fault tests send ``SIGSTOP`` and ``SIGKILL``.
+        """
         if self._popen is not None:
             self._popen.send_signal(number)
 
@@ -229,7 +253,9 @@ def describe_exit(code: int | None) -> str:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return what the kernel says of a process, from its state on (``/proc/PID/stat``, proc(5), after the name); nothing if it is gone."""
+    """Return what the kernel says of a process, from its state on (``/proc/PID/stat``, proc(5), after the
+    name); nothing if it is gone.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -25,7 +25,9 @@ class Screen:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console: Console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH, highlight=False)
+        self.console: Console = (
+            Console(highlight=False) if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH, highlight=False)
+        )
         self.live = self.console.is_terminal
         self._printed: dict[str, str] = {}
 
@@ -35,7 +37,9 @@ class Screen:
 
     def command(self, words: Sequence[str], output: str) -> None:
         """Print a kubectl command and its output."""
-        self.console.print(f"\n[dim]$ kubectl {' '.join(words)}[/dim]" if self.live else f"\n$ kubectl {' '.join(words)}")
+        self.console.print(
+            f"\n[dim]$ kubectl {' '.join(words)}[/dim]" if self.live else f"\n$ kubectl {' '.join(words)}"
+        )
         self.console.out(output.rstrip("\n"), highlight=False)
 
     def changes(self, rows: Sequence[Row]) -> None:
@@ -45,7 +49,9 @@ class Screen:
             text = describe_state(row) + (f" on {nodes}" if (nodes := _chosen(row)) else "")
             if row.fluxjob and self._printed.get(key) != text:
                 self._printed[key] = text
-                self.console.out(f"{datetime.now().astimezone():%H:%M:%S}  {row.title:<24}{text}", highlight=False)
+                self.console.out(
+                    f"{datetime.now().astimezone():%H:%M:%S}  {row.title:<24}{text}", highlight=False
+                )
 
     def table(self, rows: Sequence[Row]) -> Table:
         """Return the table of the present state."""
@@ -53,7 +59,14 @@ class Screen:
         for row in rows:
             status = row.fluxjob.status if row.fluxjob else None
             why = status.reason if status else ""
-            table.add_row(row.title, _coloured(row.state or "..."), why, _chosen(row), format_nodes(row.ran_on), _wait_of(row))
+            table.add_row(
+                row.title,
+                _coloured(row.state or "..."),
+                why,
+                _chosen(row),
+                format_nodes(row.ran_on),
+                _wait_of(row),
+            )
         return table
 
     def summary(self, rows: Sequence[Row]) -> None:
@@ -62,7 +75,9 @@ class Screen:
         for row in rows:
             state = row.fluxjob.status.reason if row.fluxjob and row.example.expects else row.state
             verdict = "[green]as expected[/green]" if not differences(row) else "[red]wrong[/red]"
-            table.add_row(row.title, _coloured(state), _chosen(row), format_nodes(row.ran_on), _wait_of(row), verdict)
+            table.add_row(
+                row.title, _coloured(state), _chosen(row), format_nodes(row.ran_on), _wait_of(row), verdict
+            )
         self.console.print(table)
         for sentence in notes_on(rows):
             self.console.out(sentence, highlight=False)
@@ -72,7 +87,14 @@ def _chosen(row: Row) -> str:
     return format_nodes(row.fluxjob.status.nodes) if row.fluxjob else ""
 
 
-_COLOURS = {"Pending": "yellow", "Allocated": "cyan", "Running": "green", "Completed": "green", "Failed": "red", "Unsatisfiable": "magenta"}
+_COLOURS = {
+    "Pending": "yellow",
+    "Allocated": "cyan",
+    "Running": "green",
+    "Completed": "green",
+    "Failed": "red",
+    "Unsatisfiable": "magenta",
+}
 
 
 def _coloured(state: str) -> str:

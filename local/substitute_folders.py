@@ -1,10 +1,11 @@
 """Substitute folders, for folders that a server's account cannot access, and their removal.
 
-If root starts Postgres, it runs as another account, and its data is below /var/lib/fluxqueue instead of in the requested folder
-(`postgres`). If the owner is killed, or deletes only the requested folder, the substitute remains. So each substitute contains a note: the
-requested folder, the last process that claimed it, and whether its data must outlive that process. A substitute is abandoned if that
-process has ended, no server runs in it, and it is not needed: it need not be kept, or the requested folder was deleted. A pid is not enough
-to identify a process, because pids are reused; the pid together with the start time is unique.
+If root starts Postgres, it runs as another account, and its data is below /var/lib/fluxqueue instead of in
+the requested folder (`postgres`). If the owner is killed, or deletes only the requested folder, the
+substitute remains. So each substitute contains a note: the requested folder, the last process that claimed
+it, and whether its data must outlive that process. A substitute is abandoned if that process has ended, no
+server runs in it, and it is not needed: it need not be kept, or the requested folder was deleted. A pid is
+not enough to identify a process, because pids are reused; the pid together with the start time is unique.
 """
 
 from __future__ import annotations
@@ -86,13 +87,17 @@ def _abandoned(path: Path) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot (field 22 of stat in proc(5)); None if it does not exist."""
+    """Return the start time of a process in clock ticks since boot (field 22 of stat in proc(5));
+    None if it does not exist.
+    """
     fields = stat_fields(pid)
     return int(fields[19]) if fields else None
 
 
 def _serves(folder: Path) -> bool:
-    """True if a Postgres server runs in the folder: it writes its pid, and its working directory is its data folder."""
+    """True if a Postgres server runs in the folder:
+    it writes its pid, and its working directory is its data folder.
+    """
     data = folder / "data"
     try:
         pid = int((data / "postmaster.pid").read_text().split()[0])

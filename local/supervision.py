@@ -1,8 +1,9 @@
 """A supervisor that restarts programs which have ended, with a growing delay.
 
-It works like the kubelet, with shorter delays: the first restart is immediate, the next ones follow after 1, 2, 4, 5, 5 ... s, and the
-count is reset when a program has run for a minute. The delay stays short, because a queue ends by design when it loses its Lease, and it
-may have been killed several times just before, while workloads wait. Restarts are counted and reported.
+It works like the kubelet, with shorter delays: the first restart is immediate, the next ones follow after 1,
+2, 4, 5, 5 ... s, and the count is reset when a program has run for a minute. The delay stays short, because a
+queue ends by design when it loses its Lease, and it may have been killed several times just before, while
+workloads wait. Restarts are counted and reported.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Supervisor:
         Seconds between two rounds.
     """
 
-    def __init__(self, things: Sequence[Supervised], report: Callable[[str], None], interval_s: float = 0.25) -> None:
+    def __init__(
+        self, things: Sequence[Supervised], report: Callable[[str], None], interval_s: float = 0.25
+    ) -> None:
         self._things = things
         self._report = report
         self._interval_s = interval_s

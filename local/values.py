@@ -65,7 +65,11 @@ def cluster_values(ports: Mapping[str, int], scheduler: str) -> dict[str, Any]:
             "healthPort": ports["dashboard-health"],
             "queueUrl": f"https://127.0.0.1:{ports['queue-metrics']}",
         },
-        "fluxion": {"port": ports["fluxion"], "healthHost": "127.0.0.1", "healthPort": ports["fluxion-health"]},
+        "fluxion": {
+            "port": ports["fluxion"],
+            "healthHost": "127.0.0.1",
+            "healthPort": ports["fluxion-health"],
+        },
         "scheduler": {
             "enabled": scheduler == "fluxion",
             "default": scheduler,
@@ -83,5 +87,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         present = result.get(key)
-        result[key] = merged(present, value) if isinstance(present, Mapping) and isinstance(value, Mapping) else value
+        result[key] = (
+            merged(present, value) if isinstance(present, Mapping) and isinstance(value, Mapping) else value
+        )
     return result

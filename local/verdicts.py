@@ -1,8 +1,9 @@
 """Checks of workloads: Fluxion's decisions compared with what the cluster did.
 
-A workload passes if its FluxJob reached the expected state, every pod ran on the node that Fluxion chose for its rank, and no pod was bound
-before the whole workload was allocated. A start that was announced while it waited must come true (`StartExpectations`). After the objects
-are deleted, nothing of them may remain. The demo and the end-to-end tests use these checks. All functions are pure.
+A workload passes if its FluxJob reached the expected state, every pod ran on the node that Fluxion chose for
+its rank, and no pod was bound before the whole workload was allocated. A start that was announced while it
+waited must come true (`StartExpectations`). After the objects are deleted, nothing of them may remain. The
+demo and the end-to-end tests use these checks. All functions are pure.
 """
 
 from __future__ import annotations
@@ -70,9 +71,15 @@ class NamespaceSnapshot:
     owners: Mapping[str, str] = field(default_factory=dict)
 
     def with_deleted(self, before: NamespaceSnapshot) -> NamespaceSnapshot:
-        """Add the pods with a completion index that ran and are gone: a Job deletes what still runs when its success policy is met."""
+        """Add the pods with a completion index that ran and are gone:
+        a Job deletes what still runs when its success policy is met.
+        """
         uids = {pod.metadata.uid for pod in self.pods}
-        deleted = [pod for pod in before.pods if pod.spec.node_name and pod.completion_index is not None and pod.metadata.uid not in uids]
+        deleted = [
+            pod
+            for pod in before.pods
+            if pod.spec.node_name and pod.completion_index is not None and pod.metadata.uid not in uids
+        ]
         return NamespaceSnapshot(self.fluxjobs, (*self.pods, *deleted), self.owners)
 
 
@@ -86,7 +93,9 @@ class Row:
 
     @property
     def title(self) -> str:
-        """Its name in the queue; that of the example, with the last part of the pod's name if each pod is a workload."""
+        """Its name in the queue; that of the example, with the last part of the pod's name if each pod is a
+        workload.
+        """
         if self.example.kind not in OWNING_KINDS or not self.pods:
             return (self.fluxjob.spec.object_ref.title if self.fluxjob else "") or self.example.title
         return f"{self.example.title} {self.pods[0].metadata.name.rpartition('-')[2]}"
@@ -133,7 +142,8 @@ def rows_of(examples: Sequence[AppliedExample], seen: NamespaceSnapshot) -> list
     examples
         The applied examples.
     seen
-        The state of the namespace; ``owners`` maps the uid of a ReplicaSet to that of its Deployment, of a Job to that of its MiniCluster.
+        The state of the namespace; ``owners`` maps the uid of a ReplicaSet to that of its Deployment, of a
+        Job to that of its MiniCluster.
 
     Returns
     -------
@@ -145,12 +155,16 @@ def rows_of(examples: Sequence[AppliedExample], seen: NamespaceSnapshot) -> list
         owner = pod.metadata.controller
         above = seen.owners.get(owner.uid, owner.uid) if owner else pod.metadata.uid
         pods_of.setdefault(above, []).append(pod)
-    fluxjobs = {seen.owners.get(uid := fluxjob.spec.object_ref.uid, uid): fluxjob for fluxjob in seen.fluxjobs}
+    fluxjobs = {
+        seen.owners.get(uid := fluxjob.spec.object_ref.uid, uid): fluxjob for fluxjob in seen.fluxjobs
+    }
     rows = []
     for example in examples:
         pods = pods_of.get(example.uid, [])
         if example.kind in OWNING_KINDS:
-            rows += [Row(example, fluxjobs.get(pod.metadata.uid), (pod,)) for pod in pods] or [Row(example, None)]
+            rows += [Row(example, fluxjobs.get(pod.metadata.uid), (pod,)) for pod in pods] or [
+                Row(example, None)
+            ]
         else:
             rows.append(Row(example, fluxjobs.get(example.uid), _newest(pods)))
     return rows
@@ -184,36 +198,59 @@ def differences(row: Row) -> list[str]:
     status = row.fluxjob.status
     if row.example.expects:
         wrong = (
-            [] if status.reason == row.example.expects else [f"{who} should wait as {row.example.expects}, but is {describe_state(row)}"]
+            []
+            if status.reason == row.example.expects
+            else [f"{who} should wait as {row.example.expects}, but is {describe_state(row)}"]
         )
         return [
             *wrong,
-            *(f"{who} can never start, but pod {pod.metadata.name} is on {pod.spec.node_name}" for pod in row.pods if pod.spec.node_name),
+            *(
+                f"{who} can never start, but pod {pod.metadata.name} is on {pod.spec.node_name}"
+                for pod in row.pods
+                if pod.spec.node_name
+            ),
         ]
     expected = State.RUNNING if row.example.kind in OWNING_KINDS else State.COMPLETED
     if status.state != expected:
         return [f"{who} should be {expected}, but is {describe_state(row)}"]
-    wrong = [] if expected is State.RUNNING or status.outcome == Outcome.SUCCEEDED else [f"{who} ended as {status.outcome or 'nothing'}"]
+    wrong = (
+        []
+        if expected is State.RUNNING or status.outcome == Outcome.SUCCEEDED
+        else [f"{who} ended as {status.outcome or 'nothing'}"]
+    )
     if 0 < min_pods_in(row.fluxjob.spec.jobspec) <= len(row.hosts) < row.fluxjob.spec.pods:
-        return wrong + _bound_early(row)  # it started with fewer pods: the others have allocations of their own
+        # it started with fewer pods: the others have allocations of their own
+        return wrong + _bound_early(row)
     if len(row.hosts) != row.fluxjob.spec.pods:
-        wrong.append(f"{who} asked for {row.fluxjob.spec.pods} pods, but its allocation {status.nodes!r} has {len(row.hosts)} slots")
+        wrong.append(
+            f"{who} asked for {row.fluxjob.spec.pods} pods, "
+            f"but its allocation {status.nodes!r} has {len(row.hosts)} slots"
+        )
     if row.indexed:
         same = row.ran_on == row.hosts
-    elif len(row.ran_on) > len(row.hosts):  # more completions than slots: each slot had several pods, one after the other
+    elif len(row.ran_on) > len(row.hosts):
+        # more completions than slots: each slot had several pods, one after the other
         same = set(row.ran_on) <= set(row.hosts)
     else:
         same = Counter(row.ran_on) == Counter(row.hosts)
     if not same:
         wrong.append(
-            f"{who}: Fluxion chose {format_nodes(row.hosts) or 'nothing'}, the pods ran on {format_nodes(row.ran_on) or 'nothing'}"
+            f"{who}: Fluxion chose {format_nodes(row.hosts) or 'nothing'}, the pods ran on "
+            f"{format_nodes(row.ran_on) or 'nothing'}"
         )
     return wrong + _bound_early(row)
 
 
 def notes_on(rows: Sequence[Row]) -> list[str]:
-    """Return what nodes say of pods that did not fail, once for each workload: such as that there is no Flux, and nothing was computed."""
-    said = ((row.title, pod.status.message) for row in rows for pod in row.pods if pod.status.message and pod.status.phase != "Failed")
+    """Return what nodes say of pods that did not fail, once for each workload:
+    such as that there is no Flux, and nothing was computed.
+    """
+    said = (
+        (row.title, pod.status.message)
+        for row in rows
+        for pod in row.pods
+        if pod.status.message and pod.status.phase != "Failed"
+    )
     return [f"{title}: {message}" for title, message in dict.fromkeys(said)]
 
 
@@ -225,7 +262,10 @@ def bound_by(rows: Sequence[Row]) -> Counter[str]:
 def bound_by_another(row: Row, scheduler: str) -> list[str]:
     """Return the pods of a workload that were not bound by the expected scheduler, as sentences."""
     return [
-        f"{row.title}: pod {pod.metadata.name} should have been bound by {scheduler}, but was by {pod.spec.scheduler_name}"
+        (
+            f"{row.title}: pod {pod.metadata.name} should have been bound by {scheduler}, "
+            f"but was by {pod.spec.scheduler_name}"
+        )
         for pod in row.pods
         if pod.spec.node_name and pod.spec.scheduler_name != scheduler
     ]
@@ -234,11 +274,17 @@ def bound_by_another(row: Row, scheduler: str) -> list[str]:
 def describe_state(row: Row) -> str:
     """Return the state of a workload with its reason and message, if there are any."""
     status = row.fluxjob.status if row.fluxjob else None
-    return f"{status.state or 'nothing yet'}{f' ({status.reason}: {status.message})' if status.reason else ''}" if status else "unknown"
+    return (
+        f"{status.state or 'nothing yet'}{f' ({status.reason}: {status.message})' if status.reason else ''}"
+        if status
+        else "unknown"
+    )
 
 
 def _bound_early(row: Row) -> list[str]:
-    """Return the pods that were bound before the whole workload was allocated; times of the API server are whole seconds."""
+    """Return the pods that were bound before the whole workload was allocated;
+    times of the API server are whole seconds.
+    """
     allocated = parse_time(row.fluxjob.status.allocated_at) if row.fluxjob else None
     if allocated is None:
         return [f"{row.title}: its time of allocation is missing"]
@@ -248,7 +294,8 @@ def _bound_early(row: Row) -> list[str]:
         at = parse_time(bound.last_transition_time) if bound and bound.status == "True" else None
         if at is not None and at < allocated.replace(microsecond=0):
             wrong.append(
-                f"{row.title}: pod {pod.metadata.name} was bound at {at:%H:%M:%S}, all of it was allocated at {allocated:%H:%M:%S}"
+                f"{row.title}: pod {pod.metadata.name} was bound at {at:%H:%M:%S}, "
+                f"all of it was allocated at {allocated:%H:%M:%S}"
             )
     return wrong
 
@@ -264,11 +311,16 @@ def leftovers(jobs: Sequence[JobInfo], fluxjobs: Sequence[FluxJob]) -> list[str]
         The FluxJobs of the namespace.
     """
     held = [
-        f"Fluxion still holds job {job.jobid} ({job.mode}) on {format_nodes([share.node for share in job.shares])}"
+        (
+            f"Fluxion still holds job {job.jobid} ({job.mode}) on "
+            f"{format_nodes([share.node for share in job.shares])}"
+        )
         for job in jobs
         if job.mode is not JobMode.SYSTEM
     ]
-    return held + [f"FluxJob {fluxjob.metadata.name} is still there ({fluxjob.status.state})" for fluxjob in fluxjobs]
+    return held + [
+        f"FluxJob {fluxjob.metadata.name} is still there ({fluxjob.status.state})" for fluxjob in fluxjobs
+    ]
 
 
 _WHOLE_SECONDS = timedelta(seconds=1)
@@ -288,7 +340,8 @@ class AnnouncedStart:
 class StartExpectations:
     """The announced starts of workloads, and whether they came true.
 
-    A FluxJob has a reservation and an estimate only while the workload waits, so they must be recorded during that time.
+    A FluxJob has a reservation and an estimate only while the workload waits, so they must be recorded during
+    that time.
     """
 
     def __init__(self) -> None:
@@ -301,17 +354,23 @@ class StartExpectations:
             if status is not None and (status.eta_first or status.reserved_at):
                 before = self.announced.get(row.example.uid, AnnouncedStart())
                 self.announced[row.example.uid] = AnnouncedStart(
-                    before.reserved_at or parse_time(status.reserved_at), before.eta or parse_time(status.eta_first)
+                    before.reserved_at or parse_time(status.reserved_at),
+                    before.eta or parse_time(status.eta_first),
                 )
 
     def kept(self, rows: Sequence[Row]) -> list[str]:
         """Return the announcements that came true, as sentences."""
         started = [(row, at) for row in self._reserved(rows) if (at := _started(row)) is not None]
-        ahead = [(row, lead) for row in rows if (lead := _lead(row, rows)) is not None and lead > timedelta(0)]
+        ahead = [
+            (row, lead) for row in rows if (lead := _lead(row, rows)) is not None and lead > timedelta(0)
+        ]
         return [
             *(f"{row.title} {self._announcement(row)} and started at {at:%H:%M:%S}" for row, at in started),
             *(
-                f"{row.title} was applied after job/{row.example.ahead_of} and started {lead.total_seconds():.0f} s before it, in a gap"
+                (
+                    f"{row.title} was applied after job/{row.example.ahead_of} and started "
+                    f"{lead.total_seconds():.0f} s before it, in a gap"
+                )
                 for row, lead in ahead
             ),
         ]
@@ -322,7 +381,9 @@ class StartExpectations:
         for row in self._reserved(rows):
             announced, started = self.announced.get(row.example.uid, AnnouncedStart()), _started(row)
             if started is not None and announced.eta is not None:
-                found.append(started - max(announced.eta, announced.reserved_at or announced.eta) - _WHOLE_SECONDS)
+                found.append(
+                    started - max(announced.eta, announced.reserved_at or announced.eta) - _WHOLE_SECONDS
+                )
         return max(found).total_seconds()
 
     def broken(self, rows: Sequence[Row]) -> list[str]:
@@ -337,16 +398,34 @@ class StartExpectations:
             elif started is None or started > max(announced.reserved_at, announced.eta) + _BUSY:
                 when = f"at {started:%H:%M:%S}" if started else "never"
                 wrong.append(f"{row.title} {self._announcement(row)}, but started {when}")
-        behind = [row for row in rows if row.example.ahead_of and ((lead := _lead(row, rows)) is None or lead <= timedelta(0))]
-        return [*wrong, *(f"{row.title} should have been backfilled ahead of job/{row.example.ahead_of}, and was not" for row in behind)]
+        behind = [
+            row
+            for row in rows
+            if row.example.ahead_of and ((lead := _lead(row, rows)) is None or lead <= timedelta(0))
+        ]
+        return [
+            *wrong,
+            *(
+                f"{row.title} should have been backfilled ahead of job/{row.example.ahead_of}, and was not"
+                for row in behind
+            ),
+        ]
 
     def _reserved(self, rows: Sequence[Row]) -> list[Row]:
         return [row for row in rows if row.example.reserved]
 
     def _announcement(self, row: Row) -> str:
         announced = self.announced.get(row.example.uid, AnnouncedStart())
-        reserved = f"had nodes reserved from {announced.reserved_at:%H:%M:%S} on" if announced.reserved_at else "had no nodes reserved"
-        return f"{reserved}, was expected to start at {announced.eta:%H:%M:%S} at the latest" if announced.eta else reserved
+        reserved = (
+            f"had nodes reserved from {announced.reserved_at:%H:%M:%S} on"
+            if announced.reserved_at
+            else "had no nodes reserved"
+        )
+        return (
+            f"{reserved}, was expected to start at {announced.eta:%H:%M:%S} at the latest"
+            if announced.eta
+            else reserved
+        )
 
 
 def _started(row: Row) -> datetime | None:
@@ -355,7 +434,9 @@ def _started(row: Row) -> datetime | None:
 
 def _lead(row: Row, rows: Sequence[Row]) -> timedelta | None:
     """Return how long a workload was allocated before the one that it must be backfilled ahead of."""
-    other = next((each for each in rows if row.example.ahead_of and each.example.name == row.example.ahead_of), None)
+    other = next(
+        (each for each in rows if row.example.ahead_of and each.example.name == row.example.ahead_of), None
+    )
     mine, theirs = _started(row), _started(other) if other is not None else None
     return theirs - mine if mine is not None and theirs is not None else None
 

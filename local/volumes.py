@@ -1,9 +1,10 @@
 """ConfigMaps and Secrets as folders, in the kubelet's layout.
 
-A program that runs as a process reads its configuration and certificates from a local folder instead of its mount path. The layout is the
-kubelet's: the files are in a versioned folder, ``..data`` is a symbolic link to it, and every visible file is a link through ``..data``. A
-change creates a new folder and replaces that one link. So a reader sees either the old certificate and key or the new ones, never one of
-each, and programs that watch for changes work as in a cluster.
+A program that runs as a process reads its configuration and certificates from a local folder instead of its
+mount path. The layout is the kubelet's: the files are in a versioned folder, ``..data`` is a symbolic link to
+it, and every visible file is a link through ``..data``. A change creates a new folder and replaces that one
+link. So a reader sees either the old certificate and key or the new ones, never one of each, and programs
+that watch for changes work as in a cluster.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class MirroredVolume:
         if obj is None and not self.source.optional:
             kind = self.source.kind.removesuffix("s")
             raise SourceMissing(
-                f"{kind} {self.source.namespace}/{self.source.name} does not exist, but {self.folder.name} is mounted from it"
+                f"{kind} {self.source.namespace}/{self.source.name} does not exist, "
+                f"but {self.folder.name} is mounted from it"
             )
         version = obj["metadata"]["resourceVersion"] if obj else ""
         if version == self._version:

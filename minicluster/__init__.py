@@ -1,1 +1,3 @@
-"""MiniClusters: from the spec of a Flux cluster to its objects and to what is injected into its pods. Pure: no I/O."""
+"""MiniClusters: from the spec of a Flux cluster to its objects and to what is injected into its pods.
+Pure: no I/O.
+"""

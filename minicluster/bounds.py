@@ -1,9 +1,9 @@
 """Size limits of the fields of a MiniCluster, so that the rendered objects and the rendering stay small.
 
-The schema limits each field. This module checks what the schema cannot express, such as the number of hosts, counted without expanding a
-hostlist. The size of all fields together, and of the parts that the schema does not inspect (``podTemplate``, ``resources``,
-``securityContext``), has been checked before (`fluxqueue.api.objectsizes.too_large`). All other code that reads a MiniCluster may rely on
-these limits.
+The schema limits each field. This module checks what the schema cannot express, such as the number of hosts,
+counted without expanding a hostlist. The size of all fields together, and of the parts that the schema does
+not inspect (``podTemplate``, ``resources``, ``securityContext``), has been checked before
+(`fluxqueue.api.objectsizes.too_large`). All other code that reads a MiniCluster may rely on these limits.
 """
 
 from __future__ import annotations
@@ -30,17 +30,25 @@ _LARGEST_PORT = 65_535
 
 
 def bound_problems(spec: MiniClusterSpec) -> Iterator[str]:
-    """Yield a sentence for each exceeded limit of a field, and of the number of hosts, with path and remedy."""
+    """Yield a sentence for each exceeded limit of a field, and of the number of hosts,
+    with path and remedy.
+    """
     for path, number, lowest, highest in _numbers(spec):
         if not lowest <= number <= highest:
             yield f"spec.{path} is {number}: use a number from {lowest} to {highest}"
     for path, text, longest in _taken_apart(spec):
         if len(text) > longest:
-            yield f"spec.{path} is {len(text)} characters long: use at most {longest}, and a script in the image or a volume for more"
+            yield (
+                f"spec.{path} is {len(text)} characters long: use at most {longest}, "
+                "and a script in the image or a volume for more"
+            )
     for place, container in enumerate(spec.containers):
         lines = container.command.count("\n")
         if container.batch and not container.batch_raw and lines > _MOST_LINES:
-            yield f"spec.containers[{place}].command has {lines} lines: a batch has at most {_MOST_LINES}; use batchRaw for more"
+            yield (
+                f"spec.containers[{place}].command has {lines} lines: "
+                f"a batch has at most {_MOST_LINES}; use batchRaw for more"
+            )
     try:
         hosts = hosts_of(spec)
     except InvalidHostlist as error:
@@ -48,7 +56,10 @@ def bound_problems(spec: MiniClusterSpec) -> Iterator[str]:
         return
     if hosts > MOST_BROKERS and spec.flux.bursting is not None:
         own = "spec.maxSize" if spec.max_size else "spec.size"
-        yield f"{own} and spec.flux.bursting come to {hosts} hosts, and a MiniCluster may have {MOST_BROKERS} in all: make it smaller"
+        yield (
+            f"{own} and spec.flux.bursting come to {hosts} hosts, "
+            f"and a MiniCluster may have {MOST_BROKERS} in all: make it smaller"
+        )
 
 
 def hosts_of(spec: MiniClusterSpec) -> int:

@@ -1,14 +1,17 @@
 """The configuration of the brokers, written from the allocation before any of them starts.
 
-The inner Flux gets its resources from the configuration and does not detect them: ``hwloc`` in a pod finds the whole node. Each host has
-the cores and GPUs that its pod was granted, also on nodes of different kinds. If more brokers may join later (``maxSize``), they are listed
-too, with the share that every pod of the template requests, because Flux reads its resources only once.
+The inner Flux gets its resources from the configuration and does not detect them: ``hwloc`` in a pod finds
+the whole node. Each host has the cores and GPUs that its pod was granted, also on nodes of different kinds.
+If more brokers may join later (``maxSize``), they are listed too, with the share that every pod of the
+template requests, because Flux reads its resources only once.
 
-This has two consequences. Verification is off: it compares with what hwloc finds, and would drain every host with a share of its node and
-every host whose cpus are hardware threads. And core ids are counted from 0 on each host. They are ordinal numbers, not cores of the
-machine. So tasks are not bound to them (`AFFINITY`), or two pods of one node would share their first cores and leave the others idle.
+This has two consequences. Verification is off: it compares with what hwloc finds, and would drain every host
+with a share of its node and every host whose cpus are hardware threads. And core ids are counted from 0 on
+each host. They are ordinal numbers, not cores of the machine. So tasks are not bound to them (`AFFINITY`), or
+two pods of one node would share their first cores and leave the others idle.
 
-flux-core ignores unknown tables, but an unknown key in ``[bootstrap]`` ends it. So the configuration contains only keys of all versions.
+flux-core ignores unknown tables, but an unknown key in ``[bootstrap]`` ends it. So the configuration contains
+only keys of all versions.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ def share_of(requests: Mapping[str, Decimal], node_cpus: Decimal | None = None) 
     Parameters
     ----------
     requests
-        Requests of the container that runs Flux, by Kubernetes resource name in base units. Sidecars use their own requests.
+        Requests of the container that runs Flux, by Kubernetes resource name in base units. Sidecars use
+        their own requests.
     node_cpus
         Allocatable cpus of its node: a container without a cpu request may use whatever is idle there.
 
@@ -85,7 +89,11 @@ def hosts(identity: Identity, spec: MiniClusterSpec) -> list[str]:
         return own
     if bursting.hostlist:
         return hostlists.decode(bursting.hostlist)
-    lead = [f"{bursting.lead_broker.name}-{index}" for index in range(bursting.lead_broker.size)] if bursting.lead_broker else []
+    lead = (
+        [f"{bursting.lead_broker.name}-{index}" for index in range(bursting.lead_broker.size)]
+        if bursting.lead_broker
+        else []
+    )
     return [*lead, *own, *_burst(bursting, spec.size)]
 
 
@@ -161,7 +169,9 @@ def _entries(members: Sequence[str], lead: LeadBroker | None) -> list[str]:
 
 
 def _shares_of(identity: Identity, members: Sequence[str], shares: Sequence[Share]) -> dict[str, Share]:
-    """Return the share of every host: of our pods by index; hosts that others start and future pods get the last one's."""
+    """Return the share of every host: of our pods by index;
+    hosts that others start and future pods get the last one's.
+    """
     last = shares[-1] if shares else Share(1)
     known = {identity.host(index): share for index, share in enumerate(shares)}
     return {member: known.get(member, last) for member in members}
@@ -173,7 +183,12 @@ def _resources(members: Sequence[str], share_of_host: Mapping[str, Share]) -> li
     for member in members:
         alike.setdefault(share_of_host[member], []).append(member)
     for share, having in alike.items():
-        lines += ["", "[[resource.config]]", f"hosts = {_quoted(hostlists.encode(having))}", f"cores = {_quoted(_first(share.cores))}"]
+        lines += [
+            "",
+            "[[resource.config]]",
+            f"hosts = {_quoted(hostlists.encode(having))}",
+            f"cores = {_quoted(_first(share.cores))}",
+        ]
         if share.gpus:
             lines.append(f"gpus = {_quoted(_first(share.gpus))}")
     return lines

@@ -1,12 +1,13 @@
 """Commands that people write in one string, made safe to start.
 
-The Flux Operator pastes ``command`` into a script, where it is expanded once without quotes: ``echo a && echo b`` prints ``a && echo b``,
-and a quotation mark breaks the script. Here a command is one of two things, depending on its content. Plain or quoted words are an argument
-vector, and every word reaches the program unchanged. A command that needs a shell (a variable, ``&&``, a pipe, several lines) becomes a
-file that bash runs once in each task, where the variables of the task exist.
+The Flux Operator pastes ``command`` into a script, where it is expanded once without quotes:
+``echo a && echo b`` prints ``a && echo b``, and a quotation mark breaks the script. Here a command is one of
+two things, depending on its content. Plain or quoted words are an argument vector, and every word reaches the
+program unchanged. A command that needs a shell (a variable, ``&&``, a pipe, several lines) becomes a file
+that bash runs once in each task, where the variables of the task exist.
 
-Every text is read in one pass, in time proportional to its length. `shlex` would take longer: it reads character by character and appends
-each one to a word.
+Every text is read in one pass, in time proportional to its length. `shlex` would take longer: it reads
+character by character and appends each one to a word.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _PIECE = re.compile(
 _SPACE = re.compile(r"[ \t\r\n]+")
 _QUOTING = re.compile(r"['\"\\]")
 _LONGEST_WORDS = 8_192
-"""Maximum characters of a command that is split into words. A longer one is run by bash, with the same effect."""
+"""Maximum characters of a command that is split into words.
+A longer one is run by bash, with the same effect."""
 _LONGEST_OPTIONS = 4_096
 """Maximum characters of the options at the beginning of a batch line."""
 _ESCAPED_IN_QUOTES = re.compile(r"\\([\"\\])")
@@ -99,7 +101,8 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def batch_lines(text: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return the lines of a batch: the number from 0 (used in the output's name), the line as written, and the words to submit.
+    """Return the lines of a batch: the number from 0 (used in the output's name), the line as written, and
+    the words to submit.
 
     A line that needs a shell gets one in its task. Empty lines count, but are left out.
     """
@@ -152,7 +155,9 @@ def _words_of(text: str) -> tuple[str, ...] | None:
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:
-    """Return the pieces of a text as bash reads it: kind (as in `_PIECE`) and content; `ValueError` for an open quote."""
+    """Return the pieces of a text as bash reads it: kind (as in `_PIECE`) and content;
+    `ValueError` for an open quote.
+    """
     found: list[tuple[str, str]] = []
     at = 0
     for piece in _PIECE.finditer(text):

@@ -1,13 +1,15 @@
 """Injection of Flux into a pod at admission: one path for the pods of MiniClusters and of annotated Jobs.
 
-A pod's volumes and environment are fixed when it is created, and its node is not known then. So everything is injected by reference: the
-ConfigMap with scripts and broker configuration, which is written once the allocation is known, and the Secret with the certificate. A pod
-whose ConfigMap does not exist yet waits for it on its node.
+A pod's volumes and environment are fixed when it is created, and its node is not known then. So everything is
+injected by reference: the ConfigMap with scripts and broker configuration, which is written once the
+allocation is known, and the Secret with the certificate. A pod whose ConfigMap does not exist yet waits for
+it on its node.
 
-The injection adds an init container that copies Flux next to the application if the image has none, the volumes, a script in front of the
-command (whose words are unchanged), a readiness probe of the broker, native sidecars with Flux on their path, and the REST service next to
-the leader. Everything else in the pod stays, unknown fields included, because the code works on the decoded JSON and `inject_patch` returns
-only the difference.
+The injection adds an init container that copies Flux next to the application if the image has none, the
+volumes, a script in front of the command (whose words are unchanged), a readiness probe of the broker, native
+sidecars with Flux on their path, and the REST service next to the leader. Everything else in the pod stays,
+unknown fields included, because the code works on the decoded JSON and `inject_patch` returns only the
+difference.
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ __all__ = ["REST_CONTAINER", "REST_TOKEN_FILE", "host_name_problems", "index_of"
 REST_CONTAINER = "flux-rest"
 REST_TOKEN_FILE = "/flux_token/token"  # noqa: S105 where it is mounted
 
-_FILES, _CURVE, _VIEW, _SOFTWARE, _TOKEN = "flux-files", "flux-curve", "flux-view", "flux-software", "flux-token"
+_FILES, _CURVE, _VIEW, _SOFTWARE, _TOKEN = (
+    "flux-files",
+    "flux-curve",
+    "flux-view",
+    "flux-software",
+    "flux-token",
+)
 _SOFTWARE_PATH = "/opt/software"
 _SOFTWARE_TARGET = "/flux_software"
 _RUN = ["/bin/bash", f"{FOLDER}/run.sh"]
@@ -42,7 +50,8 @@ def index_of(annotations: dict[str, str] | None) -> int | None:
 
 
 def host_name_problems(pod_spec: Spec, path: str) -> list[str]:
-    """Return which fields give a broker another host name than the configured one, which would end it at once.
+    """Return which fields give a broker another host name than the configured one, which would end it at
+    once.
 
     Parameters
     ----------
@@ -59,10 +68,14 @@ def host_name_problems(pod_spec: Spec, path: str) -> list[str]:
     problems = []
     if pod_spec.get("hostNetwork"):
         problems.append(
-            f"{path}.hostNetwork gives each pod the host name of its node, and a broker finds its rank by the pod's own: leave it out"
+            f"{path}.hostNetwork gives each pod the host name of its node, "
+            "and a broker finds its rank by the pod's own: leave it out"
         )
     if pod_spec.get("setHostnameAsFQDN"):
-        problems.append(f"{path}.setHostnameAsFQDN makes host names long, and a broker finds its rank by the short one: leave it out")
+        problems.append(
+            f"{path}.setHostnameAsFQDN makes host names long, "
+            "and a broker finds its rank by the short one: leave it out"
+        )
     return problems
 
 
@@ -76,7 +89,8 @@ def inject(pod_spec: Spec, settings: InjectionSettings, index: int | None = None
     settings
         As `fluxqueue.minicluster.injection_settings.injection_settings_of_pod` reads them.
     index
-        Index of the pod. None for a template: the result then contains what any of its pods may get, which a jobspec must count.
+        Index of the pod. None for a template: the result then contains what any of its pods may get, which a
+        jobspec must count.
 
     Returns
     -------
@@ -86,7 +100,8 @@ def inject(pod_spec: Spec, settings: InjectionSettings, index: int | None = None
     Raises
     ------
     InvalidInjection
-        The container does not exist, its command is unknown because it is the image's own, or its host name would not be the pod's.
+        The container does not exist, its command is unknown because it is the image's own, or its host name
+        would not be the pod's.
     """
     if problems := host_name_problems(pod_spec, "the pod's spec"):
         raise InvalidInjection(f"it cannot be a Flux cluster: {problems[0]}")
@@ -108,7 +123,9 @@ def inject(pod_spec: Spec, settings: InjectionSettings, index: int | None = None
     return spec
 
 
-def inject_patch(pod_spec: Spec, settings: InjectionSettings, index: int | None = None, base: str = "/spec") -> list[Operation]:
+def inject_patch(
+    pod_spec: Spec, settings: InjectionSettings, index: int | None = None, base: str = "/spec"
+) -> list[Operation]:
     """Return the changes of `inject` as a JSON Patch.
 
     Parameters
@@ -124,14 +141,17 @@ def inject_patch(pod_spec: Spec, settings: InjectionSettings, index: int | None 
 def _volumes(spec: Spec, settings: InjectionSettings) -> None:
     volumes = [
         {"name": _FILES, "configMap": {"name": settings.files, "defaultMode": _EXECUTABLE}},
-        # Readable for all, because the user of the broker is unknown. Only its container mounts it; broker.sh makes the copy for Flux.
+        # Readable for all, because the user of the broker is unknown. Only its container mounts it; broker.sh
+        # makes the copy for Flux.
         {"name": _CURVE, "secret": {"secretName": settings.certificate, "defaultMode": _ONLY_READ}},
         {"name": _VIEW, "emptyDir": {}},
     ]
     if settings.view is not None:
         volumes.append({"name": _SOFTWARE, "emptyDir": {}})
     if settings.rest is not None:
-        volumes.append({"name": _TOKEN, "secret": {"secretName": settings.rest.token, "defaultMode": _ONLY_READ}})
+        volumes.append(
+            {"name": _TOKEN, "secret": {"secretName": settings.rest.token, "defaultMode": _ONLY_READ}}
+        )
     present = spec.setdefault("volumes", [])
     mounted = {volume["name"] for volume in present}
     present += [volume for volume in volumes if volume["name"] not in mounted]
@@ -142,7 +162,8 @@ def _wrap_runner(container: Spec, settings: InjectionSettings) -> None:
     if command[:2] != _RUN:
         if not command and (settings.needs_command or container.get("args")):
             raise InvalidInjection(
-                f"container {settings.runner!r} has no command: what its image would start is not known here; set the command"
+                f"container {settings.runner!r} has no command: "
+                "what its image would start is not known here; set the command"
             )
         container["command"] = [*_RUN, *command, *container.pop("args", [])]
     _mount(container, {"name": _CURVE, "mountPath": SECRET_FOLDER, "readOnly": True})
@@ -197,7 +218,9 @@ def _view_container(settings: InjectionSettings) -> Spec:
 
 
 def _rest_container(settings: InjectionSettings, spec: Spec, runner: Spec) -> Spec:
-    """Return the container of the REST service. Its user is the one of runner or pod if they name one, else root, as the broker's owner."""
+    """Return the container of the REST service.
+    Its user is the one of runner or pod if they name one, else root, as the broker's owner.
+    """
     assert settings.rest is not None
     rest = settings.rest
     users = [(source.get("securityContext") or {}).get("runAsUser") for source in (runner, spec)]
@@ -209,7 +232,14 @@ def _rest_container(settings: InjectionSettings, spec: Spec, runner: Spec) -> Sp
         "restartPolicy": "Always",
         "command": ["fluxqueue", "rest"],
         "args": [
-            *("--port", str(rest.port), "--token-file", REST_TOKEN_FILE, "--settings", f"{FOLDER}/settings.sh"),
+            *(
+                "--port",
+                str(rest.port),
+                "--token-file",
+                REST_TOKEN_FILE,
+                "--settings",
+                f"{FOLDER}/settings.sh",
+            ),
             *("--environment", f"{settings.mount_path}/config/environment"),
         ],
         "env": [
@@ -220,7 +250,11 @@ def _rest_container(settings: InjectionSettings, spec: Spec, runner: Spec) -> Sp
         "ports": [{"name": "flux-rest", "containerPort": rest.port}],
         # Without a cpu limit: one as small as the request makes the start take tens of seconds.
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": {"runAsUser": user, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {
+            "runAsUser": user,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
         "volumeMounts": [
             {"name": _FILES, "mountPath": FOLDER, "readOnly": True},
             {"name": _VIEW, "mountPath": settings.mount_path},

@@ -1,8 +1,9 @@
 """The settings by which Flux is injected into a pod, and how a pod carries them.
 
-Nothing is looked up at admission, so the injection depends on the pod alone. The template of a MiniCluster's Job carries its settings as
-one annotation. A Job that a person annotated carries only ``fluxqueue/minicluster: "true"`` and what the Job controller adds (the Job's
-name and uid). The same settings are derived from those. The queue derives them from the Job and gets the same names.
+Nothing is looked up at admission, so the injection depends on the pod alone. The template of a MiniCluster's
+Job carries its settings as one annotation. A Job that a person annotated carries only
+``fluxqueue/minicluster: "true"`` and what the Job controller adds (the Job's name and uid). The same settings
+are derived from those. The queue derives them from the Job and gets the same names.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _LONGEST_IMAGE = 1_024
 
 
 class InvalidInjection(ValueError):
-    """The annotations do not describe a Flux cluster; the message names the annotation and its possible values."""
+    """The annotations do not describe a Flux cluster;
+    the message names the annotation and its possible values.
+    """
 
 
 class View(PartialObject, frozen=True):
@@ -128,7 +131,9 @@ def injection_settings(identity: Identity, spec: MiniClusterSpec, image: str) ->
     others = [each for place, each in enumerate(spec.containers) if place != runner]
     rest = spec.restful
     rest_mark = (
-        RestSettings(image=rest.image or image, port=rest.port, token=rest.token_secret or identity.token) if spec.serves_rest else None
+        RestSettings(image=rest.image or image, port=rest.port, token=rest.token_secret or identity.token)
+        if spec.serves_rest
+        else None
     )
     return InjectionSettings(
         files=identity.files,
@@ -168,26 +173,37 @@ def injection_settings_of_pod(meta: ObjectMeta, runner: str) -> InjectionSetting
     written = meta.annotation(names.INJECTION_ANNOTATION)
     if written is not None:
         if len(written) > _LONGEST_MARKS:
-            raise InvalidInjection(f"annotation {names.INJECTION_ANNOTATION} is {len(written)} characters long: the queue writes less")
+            raise InvalidInjection(
+                f"annotation {names.INJECTION_ANNOTATION} is {len(written)} characters long: "
+                "the queue writes less"
+            )
         try:
             return msgspec.json.decode(written, type=InjectionSettings)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidInjection(f"annotation {names.INJECTION_ANNOTATION} cannot be read: {error}") from None
+            raise InvalidInjection(
+                f"annotation {names.INJECTION_ANNOTATION} cannot be read: {error}"
+            ) from None
     if meta.annotation(names.MINICLUSTER_ANNOTATION) != "true":
         return None
     job, uid = meta.label(names.JOB_NAME_LABEL), meta.label(names.CONTROLLER_UID_LABEL)
     if not job or not uid:
-        raise InvalidInjection(f"annotation {names.MINICLUSTER_ANNOTATION} is for Jobs: this pod was not made by one")
+        raise InvalidInjection(
+            f"annotation {names.MINICLUSTER_ANNOTATION} is for Jobs: this pod was not made by one"
+        )
     return injection_settings_of_job(job, meta.namespace, uid, meta.annotations or {}, runner)
 
 
-def injection_settings_of_job(name: str, namespace: str, uid: str, annotations: dict[str, str], runner: str) -> InjectionSettings:
+def injection_settings_of_job(
+    name: str, namespace: str, uid: str, annotations: dict[str, str], runner: str
+) -> InjectionSettings:
     """The settings of an annotated Job's pods; as `injection_settings_of_pod`, for the queue."""
     cluster = annotated_minicluster(name, namespace, uid, 1, annotations, runner)
     return injection_settings(_job_identity(name, namespace, uid), cluster.spec, "")
 
 
-def annotated_minicluster(name: str, namespace: str, uid: str, size: int, annotations: dict[str, str], runner: str) -> MiniCluster:
+def annotated_minicluster(
+    name: str, namespace: str, uid: str, size: int, annotations: dict[str, str], runner: str
+) -> MiniCluster:
     """Return an annotated Job as the equivalent MiniCluster.
 
     Parameters
@@ -197,9 +213,10 @@ def annotated_minicluster(name: str, namespace: str, uid: str, size: int, annota
     size
         Completions of the Job.
     annotations
-        Annotations of its pod template: ``fluxqueue/minicluster-mode`` (``single``, the default: the command is one job of the whole
-        cluster; ``launcher``: it submits its own jobs; ``session``: the instance continues after it), ``-tasks`` (default: one per pod) and
-        ``-view`` (an image that contains Flux, or ``none`` if the application's image contains it).
+        Annotations of its pod template: ``fluxqueue/minicluster-mode`` (``single``, the default: the command
+        is one job of the whole cluster; ``launcher``: it submits its own jobs; ``session``: the instance
+        continues after it), ``-tasks`` (default: one per pod) and ``-view`` (an image that contains Flux, or
+        ``none`` if the application's image contains it).
     runner
         The container that runs Flux.
 
@@ -210,26 +227,42 @@ def annotated_minicluster(name: str, namespace: str, uid: str, size: int, annota
     """
     if len(name) > _MAX_JOB_NAME:
         raise InvalidInjection(
-            f"Job {name} cannot be a Flux cluster: its name may have {_MAX_JOB_NAME} characters, because its hosts are named after it"
+            f"Job {name} cannot be a Flux cluster: its name may have {_MAX_JOB_NAME} characters, "
+            "because its hosts are named after it"
         )
     if "." in name:
-        raise InvalidInjection(f"Job {name} cannot be a Flux cluster: hosts and a Service are named after it, so its name has no dots")
+        raise InvalidInjection(
+            f"Job {name} cannot be a Flux cluster: hosts and a Service are named after it, "
+            "so its name has no dots"
+        )
     mode = annotations.get(names.MINICLUSTER_MODE_ANNOTATION, _MODES[0])
     if mode not in _MODES:
-        raise InvalidInjection(f"annotation {names.MINICLUSTER_MODE_ANNOTATION} says {mode!r:.80}: it may be {', '.join(_MODES)}")
+        raise InvalidInjection(
+            f"annotation {names.MINICLUSTER_MODE_ANNOTATION} says {mode!r:.80}: it may be {', '.join(_MODES)}"
+        )
     tasks = annotations.get(names.MINICLUSTER_TASKS_ANNOTATION, str(size))
     if not tasks.isascii() or not tasks.isdigit() or len(tasks) > 7:
-        raise InvalidInjection(f"annotation {names.MINICLUSTER_TASKS_ANNOTATION} says {tasks!r:.80}: it is a number of tasks")
+        raise InvalidInjection(
+            f"annotation {names.MINICLUSTER_TASKS_ANNOTATION} says {tasks!r:.80}: it is a number of tasks"
+        )
     image = annotations.get(names.MINICLUSTER_VIEW_ANNOTATION, "")
     if len(image) > _LONGEST_IMAGE:
         raise InvalidInjection(
-            f"annotation {names.MINICLUSTER_VIEW_ANNOTATION} is {len(image)} characters long: it is the name of an image"
+            f"annotation {names.MINICLUSTER_VIEW_ANNOTATION} is {len(image)} characters long: "
+            "it is the name of an image"
         )
     if not 1 <= size <= MOST_BROKERS:
         raise InvalidInjection(
-            f"Job {name} cannot be a Flux cluster: it has {size} completions, and there may be 1 to {MOST_BROKERS} brokers"
+            f"Job {name} cannot be a Flux cluster: it has {size} completions, "
+            f"and there may be 1 to {MOST_BROKERS} brokers"
         )
-    view = FluxContainer(disable=True) if image == _NO_VIEW else FluxContainer(image=image) if image else FluxContainer()
+    view = (
+        FluxContainer(disable=True)
+        if image == _NO_VIEW
+        else FluxContainer(image=image)
+        if image
+        else FluxContainer()
+    )
     spec = MiniClusterSpec(
         size=size,
         tasks=int(tasks),

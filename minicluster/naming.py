@@ -1,9 +1,10 @@
 """Names and owners of the objects of a Flux cluster.
 
-A Flux cluster belongs to a MiniCluster, or to an Indexed Job annotated as one. Objects that others find by name keep the names of the Flux
-Operator: the Job (and with it the host names), the headless Service, the services pod. Names that only fluxqueue uses contain five
-characters derived from the owner's uid. So a MiniCluster created again under the same name never gets the certificate of the former one,
-which the garbage collector has not removed yet.
+A Flux cluster belongs to a MiniCluster, or to an Indexed Job annotated as one. Objects that others find by
+name keep the names of the Flux Operator: the Job (and with it the host names), the headless Service, the
+services pod. Names that only fluxqueue uses contain five characters derived from the owner's uid. So a
+MiniCluster created again under the same name never gets the certificate of the former one, which the garbage
+collector has not removed yet.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Identity:
     def service(self) -> str:
         """Name of the headless Service, which is the subdomain of every pod.
 
-        That of a MiniCluster has its name, as users' programs expect. That of a Job has a name for this run only, so that no stale DNS
-        record of a former run can answer for it.
+        That of a MiniCluster has its name, as users' programs expect. That of a Job has a name for this run
+        only, so that no stale DNS record of a former run can answer for it.
         """
         if self.headless:
             return self.headless
@@ -97,7 +98,11 @@ class Identity:
         return {
             "name": name,
             "namespace": self.namespace,
-            "labels": {"app.kubernetes.io/name": self.name, "app.kubernetes.io/managed-by": "fluxqueue", **(labels or {})},
+            "labels": {
+                "app.kubernetes.io/name": self.name,
+                "app.kubernetes.io/managed-by": "fluxqueue",
+                **(labels or {}),
+            },
             "ownerReferences": [
                 {
                     "apiVersion": self.api_version,

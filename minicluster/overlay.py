@@ -1,8 +1,9 @@
 """Merging of one pod template into another, so that a MiniCluster can set any pod field.
 
-Objects are merged member by member, and ``null`` removes a member (RFC 7386). Lists with a key in Kubernetes are merged by that key, as in
-a strategic merge. So ``podTemplate.spec.containers: [{name: lammps, env: [...]}]`` adds to the existing container, and a container with
-another name is added. Lists without a key are replaced.
+Objects are merged member by member, and ``null`` removes a member (RFC 7386). Lists with a key in Kubernetes
+are merged by that key, as in a strategic merge. So ``podTemplate.spec.containers: [{name: lammps, env:
+[...]}]`` adds to the existing container, and a container with another name is added. Lists without a key are
+replaced.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class _Overlay(PartialObject, frozen=True):
 def overlay_problem(over: dict[str, Any]) -> str:
     """Return which part of a pod template has the wrong form; empty if none.
 
-    An overlay can add to what the brokers' template needs (its metadata, containers and volumes), but not remove it.
+    An overlay can add to what the brokers' template needs (its metadata, containers and volumes), but not
+    remove it.
     """
     try:
         msgspec.convert(over, _Overlay)

@@ -1,8 +1,9 @@
 """Pods of a MiniCluster as its spec describes them, before the injection of Flux.
 
-They follow the Flux Operator field by field, without its traps: a container has only the volumes that it requested, the volume of a
-ConfigMap is named like its mount, sidecars are native ones (so that an index ends with its broker), the services pod gets the same fields
-as the other pods, and ``podTemplate`` is merged into the result.
+They follow the Flux Operator field by field, without its traps: a container has only the volumes that it
+requested, the volume of a ConfigMap is named like its mount, sidecars are native ones (so that an index ends
+with its broker), the services pod gets the same fields as the other pods, and ``podTemplate`` is merged into
+the result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from fluxqueue.minicluster.naming import Identity
 from fluxqueue.minicluster.overlay import merge_template
 from fluxqueue.minicluster.scripts import grace_of
 
-__all__ = ["LOGS_VOLUME", "SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "has_guests", "pod_template", "services_pod"]
+__all__ = [
+    "LOGS_VOLUME",
+    "SELECTOR_LABEL",
+    "STATE_VOLUME",
+    "cluster_labels",
+    "has_guests",
+    "pod_template",
+    "services_pod",
+]
 
 SELECTOR_LABEL = "hpa-selector"
 """Label with the MiniCluster's name; the selector of the scale subresource."""
@@ -70,7 +79,9 @@ def pod_template(identity: Identity, spec: MiniClusterSpec, settings: InjectionS
         "containers": [_container(runner, settings.runner)],
     }
     if sidecars:
-        pod["initContainers"] = [{**_container(each, each.name), "restartPolicy": "Always"} for each in sidecars]
+        pod["initContainers"] = [
+            {**_container(each, each.name), "restartPolicy": "Always"} for each in sidecars
+        ]
     if volumes := _volumes(spec.containers):
         pod["volumes"] = volumes
     if spec.share_process_namespace:
@@ -103,13 +114,19 @@ def has_guests(pod: Json, settings: InjectionSettings) -> bool:
     settings
         The containers that use Flux.
     """
-    containers = {each["name"]: each for field in ("containers", "initContainers") for each in pod.get(field) or []}
+    containers = {
+        each["name"]: each for field in ("containers", "initContainers") for each in pod.get(field) or []
+    }
     owner = _user(pod, containers[settings.runner])
-    return any(_user(pod, containers[name]) not in (owner, _ROOT) for name in settings.sidecars if name in containers)
+    return any(
+        _user(pod, containers[name]) not in (owner, _ROOT) for name in settings.sidecars if name in containers
+    )
 
 
 def _user(pod: Json, container: Json) -> int | str:
-    """Return the user of a container. If no security context sets it, the image does, so the image stands for its user."""
+    """Return the user of a container.
+    If no security context sets it, the image does, so the image stands for its user.
+    """
     for source in (container, pod):
         user = (source.get("securityContext") or {}).get("runAsUser")
         if user is not None:
@@ -118,9 +135,11 @@ def _user(pod: Json, container: Json) -> int | str:
 
 
 def services_pod(identity: Identity, spec: MiniClusterSpec, job_uid: str = "") -> Json | None:
-    """Return the pod of ``spec.services``. It is gated, queued as one more pod of the brokers' Job, and released with them.
+    """Return the pod of ``spec.services``. It is gated, queued as one more pod of the brokers' Job, and
+    released with them.
 
-    Its label ``job-name`` selects it for the headless Service. Its containers run their images' entrypoints unless a command is set.
+    Its label ``job-name`` selects it for the headless Service. Its containers run their images' entrypoints
+    unless a command is set.
 
     Parameters
     ----------
@@ -143,8 +162,13 @@ def services_pod(identity: Identity, spec: MiniClusterSpec, job_uid: str = "") -
     }
     if volumes := _volumes(spec.services):
         pod["volumes"] = volumes
-    metadata = identity.metadata(identity.services_pod, {**cluster_labels(identity), **_queue_label(spec), **(spec.pod.labels or {})})
-    metadata["labels"] |= {"job-name": identity.name, **({names.SERVICES_OF_LABEL: job_uid} if job_uid else {})}
+    metadata = identity.metadata(
+        identity.services_pod, {**cluster_labels(identity), **_queue_label(spec), **(spec.pod.labels or {})}
+    )
+    metadata["labels"] |= {
+        "job-name": identity.name,
+        **({names.SERVICES_OF_LABEL: job_uid} if job_uid else {}),
+    }
     if spec.pod.annotations:
         metadata["annotations"] = dict(spec.pod.annotations)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
@@ -167,14 +191,27 @@ def _pod_fields(pod: MiniClusterPod, containers: list[MiniClusterContainer], pul
         ("securityContext", pod.security_context),
         (
             "imagePullSecrets",
-            [{"name": name} for name in dict.fromkeys([*(each.image_pull_secret for each in containers), pull_secret]) if name],
+            [
+                {"name": name}
+                for name in dict.fromkeys([*(each.image_pull_secret for each in containers), pull_secret])
+                if name
+            ],
         ),
-        ("tolerations", [_non_empty(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in pod.tolerations or ()]),
+        (
+            "tolerations",
+            [
+                _non_empty(key=t.key, operator=t.operator, value=t.value, effect=t.effect)
+                for t in pod.tolerations or ()
+            ],
+        ),
     ):
         if value:
             fields[key] = value
     if pod.node_affinity:
-        terms = [{"key": key, "operator": "In", "values": list(values)} for key, values in pod.node_affinity.items()]
+        terms = [
+            {"key": key, "operator": "In", "values": list(values)}
+            for key, values in pod.node_affinity.items()
+        ]
         required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
         fields["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return fields
@@ -184,9 +221,13 @@ def _container(container: MiniClusterContainer, name: str) -> Json:
     built: Json = {
         "name": name,
         "image": container.image,
-        "imagePullPolicy": "Always" if container.pull_always else container.image_pull_policy or "IfNotPresent",
+        "imagePullPolicy": "Always"
+        if container.pull_always
+        else container.image_pull_policy or "IfNotPresent",
     }
-    environment: list[Json] = [{"name": key, "value": str(value)} for key, value in (container.environment or {}).items()]
+    environment: list[Json] = [
+        {"name": key, "value": str(value)} for key, value in (container.environment or {}).items()
+    ]
     environment += [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
         for key, secret in (container.secrets or {}).items()
@@ -251,16 +292,25 @@ def _source(volume: ContainerVolume) -> Json:
 
 def _add_state(pod: Json, volume: ContainerVolume) -> None:
     pod.setdefault("volumes", []).append({"name": STATE_VOLUME, **_source(volume)})
-    pod["containers"][0].setdefault("volumeMounts", []).append({"name": STATE_VOLUME, "mountPath": volume.path})
+    pod["containers"][0].setdefault("volumeMounts", []).append(
+        {"name": STATE_VOLUME, "mountPath": volume.path}
+    )
 
 
 def _add_logs(pod: Json, runner: MiniClusterContainer, name: str) -> None:
-    """Add an empty directory for the output of a batch, if its container cannot write to its root file system and mounts nothing there."""
+    """Add an empty directory for the output of a batch, if its container cannot write to its root file system
+    and mounts nothing there.
+    """
     container = next(each for each in pod["containers"] if each["name"] == name)
     read_only = (container.get("securityContext") or {}).get("readOnlyRootFilesystem")
     folder = PurePosixPath(runner.logs)
     mounted = [mount["mountPath"] for mount in container.get("volumeMounts") or ()]
-    if not runner.batch or not read_only or not folder.is_absolute() or any(folder.is_relative_to(path) for path in mounted):
+    if (
+        not runner.batch
+        or not read_only
+        or not folder.is_absolute()
+        or any(folder.is_relative_to(path) for path in mounted)
+    ):
         return
     volumes = pod.setdefault("volumes", [])
     if all(volume["name"] != LOGS_VOLUME for volume in volumes):

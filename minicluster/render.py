@@ -1,9 +1,12 @@
-"""The objects of a Flux cluster as one list: the controller applies it, and `fluxqueue minicluster render` prints it.
+"""The objects of a Flux cluster as one list: the controller applies it, and `fluxqueue minicluster render`
+prints it.
 
-Rendering is a pure function of the spec, the certificate and the allocation. It is repeated on every reconciliation, and server-side apply
-with our field manager changes only what differs. An object that cannot be rendered yet is not in the list. The ConfigMap is such an object:
-it contains the broker configuration, which depends on the allocation. Pods wait for it on their nodes, so the only necessary order is to
-write it before the pods are released. The Secret is in the list only while a certificate is given: it is created once and never again.
+Rendering is a pure function of the spec, the certificate and the allocation. It is repeated on every
+reconciliation, and server-side apply with our field manager changes only what differs. An object that cannot
+be rendered yet is not in the list. The ConfigMap is such an object: it contains the broker configuration,
+which depends on the allocation. Pods wait for it on their nodes, so the only necessary order is to write it
+before the pods are released. The Secret is in the list only while a certificate is given: it is created once
+and never again.
 """
 
 from __future__ import annotations
@@ -23,13 +26,22 @@ from fluxqueue.minicluster.naming import Identity
 from fluxqueue.minicluster.pods import cluster_labels, has_guests, pod_template, services_pod
 from fluxqueue.minicluster.scripts import CERTIFICATE_KEY, EXIT_REPLACEABLE, files
 
-__all__ = ["CONFIGURATION_KEY", "TOKEN_KEY", "FluxCluster", "admitted_pods", "annotated_objects", "config_map", "objects"]
+__all__ = [
+    "CONFIGURATION_KEY",
+    "TOKEN_KEY",
+    "FluxCluster",
+    "admitted_pods",
+    "annotated_objects",
+    "config_map",
+    "objects",
+]
 
 CONFIGURATION_KEY = "broker.toml"
 TOKEN_KEY = "token"  # noqa: S105 of the REST service's Secret
 
 _RETRIES = 6
-"""Lost brokers before the Job fails, unless the spec sets a limit. Lost nodes and evictions are not counted."""
+"""Lost brokers before the Job fails, unless the spec sets a limit.
+Lost nodes and evictions are not counted."""
 _LEADER = {"batch.kubernetes.io/job-completion-index": "0"}
 
 Json = dict[str, Any]
@@ -51,7 +63,9 @@ class FluxCluster:
 
     @classmethod
     def of_job(cls, minicluster: MiniCluster) -> FluxCluster:
-        """Return the cluster of an annotated Job, from `fluxqueue.minicluster.injection_settings.annotated_minicluster`."""
+        """Return the cluster of an annotated Job, from
+        `fluxqueue.minicluster.injection_settings.annotated_minicluster`.
+        """
         meta = minicluster.metadata
         identity = Identity(meta.name, meta.namespace, meta.uid, api_version="batch/v1", kind="Job")
         return cls(identity, minicluster.spec, injection_settings(identity, minicluster.spec, ""))
@@ -94,7 +108,11 @@ def objects(
         Complete objects in the order in which they should be applied; the Job is the last.
     """
     cluster = FluxCluster.of(minicluster, image)
-    rendered = [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)] if certificate else []
+    rendered = (
+        [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)]
+        if certificate
+        else []
+    )
     if cluster.spec.serves_rest and not cluster.spec.restful.token_secret and rest_token:
         rendered.append(_secret(cluster.identity, cluster.identity.token, TOKEN_KEY, rest_token))
     if shares is not None:
@@ -116,7 +134,8 @@ def annotated_objects(
     own_subdomain: bool = False,
     cluster_domain: str = broker.CLUSTER_DOMAIN,
 ) -> list[Json]:
-    """Return the objects for an annotated Job, owned by it: Secret, headless Service and, once allocated, ConfigMap.
+    """Return the objects for an annotated Job, owned by it: Secret, headless Service and, once allocated,
+    ConfigMap.
 
     Parameters
     ----------
@@ -128,7 +147,11 @@ def annotated_objects(
         True if the Job's template sets a subdomain: then its user has a Service for it, and none is created.
     """
     cluster = FluxCluster.of_job(minicluster)
-    rendered = [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)] if certificate else []
+    rendered = (
+        [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)]
+        if certificate
+        else []
+    )
     if shares is not None:
         rendered.append(config_map(cluster, shares, cluster_domain))
     if not own_subdomain:
@@ -136,12 +159,27 @@ def annotated_objects(
     return rendered
 
 
-def config_map(cluster: FluxCluster, shares: Sequence[broker.Share], cluster_domain: str = broker.CLUSTER_DOMAIN) -> Json:
+def config_map(
+    cluster: FluxCluster, shares: Sequence[broker.Share], cluster_domain: str = broker.CLUSTER_DOMAIN
+) -> Json:
     """Return the ConfigMap: scripts, settings and the broker configuration of this allocation."""
     identity, spec = cluster.identity, cluster.spec
-    data = files(identity, spec, spec.runner_index or 0, argv_from_pod=cluster.injection.needs_command, cluster_domain=cluster_domain)
-    data[CONFIGURATION_KEY] = broker.configuration(identity, spec, shares, cluster_domain, guests=_has_guests(cluster))
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": identity.metadata(identity.files), "data": data}
+    data = files(
+        identity,
+        spec,
+        spec.runner_index or 0,
+        argv_from_pod=cluster.injection.needs_command,
+        cluster_domain=cluster_domain,
+    )
+    data[CONFIGURATION_KEY] = broker.configuration(
+        identity, spec, shares, cluster_domain, guests=_has_guests(cluster)
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": identity.metadata(identity.files),
+        "data": data,
+    }
 
 
 def _has_guests(cluster: FluxCluster) -> bool:
@@ -152,7 +190,9 @@ def _has_guests(cluster: FluxCluster) -> bool:
 
 
 def admitted_pods(minicluster: MiniCluster, image: str) -> list[Json]:
-    """Return the pods of a MiniCluster as the Job controller and admission would create them, gated and without a node."""
+    """Return the pods of a MiniCluster as the Job controller and admission would create them,
+    gated and without a node.
+    """
     cluster = FluxCluster.of(minicluster, image)
     template = pod_template(cluster.identity, cluster.spec, cluster.injection)
     pods = []
@@ -167,7 +207,10 @@ def admitted_pods(minicluster: MiniCluster, image: str) -> list[Json]:
                 names.JOB_NAME_LABEL: cluster.identity.name,
                 names.COMPLETION_INDEX_ANNOTATION: str(index),
             },
-            "annotations": {**template["metadata"]["annotations"], names.COMPLETION_INDEX_ANNOTATION: str(index)},
+            "annotations": {
+                **template["metadata"]["annotations"],
+                names.COMPLETION_INDEX_ANNOTATION: str(index),
+            },
         }
         spec = inject({**template["spec"], "hostname": name}, cluster.injection, index)
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -186,13 +229,26 @@ def _secret(identity: Identity, name: str, key: str, text: str) -> Json:
 
 
 def _headless(cluster: FluxCluster) -> Json:
-    """Return the Service for the pods' DNS names. It publishes pods that are not ready, because they need their names to become ready."""
+    """Return the Service for the pods' DNS names.
+    It publishes pods that are not ready, because they need their names to become ready.
+    """
     identity = cluster.identity
-    spec: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": identity.name}}
+    spec: Json = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"job-name": identity.name},
+    }
     if cluster.spec.flux.minimal_service:
         spec["selector"] |= _LEADER
-        spec["ports"] = [{"name": "flux-broker", "port": broker.PORT, "targetPort": broker.PORT, "protocol": "TCP"}]
-    return {"apiVersion": "v1", "kind": "Service", "metadata": identity.metadata(identity.service), "spec": spec}
+        spec["ports"] = [
+            {"name": "flux-broker", "port": broker.PORT, "targetPort": broker.PORT, "protocol": "TCP"}
+        ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": identity.metadata(identity.service),
+        "spec": spec,
+    }
 
 
 def _sidecar_services(cluster: FluxCluster) -> list[Json]:
@@ -204,7 +260,10 @@ def _sidecar_services(cluster: FluxCluster) -> list[Json]:
             "metadata": identity.metadata(identity.sidecar(container.name)),
             "spec": {
                 "selector": {names.JOB_NAME_LABEL: identity.name},
-                "ports": [{"name": f"port-{port}", "port": port, "targetPort": port, "protocol": "TCP"} for port in container.ports],
+                "ports": [
+                    {"name": f"port-{port}", "port": port, "targetPort": port, "protocol": "TCP"}
+                    for port in container.ports
+                ],
             },
         }
         for position, container in enumerate(cluster.spec.containers)
@@ -213,7 +272,9 @@ def _sidecar_services(cluster: FluxCluster) -> list[Json]:
 
 
 def _rest_objects(cluster: FluxCluster) -> list[Json]:
-    """Return the Service of the REST service, and a policy: pods of the cluster reach each other, others only declared ports."""
+    """Return the Service of the REST service, and a policy:
+    pods of the cluster reach each other, others only declared ports.
+    """
     identity, spec = cluster.identity, cluster.spec
     if not spec.serves_rest:
         return []
@@ -259,16 +320,22 @@ def _job(cluster: FluxCluster) -> Json:
         "template": pod_template(identity, spec, cluster.injection),
     }
     if not cluster.runner.commands.post.strip():
-        # The cluster ends with its leader, and remaining followers are stopped. Post hooks run on every pod, so with them all have to end.
+        # The cluster ends with its leader, and remaining followers are stopped. Post hooks run on every pod,
+        # so with them all have to end.
         job["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
 
 
 def _failure_policy(runner: str) -> Json:
-    """Return the policy: lost nodes are replaced, lost brokers are counted, any other exit code is the application's and fails the Job."""
+    """Return the policy: lost nodes are replaced, lost brokers are counted,
+    any other exit code is the application's and fails the Job.
+    """
     return {
         "rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            {"action": "FailJob", "onExitCodes": {"containerName": runner, "operator": "NotIn", "values": [EXIT_REPLACEABLE]}},
+            {
+                "action": "FailJob",
+                "onExitCodes": {"containerName": runner, "operator": "NotIn", "values": [EXIT_REPLACEABLE]},
+            },
         ]
     }

@@ -1,7 +1,8 @@
 """Label and annotation keys that a MiniCluster may not set on its Job and pods.
 
-The queue creates the Job of a MiniCluster with the labels and annotations of its spec. Keys that only the queue may write (an allocation,
-the owner of a services pod), and keys that take pods out of the queue, must not be set this way.
+The queue creates the Job of a MiniCluster with the labels and annotations of its spec. Keys that only the
+queue may write (an allocation, the owner of a services pod), and keys that take pods out of the queue, must
+not be set this way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from fluxqueue.api.miniclusters import MiniClusterSpec
 __all__ = ["reserved_problems"]
 
 _RESERVED = frozenset(
-    {*names.ALLOCATION_KEYS, names.SERVICES_OF_LABEL, names.EXEMPT_ANNOTATION, names.SUSPENDED_BY_ANNOTATION, names.SUBMITTED_BY_ANNOTATION}
+    {
+        *names.ALLOCATION_KEYS,
+        names.SERVICES_OF_LABEL,
+        names.EXEMPT_ANNOTATION,
+        names.SUSPENDED_BY_ANNOTATION,
+        names.SUBMITTED_BY_ANNOTATION,
+    }
 )
 
 
@@ -33,9 +40,15 @@ def reserved_problems(spec: MiniClusterSpec) -> Iterator[str]:
         for key in sorted(_RESERVED & keys.keys()):
             yield f"{path}: {key} is written by fluxqueue only: remove it"
         if keys.get(names.MANAGED_LABEL) == "false":
-            yield f"{path}: {names.MANAGED_LABEL} 'false' takes its pods out of the queue, which runs it: remove it"
+            yield (
+                f"{path}: {names.MANAGED_LABEL} 'false' takes its pods out of the queue, "
+                "which runs it: remove it"
+            )
         if keys.get(names.KUEUE_QUEUE_LABEL):
-            yield f"{path}: {names.KUEUE_QUEUE_LABEL} gives its pods to another queue, and this one runs it: remove it"
+            yield (
+                f"{path}: {names.KUEUE_QUEUE_LABEL} gives its pods to another queue, "
+                "and this one runs it: remove it"
+            )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

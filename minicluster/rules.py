@@ -1,11 +1,13 @@
-"""The validation of a MiniCluster: the rules that the Flux Operator only logs, and rules that nothing checked before.
+"""The validation of a MiniCluster: the rules that the Flux Operator only logs, and rules that nothing checked
+before.
 
-Two kinds of mistakes are found. The first are contradictions in the spec (section by section as the operator validates them). The second
-are names and numbers that pass every schema and fail much later, in a pod that cannot be created or a broker that hangs without a message:
-a volume without its mount path, two volumes at one path, the name of a Service that another object of the same MiniCluster has already.
-Each is reported as one sentence with the field's path and the remedy: at admission, while its author still reads it, or as a condition if
-the object got past admission. Fields without an effect cause a warning, never a refusal, because YAML written for the operator contains
-them.
+Two kinds of mistakes are found. The first are contradictions in the spec (section by section as the operator
+validates them). The second are names and numbers that pass every schema and fail much later, in a pod that
+cannot be created or a broker that hangs without a message: a volume without its mount path, two volumes at
+one path, the name of a Service that another object of the same MiniCluster has already. Each is reported as
+one sentence with the field's path and the remedy: at admission, while its author still reads it, or as a
+condition if the object got past admission. Fields without an effect cause a warning, never a refusal, because
+YAML written for the operator contains them.
 
 Edits of a live MiniCluster are validated here too: fields from which its pods were created cannot be changed.
 """
@@ -20,7 +22,14 @@ from dataclasses import dataclass
 import msgspec
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
-from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, Bursting, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
+from fluxqueue.api.miniclusters import (
+    DEFAULT_DEADLINE_S,
+    Bursting,
+    ContainerVolume,
+    MiniCluster,
+    MiniClusterContainer,
+    MiniClusterSpec,
+)
 from fluxqueue.api.objectsizes import too_large
 from fluxqueue.api.texts import pictured
 from fluxqueue.certs import curve
@@ -33,14 +42,16 @@ from fluxqueue.minicluster.trial import rendering_problems
 __all__ = ["LONGEST_NAME", "MiniClusterProblems", "edit_problems", "find_problems"]
 
 LONGEST_NAME = 52
-"""Maximum length of a name. Hosts are the name, a dash and an index, and volumes are named after it: at most 63."""
+"""Maximum length of a name.
+Hosts are the name, a dash and an index, and volumes are named after it: at most 63."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_LABEL = 63
 _FLAT = frozenset({"", "custom", "kary:0"})
-"""Topologies in which all brokers connect to the leader; without parents in the configuration so do ``custom`` and Flux's own choice."""
+"""Topologies in which all brokers connect to the leader;
+without parents in the configuration so do ``custom`` and Flux's own choice."""
 _MOST_WARNINGS = 20
 _LONGEST_SENTENCE, _KEPT_OF_SENTENCE = 1_000, 400
 _SHM = "/dev/shm"  # noqa: S108 where emptyDirs are mounted, as the operator does
@@ -91,7 +102,10 @@ def find_problems(minicluster: MiniCluster) -> MiniClusterProblems:
         *_service_names(minicluster),
         *_flux(spec),
     ] or [*rendering_problems(minicluster)]
-    return MiniClusterProblems(tuple(map(_shortened, errors)), tuple(map(_shortened, itertools.islice(_warnings(spec), _MOST_WARNINGS))))
+    return MiniClusterProblems(
+        tuple(map(_shortened, errors)),
+        tuple(map(_shortened, itertools.islice(_warnings(spec), _MOST_WARNINGS))),
+    )
 
 
 def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tuple[str, ...]:
@@ -113,28 +127,36 @@ def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tup
         return ()
     problems = []
     for field in msgspec.structs.fields(MiniClusterSpec):
-        if field.name in _LIVE_EDITABLE or getattr(before.spec, field.name) == getattr(after.spec, field.name):
+        if field.name in _LIVE_EDITABLE or getattr(before.spec, field.name) == getattr(
+            after.spec, field.name
+        ):
             continue
         problems.append(
-            f"spec.{field.encode_name} cannot be changed after the MiniCluster has been created, because its pods were created from it: "
-            "delete the MiniCluster and apply it again"
+            f"spec.{field.encode_name} cannot be changed after the MiniCluster has been created, because "
+            "its pods were created from it: delete the MiniCluster and apply it again"
         )
     frozen = before.status.maximum_size or before.spec.maximum
     if after.spec.size > frozen:
         problems.append(
-            f"spec.size {after.spec.size} is more than the {frozen} brokers that it was created for, whose hosts are in its configuration: "
-            f"stay within {frozen}, or delete it and apply it with a larger maxSize"
+            f"spec.size {after.spec.size} is more than the {frozen} brokers that it was created for, whose "
+            f"hosts are in its configuration: stay within {frozen}, "
+            "or delete it and apply it with a larger maxSize"
         )
     return tuple(problems)
 
 
 def _shortened(sentence: str) -> str:
-    """Return a sentence without the middle of a long quoted value, and without control characters: it quotes a spec as it was written.
+    """Return a sentence without the middle of a long quoted value, and without control characters: it quotes
+    a spec as it was written.
 
     The field is at its beginning, the remedy at its end.
     """
     sentence = pictured(sentence)
-    return sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[:_KEPT_OF_SENTENCE]} ... {sentence[-_KEPT_OF_SENTENCE:]}"
+    return (
+        sentence
+        if len(sentence) <= _LONGEST_SENTENCE
+        else f"{sentence[:_KEPT_OF_SENTENCE]} ... {sentence[-_KEPT_OF_SENTENCE:]}"
+    )
 
 
 def _identity(minicluster: MiniCluster) -> Iterator[str]:
@@ -142,16 +164,25 @@ def _identity(minicluster: MiniCluster) -> Iterator[str]:
     if not name:
         return  # generateName: there is no name yet, and the schema checks its limits
     if len(name) > LONGEST_NAME:
-        yield f"metadata.name is {len(name)} characters long and becomes part of host names: use at most {LONGEST_NAME}"
+        yield (
+            f"metadata.name is {len(name)} characters long and becomes part of host names: "
+            f"use at most {LONGEST_NAME}"
+        )
     if not _DNS_1035.fullmatch(name):
-        yield f"metadata.name {name!r} cannot be the name of a Service: use lower case letters, digits and dashes, beginning with a letter"
+        yield (
+            f"metadata.name {name!r} cannot be the name of a Service: use lower case letters, digits and "
+            "dashes, beginning with a letter"
+        )
 
 
 def _sizes(spec: MiniClusterSpec) -> Iterator[str]:
     if spec.max_size and spec.max_size < spec.size:
         yield f"spec.maxSize {spec.max_size} is less than spec.size {spec.size}: raise it, or leave it out"
     if spec.min_size > spec.size:
-        yield f"spec.minSize {spec.min_size} is more than spec.size {spec.size}: so many brokers can never be online; lower it"
+        yield (
+            f"spec.minSize {spec.min_size} is more than spec.size {spec.size}: "
+            "so many brokers can never be online; lower it"
+        )
 
 
 def _overrides(spec: MiniClusterSpec) -> Iterator[str]:
@@ -172,7 +203,10 @@ def _overrides(spec: MiniClusterSpec) -> Iterator[str]:
             yield f"spec.podTemplate.spec.{key} is how the queue places pods: leave it out"
     yield from host_name_problems(template.get("spec") or {}, "spec.podTemplate.spec")
     if spec.state is not None and not _source(spec.state.volume):
-        yield "spec.state.volume names no volume: give claimName, hostPath, csiDriver or another source that outlives the pods"
+        yield (
+            "spec.state.volume names no volume: give claimName, hostPath, "
+            "csiDriver or another source that outlives the pods"
+        )
     if spec.state is not None and not spec.state.volume.path:
         yield "spec.state.volume.path is missing: say where the leader mounts the volume"
 
@@ -183,7 +217,10 @@ def _containers(spec: MiniClusterSpec) -> Iterator[str]:
         return
     if spec.runner_index is None:
         runners = sum(container.run_flux for container in spec.containers)
-        yield f"spec.containers: {runners} of {len(spec.containers)} have runFlux: true, exactly one must: it is the one Flux runs in"
+        yield (
+            f"spec.containers: {runners} of {len(spec.containers)} have runFlux: true, exactly one must: "
+            "it is the one Flux runs in"
+        )
     seen: set[str] = set()
     for index, container in enumerate(spec.containers):
         path = f"spec.containers[{index}]"
@@ -203,18 +240,29 @@ def _containers(spec: MiniClusterSpec) -> Iterator[str]:
 
 
 def _container(container: MiniClusterContainer, path: str) -> Iterator[str]:
-    if container.name and not (_DNS_LABEL.fullmatch(container.name) and len(container.name) <= _LONGEST_LABEL):
-        yield f"{path}.name {container.name!r} cannot be the name of a container: use lower case letters, digits and dashes, at most 63"
+    if container.name and not (
+        _DNS_LABEL.fullmatch(container.name) and len(container.name) <= _LONGEST_LABEL
+    ):
+        yield (
+            f"{path}.name {container.name!r} cannot be the name of a container: "
+            "use lower case letters, digits and dashes, at most 63"
+        )
     for key in container.environment or ():
         if not _ENVIRONMENT.fullmatch(key):
-            yield f"{path}.environment: {key!r} cannot be the name of a variable: use letters, digits and underscores"
+            yield (
+                f"{path}.environment: {key!r} cannot be the name of a variable: use letters, "
+                "digits and underscores"
+            )
     for key in container.secrets or ():
         if key in (container.environment or {}):
             yield f"{path}.secrets.{key} is also in environment: leave one out"
     for hook in ("post_start_exec", "pre_stop_exec"):
         text = getattr(container.life_cycle, hook)
         if any(character.isspace() for character in text):
-            yield f"{path}.lifeCycle.{_written(container.life_cycle, hook)} is run as one executable without arguments: name a script"
+            yield (
+                f"{path}.lifeCycle.{_written(container.life_cycle, hook)} is run as one executable without "
+                "arguments: name a script"
+            )
 
 
 def _services(spec: MiniClusterSpec) -> Iterator[str]:
@@ -226,7 +274,10 @@ def _services(spec: MiniClusterSpec) -> Iterator[str]:
         for field in ("pre", "broker_pre", "worker_pre", "script"):
             if getattr(container.commands, field):
                 written = _written(container.commands, field)
-                yield f"{path}.commands.{written} does nothing in a service, which runs its image's own entrypoint: leave it out"
+                yield (
+                    f"{path}.commands.{written} does nothing in a service, "
+                    "which runs its image's own entrypoint: leave it out"
+                )
 
 
 def _written(struct: msgspec.Struct, field: str) -> str:
@@ -243,19 +294,30 @@ def _volumes(spec: MiniClusterSpec) -> Iterator[str]:
                 yield from _volume(name, volume, path)
                 place = _SHM if volume.empty_dir and not volume.path else volume.path
                 if place and place in mounted:
-                    yield f"{path} is mounted at {place}, where {mounted[place]!r} is already: use another path"
+                    yield (
+                        f"{path} is mounted at {place}, where {mounted[place]!r} is already: use another path"
+                    )
                 mounted[place] = name
                 other = named.setdefault(name, volume)
                 if _source(other) != _source(volume):
-                    yield f"{path} is another volume than the one of that name in another container: use another name"
+                    yield (
+                        f"{path} is another volume than the one of that name in another container: "
+                        "use another name"
+                    )
 
 
 def _volume(name: str, volume: ContainerVolume, path: str) -> Iterator[str]:
     if not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
-        yield f"{path}: {name!r} cannot be the name of a volume: use lower case letters, digits and dashes, at most 63"
+        yield (
+            f"{path}: {name!r} cannot be the name of a volume: use lower case letters, "
+            "digits and dashes, at most 63"
+        )
     source = _source(volume)
     if not source and not volume.only_path:
-        yield f"{path} names no volume: give one of claimName, hostPath, emptyDir, secretName, configMapName, csiDriver"
+        yield (
+            f"{path} names no volume: give one of claimName, hostPath, emptyDir, secretName, "
+            "configMapName, csiDriver"
+        )
     elif source and not volume.path and source[0] != "emptyDir":
         yield f"{path}.path is missing: say where {source[0]} {source[1]} is mounted"
     elif volume.path and not volume.path.startswith("/"):
@@ -280,7 +342,10 @@ def _service_names(minicluster: MiniCluster) -> Iterator[str]:
     name, spec = minicluster.metadata.name, minicluster.spec
     headless = minicluster.service_name
     if spec.network.headless_name and not (_DNS_1035.fullmatch(headless) and len(headless) <= _LONGEST_LABEL):
-        yield f"spec.network.headlessName {headless!r} cannot be the name of a Service: letters, digits, dashes, beginning with a letter"
+        yield (
+            f"spec.network.headlessName {headless!r} cannot be the name of a Service: letters, digits, "
+            "dashes, beginning with a letter"
+        )
     for index, container in enumerate(spec.containers):
         if index == spec.runner_index or not container.ports or not container.name:
             continue
@@ -291,13 +356,19 @@ def _service_names(minicluster: MiniCluster) -> Iterator[str]:
                 f"shorten it to fit {_LONGEST_LABEL}"
             )
         if made == headless:
-            yield f"spec.containers[{index}].name makes the Service {made!r}, which is the headless one: use another name"
+            yield (
+                f"spec.containers[{index}].name makes the Service {made!r}, which is the headless one: "
+                "use another name"
+            )
 
 
 def _flux(spec: MiniClusterSpec) -> Iterator[str]:
     flux = spec.flux
     if flux.container.mount_path and not flux.container.mount_path.startswith("/"):
-        yield f"spec.flux.container.mountPath {flux.container.mount_path!r} is not absolute: begin it with a slash"
+        yield (
+            f"spec.flux.container.mountPath {flux.container.mount_path!r} is not absolute: "
+            "begin it with a slash"
+        )
     if flux.curve_cert:
         try:
             curve.read(flux.curve_cert)
@@ -305,11 +376,14 @@ def _flux(spec: MiniClusterSpec) -> Iterator[str]:
             yield f"spec.flux.curveCert: {error}"
     for key in flux.environment or ():
         if not _ENVIRONMENT.fullmatch(key):
-            yield f"spec.flux.environment: {key!r} cannot be the name of a variable: use letters, digits and underscores"
+            yield (
+                f"spec.flux.environment: {key!r} cannot be the name of a variable: use letters, "
+                "digits and underscores"
+            )
     if flux.minimal_service and flux.topology not in _FLAT and not flux.broker_config:
         yield (
-            f"spec.flux.topology {flux.topology!r} has brokers connect to others than the leader, and with spec.flux.minimalService "
-            "only the leader has a name: leave one of them out"
+            f"spec.flux.topology {flux.topology!r} has brokers connect to others than the leader, and with "
+            "spec.flux.minimalService only the leader has a name: leave one of them out"
         )
     bursting = flux.bursting
     if bursting is None:
@@ -318,10 +392,16 @@ def _flux(spec: MiniClusterSpec) -> Iterator[str]:
         yield "spec.flux.bursting has both hostlist and clusters: hostlist names all hosts; leave one out"
     for path, name in _burst_names(bursting):
         if name and not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
-            yield f"spec.flux.bursting.{path} {name!r} is not how the name of a host may begin: use lower case letters, digits and dashes"
+            yield (
+                f"spec.flux.bursting.{path} {name!r} is not how the name of a host may begin: use lower "
+                "case letters, digits and dashes"
+            )
     named = [cluster.name for cluster in bursting.clusters or () if cluster.name]
     for name in sorted({name for name in named if named.count(name) > 1}):
-        yield f"spec.flux.bursting.clusters: {name!r} is named twice: each cluster's hosts need names of their own"
+        yield (
+            f"spec.flux.bursting.clusters: {name!r} is named twice: "
+            "each cluster's hosts need names of their own"
+        )
 
 
 def _burst_names(bursting: Bursting) -> Iterator[tuple[str, str]]:
@@ -342,15 +422,29 @@ def _warnings(spec: MiniClusterSpec) -> Iterator[str]:
         if value:
             yield f"{path} does nothing: it is a remnant of earlier versions of the operator; leave it out"
     if spec.pod.resources:
-        yield "spec.pod.resources does nothing, because a RuntimeClass defines the overhead that it meant: use containers[].resources"
+        yield (
+            "spec.pod.resources does nothing, because a RuntimeClass defines the overhead that it meant: "
+            "use containers[].resources"
+        )
     if spec.pod.scheduler_name:
-        yield "spec.pod.schedulerName: the queue chooses the nodes; that scheduler only binds the pods to them"
+        yield (
+            "spec.pod.schedulerName: the queue chooses the nodes; that scheduler only binds the pods to them"
+        )
     if flux.broker_config:
-        yield "spec.flux.brokerConfig replaces the whole configuration: resources and hosts of the allocation must be in it"
+        yield (
+            "spec.flux.brokerConfig replaces the whole configuration: "
+            "resources and hosts of the allocation must be in it"
+        )
     if flux.curve_cert:
-        yield "spec.flux.curveCert is readable in the MiniCluster: leave it out and a certificate is made in a Secret"
+        yield (
+            "spec.flux.curveCert is readable in the MiniCluster: "
+            "leave it out and a certificate is made in a Secret"
+        )
     if spec.deadline_seconds == 0:
-        yield f"spec.deadlineSeconds 0 counts as unset ({DEFAULT_DEADLINE_S} s): a Job that may run for no time never starts"
+        yield (
+            f"spec.deadlineSeconds 0 counts as unset ({DEFAULT_DEADLINE_S} s): "
+            "a Job that may run for no time never starts"
+        )
     for index, container in enumerate(spec.containers):
         path = f"spec.containers[{index}]"
         if container.batch_raw and not container.batch:
@@ -360,6 +454,7 @@ def _warnings(spec: MiniClusterSpec) -> Iterator[str]:
             for name, volume in (container.volumes or {}).items():
                 if volume.only_path:
                     yield (
-                        f"spec.{where}[{index}].volumes.{name} has only a path: it is an empty directory that is deleted with its pod; "
-                        "name a claimName or hostPath to keep what is written there"
+                        f"spec.{where}[{index}].volumes.{name} has only a path: it is an empty directory "
+                        "that is deleted with its pod; name a claimName or hostPath to keep what is written "
+                        "there"
                     )

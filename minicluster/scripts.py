@@ -1,8 +1,10 @@
-"""The files in `FOLDER` of every pod of a Flux cluster: scripts that are always the same, and settings that differ.
+"""The files in `FOLDER` of every pod of a Flux cluster: scripts that are always the same, and settings that
+differ.
 
-The scripts in ``shell/`` are run unchanged and contain no placeholders. The differences between clusters are in ``settings.sh``, in which
-every value is quoted, and in separate files with what people wrote (hooks, scripts, batches, commands that need a shell). So no text is
-expanded while it is written into a script, and the scripts can be checked once, in the source tree.
+The scripts in ``shell/`` are run unchanged and contain no placeholders. The differences between clusters are
+in ``settings.sh``, in which every value is quoted, and in separate files with what people wrote (hooks,
+scripts, batches, commands that need a shell). So no text is expanded while it is written into a script, and
+the scripts can be checked once, in the source tree.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from fluxqueue.minicluster.bounds import hosts_of
 from fluxqueue.minicluster.commands import array, assignment, batch_lines, exports, parse_command, words
 from fluxqueue.minicluster.naming import Identity
 
-__all__ = ["CERTIFICATE_KEY", "EXIT_REPLACEABLE", "FOLDER", "SECRET_FOLDER", "RunMode", "files", "grace_of", "mode_of"]
+__all__ = [
+    "CERTIFICATE_KEY",
+    "EXIT_REPLACEABLE",
+    "FOLDER",
+    "SECRET_FOLDER",
+    "RunMode",
+    "files",
+    "grace_of",
+    "mode_of",
+]
 
 FOLDER = "/flux_operator"
 """Mount path of the ConfigMap: the Flux Operator's path, which users' programs rely on."""
@@ -27,7 +38,8 @@ SECRET_FOLDER = "/flux_curve"  # noqa: S105 where it is mounted
 CERTIFICATE_KEY = "curve.cert"
 
 EXIT_REPLACEABLE = 213
-"""Exit code of a broker that was lost or asked to stop, and that another one may replace (``fq_again`` in ``environment.sh``)."""
+"""Exit code of a broker that was lost or asked to stop, and that another one may replace (``fq_again`` in
+``environment.sh``)."""
 
 DUMP = "flux-state.tgz"
 
@@ -36,9 +48,11 @@ _ENDING_S = 10
 """The part of a pod's termination grace period that the broker needs for itself."""
 
 _SPARE_S = 2
-"""The part of that which a broker does not get, so that its pod ends with our exit code before the kubelet kills it."""
+"""The part of that which a broker does not get, so that its pod ends with our exit code before the kubelet
+kills it."""
 _LATE_NAMES_S = 30
-"""How long a resolver remembers that a name does not exist, as CoreDNS does by default. Nothing gives up before twice that."""
+"""How long a resolver remembers that a name does not exist, as CoreDNS does by default.
+Nothing gives up before twice that."""
 
 _SHELL = Path(__file__).parent / "shell"
 _SCRIPTS = ("broker.sh", "environment.sh", "flux-init.sh", "job.sh", "ready.sh", "run.sh", "start.sh")
@@ -91,7 +105,9 @@ def mode_of(spec: MiniClusterSpec, runner: MiniClusterContainer, has_command: bo
     return RunMode.LAUNCHER if runner.launcher else RunMode.SINGLE
 
 
-def files(identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_pod: bool, cluster_domain: str) -> dict[str, str]:
+def files(
+    identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_pod: bool, cluster_domain: str
+) -> dict[str, str]:
     """Return all files except ``broker.toml``.
 
     Parameters
@@ -131,7 +147,9 @@ def files(identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_p
 
 
 def grace_of(spec: MiniClusterSpec) -> int:
-    """Return the pods' termination grace period: that of ``podTemplate``, more if an instance is saved, else that of Kubernetes."""
+    """Return the pods' termination grace period: that of ``podTemplate``, more if an instance is saved,
+    else that of Kubernetes.
+    """
     seconds = ((spec.pod_template or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
     if isinstance(seconds, int):
         return seconds
@@ -139,10 +157,17 @@ def grace_of(spec: MiniClusterSpec) -> int:
 
 
 def _settings(
-    identity: Identity, spec: MiniClusterSpec, runner: MiniClusterContainer, mode: RunMode, command: tuple[str, ...], cluster_domain: str
+    identity: Identity,
+    spec: MiniClusterSpec,
+    runner: MiniClusterContainer,
+    mode: RunMode,
+    command: tuple[str, ...],
+    cluster_domain: str,
 ) -> str:
     flux, bursting = spec.flux, spec.flux.bursting
-    lead = bursting.lead_broker if bursting and bursting.lead_broker and bursting.lead_broker.address else None
+    lead = (
+        bursting.lead_broker if bursting and bursting.lead_broker and bursting.lead_broker.address else None
+    )
     leader = lead.address if lead else f"{identity.host(0)}.{identity.domain(cluster_domain)}"
     dump = _dump(spec)
     lines = [
@@ -172,7 +197,16 @@ def _settings(
         array("fq_wrap", [f"--wrap={flux.wrap}"] if flux.wrap else []),
         array("fq_options", _options(spec, mode)),
         array("fq_flags", _flags(spec)),
-        array("fq_submit", [*(words(flux.submit_command) or ("flux", "submit")), *_tasks(spec), "--quiet", *_flags(spec), "--watch"]),
+        array(
+            "fq_submit",
+            [
+                *(words(flux.submit_command) or ("flux", "submit")),
+                *_tasks(spec),
+                "--quiet",
+                *_flags(spec),
+                "--watch",
+            ],
+        ),
         array("fq_prefix", words(runner.commands.prefix)),
         array("fq_command", command),
     ]
@@ -249,7 +283,11 @@ def _sidecar(spec: MiniClusterSpec, sidecar: MiniClusterContainer) -> dict[str, 
 
 def _hooks(stem: str, commands: Commands) -> dict[str, str]:
     texts = ((hook, getattr(commands, field)) for hook, field in _HOOKS.items())
-    return {f"{stem}.{hook}.sh": text if text.endswith("\n") else f"{text}\n" for hook, text in texts if text.strip()}
+    return {
+        f"{stem}.{hook}.sh": text if text.endswith("\n") else f"{text}\n"
+        for hook, text in texts
+        if text.strip()
+    }
 
 
 def _quote(word: str) -> str:

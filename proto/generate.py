@@ -1,8 +1,9 @@
 """Generate the Python code of every .proto file below this folder, beside it.
 
-The generated files are committed, so that installing needs no compiler, and a test generates them once more and compares: what is
-committed is what the .proto says. The stubs are protoc's own (``--pyi_out``): they name every field for mypy, and need no plugin
-that could drift from the compiler. Run it with ``make proto``; another folder may be named to write there instead.
+The generated files are committed, so that installing needs no compiler, and a test generates them once more
+and compares: what is committed is what the .proto says. The stubs are protoc's own (``--pyi_out``): they name
+every field for mypy, and need no plugin that could drift from the compiler. Run it with ``make proto``;
+another folder may be named to write there instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ PACKAGE = "fluxqueue/proto"
 
 
 def generate(target: Path) -> int:
-    """Write ``*_pb2.py``, ``*_pb2.pyi`` and ``*_pb2_grpc.py`` below ``target``; returns protoc's exit code."""
+    """Write ``*_pb2.py``, ``*_pb2.pyi`` and ``*_pb2_grpc.py`` below ``target``;
+    returns protoc's exit code.
+    """
     sources = sorted(f"{PACKAGE}/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.proto"))
     outputs = [f"--{kind}={target}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
     well_known = files("grpc_tools") / "_proto"

@@ -1,10 +1,12 @@
-"""Maintains the certificates of the Services in installations without cert-manager: each has a key of its own.
+"""Maintains the certificates of the Services in installations without cert-manager: each has a key of its
+own.
 
-The leader checks the Secret and the CA bundle of the webhook configurations at intervals and writes the next step of the plan
-(`fluxqueue.certs.webhook_secret`): the bundle first, then the Secret. The plan uses the bundle of the mutating configuration, and every
-other webhook, mutating or validating, gets the same bundle in each check. The other Services have Secrets of their own, which the same
-authority signs (`fluxqueue.certs.service_secret`). Every step may be repeated or interrupted. The programs only read the files that the
-kubelet mounts.
+The leader checks the Secret and the CA bundle of the webhook configurations at intervals and writes the next
+step of the plan (`fluxqueue.certs.webhook_secret`): the bundle first, then the Secret. The plan uses the
+bundle of the mutating configuration, and every other webhook, mutating or validating, gets the same bundle in
+each check. The other Services have Secrets of their own, which the same authority signs
+(`fluxqueue.certs.service_secret`). Every step may be repeated or interrupted. The programs only read the
+files that the kubelet mounts.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class WebhookNames:
     namespace, secret
         Of the Secret that the webhook mounts.
     configuration
-        Of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose bundle is maintained.
+        Of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose bundle is
+        maintained.
     service
         The webhook's Service, by which the API server calls it.
     other_services
@@ -93,7 +96,9 @@ class CertificateKeeper:
         mutating = await self._configuration(MUTATING_WEBHOOKS)
         if mutating is None:
             log.warning(
-                "webhook_configuration.missing", name=names.configuration, remedy="install the chart again; until then nothing is queued"
+                "webhook_configuration.missing",
+                name=names.configuration,
+                remedy="install the chart again; until then nothing is queued",
             )
             return
         validating = await self._configuration(VALIDATING_WEBHOOKS)
@@ -110,20 +115,32 @@ class CertificateKeeper:
         if step.secret is not None and not await self._write_secret(names.secret, secret, step.secret):
             return  # an authority that is not stored signs nothing
         if step.reasons:
-            log.info("certificate.changed", steps=list(step.reasons), secret=f"{names.namespace}/{names.secret}")
+            log.info(
+                "certificate.changed", steps=list(step.reasons), secret=f"{names.namespace}/{names.secret}"
+            )
         data = step.secret or (secret.data if secret is not None else None) or {}
         authority = Pair(data["ca.crt"], data["ca.key"])
         for service in names.other_services:
             await self._keep(service, authority, bundle, mutating)
 
-    async def _keep(self, service: str, authority: Pair, bundle: bytes, webhooks: WebhookConfiguration) -> None:
+    async def _keep(
+        self, service: str, authority: Pair, bundle: bytes, webhooks: WebhookConfiguration
+    ) -> None:
         """Write the Secret of another Service, if its certificate has to change."""
         name = f"{service}-tls"
         secret = await self._secret(name)
-        serving = ServingNames(service_names(service, self._names.namespace).dns, _loopback_addresses(webhooks))
-        data = service_secret(secret.data if secret is not None else None, authority, bundle, serving, self._clock())
+        serving = ServingNames(
+            service_names(service, self._names.namespace).dns, _loopback_addresses(webhooks)
+        )
+        data = service_secret(
+            secret.data if secret is not None else None, authority, bundle, serving, self._clock()
+        )
         if data is not None and await self._write_secret(name, secret, data):
-            log.info("certificate.changed", steps=[f"issued for the Service {service}"], secret=f"{self._names.namespace}/{name}")
+            log.info(
+                "certificate.changed",
+                steps=[f"issued for the Service {service}"],
+                secret=f"{self._names.namespace}/{name}",
+            )
 
     async def _secret(self, name: str) -> Secret | None:
         try:
@@ -137,19 +154,29 @@ class CertificateKeeper:
         except NotFound:
             return None
 
-    async def _publish(self, kind: Kind[WebhookConfiguration], configuration: WebhookConfiguration, bundle: bytes) -> None:
+    async def _publish(
+        self, kind: Kind[WebhookConfiguration], configuration: WebhookConfiguration, bundle: bytes
+    ) -> None:
         """Write the bundle into all webhooks of a configuration that have another one."""
-        others = [webhook for webhook in configuration.webhooks or () if webhook.client_config.ca_bundle != bundle]
+        others = [
+            webhook for webhook in configuration.webhooks or () if webhook.client_config.ca_bundle != bundle
+        ]
         if not others:
             return
         encoded = base64.b64encode(bundle).decode()
-        body = {"webhooks": [{"name": webhook.name, "clientConfig": {"caBundle": encoded}} for webhook in others]}
+        body = {
+            "webhooks": [{"name": webhook.name, "clientConfig": {"caBundle": encoded}} for webhook in others]
+        }
         await self._api.patch(kind, self._names.configuration, body, patch_type=PatchType.STRATEGIC)
 
     async def _write_secret(self, name: str, present: Secret | None, data: dict[str, bytes]) -> bool:
-        """Create or replace the data of a Secret; return False if somebody else wrote it meanwhile: it is checked again."""
+        """Create or replace the data of a Secret; return False if somebody else wrote it meanwhile:
+        it is checked again.
+        """
         namespace = self._names.namespace
-        encoded: dict[str, str | None] = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        encoded: dict[str, str | None] = {
+            key: base64.b64encode(value).decode() for key, value in data.items()
+        }
         if present is None:
             body = {
                 "apiVersion": "v1",
@@ -186,8 +213,14 @@ def _serving_names(webhook_names: WebhookNames, configuration: WebhookConfigurat
 
 
 def _loopback_addresses(configuration: WebhookConfiguration) -> tuple[str, ...]:
-    """Return this machine's address, if the webhook is called there: on a local cluster the other programs are, too."""
-    return tuple(dict.fromkeys(host for host in _hosts(configuration) if _is_address(host) and ip_address(host).is_loopback))
+    """Return this machine's address, if the webhook is called there:
+    on a local cluster the other programs are, too.
+    """
+    return tuple(
+        dict.fromkeys(
+            host for host in _hosts(configuration) if _is_address(host) and ip_address(host).is_loopback
+        )
+    )
 
 
 def _hosts(configuration: WebhookConfiguration) -> list[str]:

@@ -57,11 +57,14 @@ class FairShareConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
     half_life_seconds
         After this time a use counts half.
     resource_weights
-        What each resource counts, by its name in Kubernetes: a core, a GiB, or a piece. Other resources are free.
+        What each resource counts, by its name in Kubernetes: a core, a GiB, or a piece. Other resources are
+        free.
     """
 
     half_life_seconds: Annotated[int, msgspec.Meta(ge=60, le=315_360_000)] = 604_800
-    resource_weights: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]] = msgspec.field(default_factory=lambda: {"cpu": 1.0})
+    resource_weights: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]] = msgspec.field(
+        default_factory=lambda: {"cpu": 1.0}
+    )
 
     @property
     def weights(self) -> dict[str, float]:
@@ -93,7 +96,9 @@ class WaitingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, f
 
 
 class Matcher(enum.StrEnum):
-    """Who chooses nodes: the project's own matcher, or a Fluxion service of which only Init, Match and Cancel are used."""
+    """Who chooses nodes: the project's own matcher, or a Fluxion service of which only Init,
+    Match and Cancel are used.
+    """
 
     OWN = "own"
     FOREIGN = "foreign"
@@ -109,7 +114,9 @@ class ForeignConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, f
     """
 
     cpu_vertex_millicores: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1_000
-    memory_vertex_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=1_024, name="memoryVertexMiB")
+    memory_vertex_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
+        default=1_024, name="memoryVertexMiB"
+    )
 
 
 class ConfiguredLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,7 +174,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     cluster_domain
         Domain of the cluster's DNS.
     scheduler
-        Which scheduler binds pods if neither a label nor the FluxQueue names one; None if ours is not installed.
+        Which scheduler binds pods if neither a label nor the FluxQueue names one; None if ours is not
+        installed.
     """
 
     policy: str = "lonode"

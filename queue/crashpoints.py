@@ -1,6 +1,7 @@
 """The points in the queue at which a fault test can kill the process (`fluxqueue.api.crashpoints`).
 
-A value names the write that was just done and the next one, which is not done yet. Fault reports and the documentation quote the values.
+A value names the write that was just done and the next one, which is not done yet. Fault reports and the
+documentation quote the values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Readiness of a replica of the queue or of the scheduler, as its health port tells it (`fluxqueue.certs.health`).
+"""Readiness of a replica of the queue or of the scheduler, as its health port tells it
+(`fluxqueue.certs.health`).
 
-The leader is ready when work can flow: its caches are filled, and Postgres and Fluxion answer where it needs them. A follower is ready
-when its caches are filled, so that it can take over at any time. Any pod of the cluster may ask, so the answer has only the role and the
-names of the conditions that do not hold; ``/status`` of the HTTPS port has their sentences (`fluxqueue.queue.admin.server`).
+The leader is ready when work can flow: its caches are filled, and Postgres and Fluxion answer where it needs
+them. A follower is ready when its caches are filled, so that it can take over at any time. Any pod of the
+cluster may ask, so the answer has only the role and the names of the conditions that do not hold; ``/status``
+of the HTTPS port has their sentences (`fluxqueue.queue.admin.server`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class ShownRole:
 
     @property
     def role(self) -> ReplicaRole:
-        """The role now; a process that has lost its Lease is as good as one that starts, since it ends and starts again."""
+        """The role now; a process that has lost its Lease is as good as one that starts,
+        since it ends and starts again.
+        """
         return ReplicaRole.STARTING if self.lost else self._role
 
     @property
@@ -53,7 +57,11 @@ class ShownRole:
 
     def conditions(self) -> Mapping[str, str]:
         """Return the condition ``lease`` if the Lease is lost."""
-        return {"lease": "the Lease is lost: this process ends, and starts again as a follower"} if self.lost else {}
+        return (
+            {"lease": "the Lease is lost: this process ends, and starts again as a follower"}
+            if self.lost
+            else {}
+        )
 
     def become(self, role: ReplicaRole) -> None:
         """Change the role."""
@@ -63,7 +71,9 @@ class ShownRole:
 Conditions = Callable[[], Mapping[str, str]]
 
 
-def health_server(host: str, port: int, conditions: Conditions, role: Callable[[], ReplicaRole]) -> HealthServer:
+def health_server(
+    host: str, port: int, conditions: Conditions, role: Callable[[], ReplicaRole]
+) -> HealthServer:
     """Make the server of liveness and readiness.
 
     Parameters

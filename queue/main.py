@@ -37,30 +37,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 after a clean stop, 1 when the process should be started again, 2 for a command line or configuration that cannot work.
+        0 after a clean stop, 1 when the process should be started again, 2 for a command line or
+        configuration that cannot work.
     """
     arguments = _parser().parse_args(argv)
     try:
         config = read_config(arguments.config)
         configure_logging(arguments.log_level or config.log_level)
-        settings = _settings(arguments, config, os.environ.get("DATABASE_URL", ""), os.environ.get("DATABASE_DIRECT_URL", ""))
+        settings = _settings(
+            arguments, config, os.environ.get("DATABASE_URL", ""), os.environ.get("DATABASE_DIRECT_URL", "")
+        )
     except (InvalidConfig, ValueError) as error:
         print(f"fluxqueue queue: {error}", file=sys.stderr)  # noqa: T201  # before there is a log
         return 2
     try:
         uvloop.run(_run(QueueService(settings)))
     except CannotListen as error:
-        log.error("queue.ended", error=str(error), remedy="give it another address, or end the program that has this one")
+        log.error(
+            "queue.ended",
+            error=str(error),
+            remedy="give it another address, or end the program that has this one",
+        )
         return 1
     except BaseExceptionGroup as ended:
         known, unknown = ended.split(
-            (StaleLeader, LeaseLost, DatabaseUnavailable, WorkersEnded, MigrationChanged, SchemaTooNew, CannotListen)
+            (
+                StaleLeader,
+                LeaseLost,
+                DatabaseUnavailable,
+                WorkersEnded,
+                MigrationChanged,
+                SchemaTooNew,
+                CannotListen,
+            )
         )
         if unknown is not None:
             raise unknown from None
         for cause in leaf_errors(known):
             lost = isinstance(cause, (StaleLeader, LeaseLost))
-            log.error("leader.lost" if lost else "queue.ended", error=str(cause), remedy="it is to be started again")
+            log.error(
+                "leader.lost" if lost else "queue.ended", error=str(cause), remedy="it is to be started again"
+            )
         return 1
     return 0
 
@@ -71,12 +88,19 @@ async def _run(service: QueueService) -> None:
     log.info("queue.stopped")
 
 
-def _settings(arguments: argparse.Namespace, config: QueueConfig, database_url: str, direct_url: str) -> ServiceSettings:
+def _settings(
+    arguments: argparse.Namespace, config: QueueConfig, database_url: str, direct_url: str
+) -> ServiceSettings:
     if not database_url:
-        raise ValueError("DATABASE_URL is not set: set it to the Postgres of the queue, for example postgresql://user@host/fluxqueue")
+        raise ValueError(
+            "DATABASE_URL is not set: set it to the Postgres of the queue, for example "
+            "postgresql://user@host/fluxqueue"
+        )
     named = (arguments.webhook_secret, arguments.webhook_configuration, arguments.webhook_service)
     if any(named) and not all(named):
-        raise ValueError("--webhook-secret, --webhook-configuration and --webhook-service belong together: set all or none")
+        raise ValueError(
+            "--webhook-secret, --webhook-configuration and --webhook-service belong together: set all or none"
+        )
     return ServiceSettings(
         database_url=database_url,
         direct_url=direct_url,
@@ -102,25 +126,59 @@ def _settings(arguments: argparse.Namespace, config: QueueConfig, database_url: 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fluxqueue queue", description="Watch the cluster, keep the queue, release work onto its nodes.")
-    parser.add_argument("--fluxion", default="127.0.0.1:4242", metavar="HOST:PORT", help="the Fluxion service (default: %(default)s)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as YAML; omitted settings have defaults")
-    parser.add_argument("--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)")
-    parser.add_argument("--host", default="0.0.0.0", help="where both are served (default: %(default)s)")  # noqa: S104  # probes come from the node
-    parser.add_argument(
-        "--lease", default="fluxqueue-queue", metavar="NAME", help="the Lease in that namespace whose holder leads (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue queue", description="Watch the cluster, keep the queue, release work onto its nodes."
     )
-    parser.add_argument("--health-port", type=int, default=8080, help="port of liveness and readiness, plain HTTP (default: %(default)s)")
-    parser.add_argument("--metrics-port", type=int, default=8443, help="port of metrics and status, HTTPS (default: %(default)s)")
+    parser.add_argument(
+        "--fluxion",
+        default="127.0.0.1:4242",
+        metavar="HOST:PORT",
+        help="the Fluxion service (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings as YAML; omitted settings have defaults"
+    )
+    parser.add_argument(
+        "--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)"
+    )
+    parser.add_argument("--host", default="0.0.0.0", help=("where both are served (default: %(default)s)"))  # noqa: S104  # probes come from the node
+    parser.add_argument(
+        "--lease",
+        default="fluxqueue-queue",
+        metavar="NAME",
+        help="the Lease in that namespace whose holder leads (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        default=8080,
+        help="port of liveness and readiness, plain HTTP (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        default=8443,
+        help="port of metrics and status, HTTPS (default: %(default)s)",
+    )
     parser.add_argument(
         "--tls-dir",
         type=Path,
         default=Path("/etc/fluxqueue-tls"),
         metavar="DIR",
-        help="folder with its tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+        help=(
+            "folder with its tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
     )
-    parser.add_argument("--webhook-secret", default="", metavar="NAME", help="Secret for the webhook's certificate")
-    parser.add_argument("--webhook-configuration", default="", metavar="NAME", help="webhook configurations whose CA bundle to maintain")
+    parser.add_argument(
+        "--webhook-secret", default="", metavar="NAME", help="Secret for the webhook's certificate"
+    )
+    parser.add_argument(
+        "--webhook-configuration",
+        default="",
+        metavar="NAME",
+        help="webhook configurations whose CA bundle to maintain",
+    )
     parser.add_argument("--webhook-service", default="", metavar="NAME", help="the webhook's Service")
     parser.add_argument(
         "--certificate-service",
@@ -130,6 +188,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="another Service whose certificate to keep, in the Secret NAME-tls; may be repeated",
     )
-    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster")
-    parser.add_argument("--log-level", default="", help="debug, info, warning or error (default: the configuration's)")
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster"
+    )
+    parser.add_argument(
+        "--log-level", default="", help="debug, info, warning or error (default: the configuration's)"
+    )
     return parser

@@ -42,7 +42,9 @@ class OtlpSender:
         NotExported
             The collector did not take them.
         """
-        batch = [self._readable(trace_id(each.workload.uid), span) for each in ended for span in spans_of(each)]
+        batch = [
+            self._readable(trace_id(each.workload.uid), span) for each in ended for span in spans_of(each)
+        ]
         if self._exporter.export(batch) is not SpanExportResult.SUCCESS:
             raise NotExported(f"the collector did not take the traces of {len(ended)} workloads")
 

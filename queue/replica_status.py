@@ -1,6 +1,7 @@
 """The role of a replica, and what keeps it from being ready.
 
-A condition is a name and a sentence: ``postgres``, ``caches``, ``api-server``, ``fluxion`` or ``lease``. `kubectl describe pod` shows them.
+A condition is a name and a sentence: ``postgres``, ``caches``, ``api-server``, ``fluxion`` or ``lease``.
+`kubectl describe pod` shows them.
 """
 
 from __future__ import annotations
@@ -54,8 +55,13 @@ class ReplicaStatus:
         """Report from now on also what the watches and, on the leader, the last scheduling cycle fail at."""
 
         def problems() -> Mapping[str, str]:
-            api_server, fluxion = caches.watches.problem, scheduler.last_error if scheduler is not None else ""
-            return {name: reason for name, reason in (("api-server", api_server), ("fluxion", fluxion)) if reason}
+            api_server, fluxion = (
+                caches.watches.problem,
+                scheduler.last_error if scheduler is not None else "",
+            )
+            return {
+                name: reason for name, reason in (("api-server", api_server), ("fluxion", fluxion)) if reason
+            }
 
         self._problems = problems
 
@@ -64,11 +70,18 @@ class ReplicaStatus:
         return {**self._missing, **self._problems(), **self.shown.conditions()}
 
     def postgres_unavailable(self, error: Exception, retry_s: float) -> None:
-        """Report that Postgres cannot be reached, or does not let us write; it is tried again in ``retry_s`` seconds."""
+        """Report that Postgres cannot be reached, or does not let us write;
+        it is tried again in ``retry_s`` seconds.
+        """
         POSTGRES_UP.set(0)
         level = log.debug if self._missing.get("postgres") == str(error) else log.warning
         self.wait_for("postgres", str(error))
-        level("postgres.unavailable", error=str(error), retry_s=retry_s, effect="running work continues, nothing new starts")
+        level(
+            "postgres.unavailable",
+            error=str(error),
+            retry_s=retry_s,
+            effect="running work continues, nothing new starts",
+        )
 
     def postgres_available(self) -> None:
         """Report that Postgres answers, and clear what was waited for."""

@@ -1,11 +1,13 @@
-"""One replica of the queue service: a follower that keeps its caches filled, and the leader while it holds the Lease.
+"""One replica of the queue service: a follower that keeps its caches filled, and the leader while it holds
+the Lease.
 
-Every replica watches the cluster from its start, so its caches are filled when it becomes the leader. The holder of the Lease leads
-(`fluxqueue.queue.leadership.leader`); the others are followers.
+Every replica watches the cluster from its start, so its caches are filled when it becomes the leader. The
+holder of the Lease leads (`fluxqueue.queue.leadership.leader`); the others are followers.
 
-A leader that is terminated releases the Lease once its work has stopped, and the next leader sees that at once. An error that ends one of
-its tasks (a lost Lease, a newer leader, lost database connections of a worker) ends the process. What was committed is safe, what was
-only in memory is dropped, and the process starts again as a follower.
+A leader that is terminated releases the Lease once its work has stopped, and the next leader sees that at
+once. An error that ends one of its tasks (a lost Lease, a newer leader, lost database connections of a
+worker) ends the process. What was committed is safe, what was only in memory is dropped, and the process
+starts again as a follower.
 """
 
 from __future__ import annotations
@@ -119,7 +121,10 @@ class QueueService:
         async with (
             Database(settings.database_url, pooled=bool(settings.direct_url)) as database,
             Database(
-                settings.database_url, size=_READERS, application_name="fluxqueue-history", pooled=bool(settings.direct_url)
+                settings.database_url,
+                size=_READERS,
+                application_name="fluxqueue-history",
+                pooled=bool(settings.direct_url),
             ) as records,
             Api.connect(settings.kubeconfig, user_agent=f"fluxqueue/queue ({replica})") as api,
             connect_matcher(settings) as fluxion,
@@ -130,7 +135,11 @@ class QueueService:
                 await database.refuse_other(settings.direct_url)
             api.on_call = _count_call
             lease = lease_of_replica(
-                lambda: Api.connect(settings.kubeconfig, timeout_s=5.0), settings.namespace, settings.lease, replica, _count_call
+                lambda: Api.connect(settings.kubeconfig, timeout_s=5.0),
+                settings.namespace,
+                settings.lease,
+                replica,
+                _count_call,
             )
             api.may_write = lambda: lease.held
             status.shown.held = lambda: lease.held
@@ -146,7 +155,10 @@ class QueueService:
                 device_taint_rules=await served_taint_rules(api) if devices else None,
                 levels=settings.config.levels,
             )
-            watching = [group.create_task(keep_running(type(each).__name__, each.run)) for each in (caches.watches, caches.gang_objects)]
+            watching = [
+                group.create_task(keep_running(type(each).__name__, each.run))
+                for each in (caches.watches, caches.gang_objects)
+            ]
             status.watch(caches)
             await caches.watches.synced()
             collector.settle()

@@ -22,7 +22,8 @@ class ServiceSettings:
     database_url
         Postgres, as libpq reads it; holds a password, so it is never logged.
     direct_url
-        Postgres itself where `database_url` is a pooler with sessions for one transaction; empty, where it is not.
+        Postgres itself where `database_url` is a pooler with sessions for one transaction; empty, where it is
+        not.
     fluxion
         ``host:port`` of the matcher.
     config
@@ -63,7 +64,9 @@ class ServiceSettings:
 
     @property
     def scheduler_lease(self) -> tuple[str, str] | None:
-        """Namespace and name of the Lease of our own scheduler, which the chart derives from ours; None where it is not installed."""
+        """Namespace and name of the Lease of our own scheduler, which the chart derives from ours;
+        None where it is not installed.
+        """
         if self.config.scheduler is None:
             return None
         return self.namespace, f"{self.lease.removesuffix('-queue')}-scheduler"

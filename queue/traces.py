@@ -1,8 +1,8 @@
 """Exports the way of every workload that has ended to an OpenTelemetry collector.
 
-The transitions in Postgres are the source. So nothing is measured or kept in memory for traces, no part of the queue waits for the
-collector, and what ended while it could not be reached is exported later. A new leader begins a minute before its start; spans that it
-exports once more have the same ids.
+The transitions in Postgres are the source. So nothing is measured or kept in memory for traces, no part of
+the queue waits for the collector, and what ended while it could not be reached is exported later. A new
+leader begins a minute before its start; spans that it exports once more have the same ids.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class NotExported(Exception):
 class EndedSource(Protocol):
     """What has ended, in the order of the ends: the store."""
 
-    async def ended_after(self, at: datetime, after: WorkloadId, *, settled_s: float, limit: int) -> list[EndedWorkload]:
+    async def ended_after(
+        self, at: datetime, after: WorkloadId, *, settled_s: float, limit: int
+    ) -> list[EndedWorkload]:
         """Return what ended after this position."""
         ...
 
@@ -74,7 +76,9 @@ def make_sender(environment: Mapping[str, str] = os.environ) -> TraceSender | No
     try:
         from fluxqueue.queue.otlp import OtlpSender  # 10 MB of memory that only this needs
     except ImportError as error:
-        raise TracesUnavailable(f"{named} is set, and {error.name} is not installed: install fluxqueue[traces], or unset it") from None
+        raise TracesUnavailable(
+            f"{named} is set, and {error.name} is not installed: install fluxqueue[traces], or unset it"
+        ) from None
     return OtlpSender()
 
 
@@ -94,7 +98,13 @@ class TraceExport:
     """
 
     def __init__(
-        self, source: EndedSource, sender: TraceSender, now: datetime, *, interval_s: float = _INTERVAL_S, settled_s: float = _SETTLED_S
+        self,
+        source: EndedSource,
+        sender: TraceSender,
+        now: datetime,
+        *,
+        interval_s: float = _INTERVAL_S,
+        settled_s: float = _SETTLED_S,
     ) -> None:
         self._source = source
         self._sender = sender
@@ -120,7 +130,9 @@ class TraceExport:
 
     async def _export(self) -> int:
         """Export the next workloads; return how many."""
-        ended = await self._source.ended_after(self._at, self._after, settled_s=self._settled_s, limit=_AT_ONCE)
+        ended = await self._source.ended_after(
+            self._at, self._after, settled_s=self._settled_s, limit=_AT_ONCE
+        )
         if ended:
             await asyncio.to_thread(self._sender.send, ended)
             last = ended[-1].workload

@@ -1,1 +1,3 @@
-"""The REST service of a MiniCluster: submit, list, show and cancel jobs of the Flux instance it stands beside."""
+"""The REST service of a MiniCluster: submit, list, show and cancel jobs of the Flux instance it stands
+beside.
+"""

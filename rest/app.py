@@ -1,8 +1,9 @@
 """The HTTP application of the REST service: requests with a bearer token become commands of Flux.
 
-Every path under ``/v1`` requires the token. It is read from its file on each request, so a changed Secret takes effect at once. The probes
-and the OpenAPI description are public, because they contain nothing about jobs. Errors are a sentence in ``detail`` with a matching code:
-404 for an unknown job, 409 if Flux refuses, 422 for an invalid request, 503 while the instance does not respond.
+Every path under ``/v1`` requires the token. It is read from its file on each request, so a changed Secret
+takes effect at once. The probes and the OpenAPI description are public, because they contain nothing about
+jobs. Errors are a sentence in ``detail`` with a matching code: 404 for an unknown job, 409 if Flux refuses,
+422 for an invalid request, 503 while the instance does not respond.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class SubmitRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    command: list[str] = Field(min_length=1, max_length=4096, description="The program and its arguments; no shell interprets them.")
+    command: list[str] = Field(
+        min_length=1, max_length=4096, description="The program and its arguments; no shell interprets them."
+    )
     nodes: int | None = Field(None, ge=1, le=1_000_000)
     tasks: int | None = Field(None, ge=1, le=100_000_000)
     cores_per_task: int | None = Field(None, ge=1, le=100_000)
@@ -87,7 +90,11 @@ def create_app(flux: Flux, token_file: Path, size: int | None = None) -> FastAPI
     FastAPI
         Serving ``/v1/jobs``, ``/v1/nodes``, ``/healthz``, ``/readyz``, ``/docs`` and ``/openapi.json``.
     """
-    app = FastAPI(title="Flux instance", description=f"Jobs of one Flux instance{f' of {size} brokers' if size else ''}.", version="1")
+    app = FastAPI(
+        title="Flux instance",
+        description=f"Jobs of one Flux instance{f' of {size} brokers' if size else ''}.",
+        version="1",
+    )
     described = [Depends(_bearer)]
     invalid: dict[int | str, dict[str, Any]] = {422: {"model": InvalidRequest}}
     app.include_router(_job_routes(flux), dependencies=described, responses=invalid)
@@ -108,9 +115,16 @@ def _token_check(token_file: Path) -> Callable[[Headers], tuple[int, str, dict[s
             token = token_file.read_text().strip()
         except OSError:
             return 503, "the token of this service does not exist yet", {}
-        # The API server's proxy removes Authorization, so whoever comes through it has the token in a header of its own.
-        scheme, _, given = headers.get("authorization", f"bearer {headers.get(OPERATOR_TOKEN_HEADER, '')}").partition(" ")
-        if scheme.lower() != "bearer" or not token or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        # The API server's proxy removes Authorization, so whoever comes through it has the token in a header
+        # of its own.
+        scheme, _, given = headers.get(
+            "authorization", f"bearer {headers.get(OPERATOR_TOKEN_HEADER, '')}"
+        ).partition(" ")
+        if (
+            scheme.lower() != "bearer"
+            or not token
+            or not hmac.compare_digest(given.strip().encode(), token.encode())
+        ):
             return 401, "a bearer token is required: it is in the Secret of this MiniCluster", _CHALLENGE
         return None
 
@@ -145,7 +159,9 @@ def _job_routes(flux: Flux) -> APIRouter:
         return {"id": jobid}
 
     @router.get("/v1/jobs/{jobid}/output", response_class=StreamingResponse)
-    async def output(jobid: str, follow: Annotated[bool, Query(description="Continue until the job ends.")] = False) -> StreamingResponse:
+    async def output(
+        jobid: str, follow: Annotated[bool, Query(description="Continue until the job ends.")] = False
+    ) -> StreamingResponse:
         """Stream the output of a job, standard output and error together."""
         # An unknown job must get a 404 before the stream begins.
         await flux.job(jobid)
@@ -153,7 +169,9 @@ def _job_routes(flux: Flux) -> APIRouter:
             pieces = flux.follow(jobid)
         else:
             pieces = await _begun(flux.output(jobid))
-        return StreamingResponse(_closing(pieces), media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
+        return StreamingResponse(
+            _closing(pieces), media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"}
+        )
 
     return router
 
@@ -164,7 +182,10 @@ def _node_routes(flux: Flux) -> APIRouter:
     @router.get("/v1/nodes")
     async def nodes() -> list[Nodes]:
         """List the nodes of the instance by state."""
-        return [Nodes(state=group.state, nodes=list(group.hosts), cores=group.cores, gpus=group.gpus) for group in await flux.nodes()]
+        return [
+            Nodes(state=group.state, nodes=list(group.hosts), cores=group.cores, gpus=group.gpus)
+            for group in await flux.nodes()
+        ]
 
     return router
 
@@ -195,8 +216,12 @@ def _error_handler(code: int) -> Any:
 
 
 async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-    """Name the fields and what is wrong with them. What was sent is left out: JSON cannot express each value that Python reads from it."""
-    problems = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
+    """Name the fields and what is wrong with them.
+    What was sent is left out: JSON cannot express each value that Python reads from it.
+    """
+    problems = (
+        f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors()
+    )
     sentence = "; ".join(problems).encode(errors="backslashreplace").decode()
     return JSONResponse({"detail": sentence[:_LONGEST_SENTENCE]}, 422)
 
@@ -215,7 +240,9 @@ async def _begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 
 async def _closing(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Yield the same pieces. When the reader disconnects, the generator is closed at once, not when it is collected."""
+    """Yield the same pieces.
+    When the reader disconnects, the generator is closed at once, not when it is collected.
+    """
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             yield piece

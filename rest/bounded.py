@@ -1,10 +1,12 @@
 """Refusals before the body of a request is read, and a time for it to arrive.
 
-FastAPI reads a body into memory before it checks anything else. So the token and the declared length are checked here, from the head of the
-request: a client without the token makes the service hold nothing, and one with it at most `MAX_BODY_BYTES` for a few seconds.
+FastAPI reads a body into memory before it checks anything else. So the token and the declared length are
+checked here, from the head of the request: a client without the token makes the service hold nothing, and one
+with it at most `MAX_BODY_BYTES` for a few seconds.
 
-Many clients read the answer only after they have sent the body. If the service closed the connection earlier, the kernel would reset it and
-the client would report a broken pipe instead of the sentence. So the body of a refused request is received and discarded, within limits.
+Many clients read the answer only after they have sent the body. If the service closed the connection earlier,
+the kernel would reset it and the client would report a broken pipe instead of the sentence. So the body of a
+refused request is received and discarded, within limits.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ MAX_BODY_BYTES: Final = 2**20
 MAX_DISCARDED_BYTES: Final = 2**25
 _ARRIVAL_S = 10.0
 _TIME_OUT: Final = 408
-LIMITS: Final = ConnectionLimits(connections=256, request_s=10.0, response_s=86_400.0, idle_s=30.0, whole_requests=False)
+LIMITS: Final = ConnectionLimits(
+    connections=256, request_s=10.0, response_s=86_400.0, idle_s=30.0, whole_requests=False
+)
 """Of the server: output may be followed for a day. Bodies are bounded here."""
 
 Refusal = tuple[int, str, dict[str, str]]
@@ -41,12 +45,15 @@ class BoundedRequests:
     app
         The application.
     refusal
-        Returns why a request with these headers is refused; None if it is not. It is asked for every path under ``/v1``.
+        Returns why a request with these headers is refused; None if it is not. It is asked for every path
+        under ``/v1``.
     arrival_s
         Seconds within which a body must arrive.
     """
 
-    def __init__(self, app: ASGIApp, refusal: Callable[[Headers], Refusal | None], arrival_s: float = _ARRIVAL_S) -> None:
+    def __init__(
+        self, app: ASGIApp, refusal: Callable[[Headers], Refusal | None], arrival_s: float = _ARRIVAL_S
+    ) -> None:
         self._app = app
         self._refusal = refusal
         self._arrival_s = arrival_s
@@ -71,7 +78,9 @@ class BoundedRequests:
 
     async def _refuse(self, answer: JSONResponse, receive: Receive, send: Send) -> None:
         """Send the answer, discard what arrives of the body within the limits, then end the response."""
-        await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+        await send(
+            {"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers}
+        )
         await send({"type": "http.response.body", "body": answer.body, "more_body": True})
         discarded_bytes, more = 0, answer.status_code != _TIME_OUT
         with contextlib.suppress(TimeoutError):
@@ -99,4 +108,8 @@ def _too_large(method: str, headers: Headers) -> Refusal | None:
     length = headers.get("content-length", "")
     if method != "POST" or (length.isdecimal() and int(length[:20]) <= MAX_BODY_BYTES):
         return None
-    return 413, f"a request must have a Content-Length of at most {MAX_BODY_BYTES} bytes", {"connection": "close"}
+    return (
+        413,
+        f"a request must have a Content-Length of at most {MAX_BODY_BYTES} bytes",
+        {"connection": "close"},
+    )

@@ -1,11 +1,12 @@
 """The client of a Flux instance: it runs the instance's own `flux` command, with arguments only.
 
-The service links nothing of Flux. It runs in our image next to a broker of any version, whose command it finds in the view that both mount.
-No word of a request passes a shell, and none can be taken for an option: a word that could begin with a dash is refused or follows an
-equals sign. Values of variables are protected from the expansion that `flux submit` would do.
+The service links nothing of Flux. It runs in our image next to a broker of any version, whose command it
+finds in the view that both mount. No word of a request passes a shell, and none can be taken for an option: a
+word that could begin with a dash is refused or follows an equals sign. Values of variables are protected from
+the expansion that `flux submit` would do.
 
-A job gets the environment of the leader's application, as if it had been submitted there: its programs are in that image and not in ours.
-The leader writes that environment to a file before its broker starts.
+A job gets the environment of the leader's application, as if it had been submitted there: its programs are in
+that image and not in ours. The leader writes that environment to a file before its broker starts.
 
 Each command has a deadline. Followed output has none, and its process ends when the reader disconnects.
 """
@@ -47,7 +48,8 @@ _CHUNK = 64 * 1024
 _LONGEST_OUTPUT = 16 * 2**20
 _OUTPUT = "guest.output"
 _AT_ONCE = 8
-"""Commands at a time. Most are Python programs of some 40 MiB, which the memory limit of the container has to hold."""
+"""Commands at a time.
+Most are Python programs of some 40 MiB, which the memory limit of the container has to hold."""
 _JOB_ID = re.compile(r"[fƒ]?[0-9A-Za-z.]{1,24}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNKNOWN = re.compile(r"unknown|no such job|not found|does not exist|invalid job", re.IGNORECASE)
@@ -113,15 +115,20 @@ class FluxSubmission:
         Raises
         ------
         InvalidWord
-            The command is empty or begins with a dash, a variable has an invalid name, or a text cannot be passed to a program.
+            The command is empty or begins with a dash, a variable has an invalid name, or a text cannot be
+            passed to a program.
         """
         if not self.command or not self.command[0] or self.command[0].startswith("-"):
-            raise InvalidWord("command: the first word is the program to run; it cannot be empty or begin with a dash")
+            raise InvalidWord(
+                "command: the first word is the program to run; it cannot be empty or begin with a dash"
+            )
         texts = (*self.command, *self.environment.values(), self.working_directory or "", self.name or "")
         if any("\0" in text for text in texts):
             raise InvalidWord("command: no word may contain a NUL character")
         if any(_is_cut(text) for text in texts):
-            raise InvalidWord("command: no word may contain half of a character (an unpaired surrogate): send UTF-8")
+            raise InvalidWord(
+                "command: no word may contain half of a character (an unpaired surrogate): send UTF-8"
+            )
         sized = (
             ("nodes", self.nodes),
             ("ntasks", self.tasks),
@@ -135,7 +142,10 @@ class FluxSubmission:
         words = ["submit", *(f"--{option}={value}" for option, value in sized if value is not None)]
         for key in self.environment:
             if not _VARIABLE.fullmatch(key):
-                raise InvalidWord(f"environment: {key!r} cannot be the name of a variable: use letters, digits and underscores")
+                raise InvalidWord(
+                    f"environment: {key!r} cannot be the name of a variable: use letters, "
+                    "digits and underscores"
+                )
         if application is not None:
             words.append("--env=-*")
         variables = {**(application or {}), **self.environment}
@@ -145,7 +155,9 @@ class FluxSubmission:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes in one state (``free``, ``allocated``, ``down``, ``drained``), with the cores and GPUs of all of them."""
+    """Nodes in one state (``free``, ``allocated``, ``down``, ``drained``),
+    with the cores and GPUs of all of them.
+    """
 
     state: str
     hosts: tuple[str, ...]
@@ -154,15 +166,16 @@ class NodeGroup:
 
 
 def environment_for(base: Mapping[str, str], python_path: str = "") -> dict[str, str]:
-    """Return the environment of the commands: the view's programs first on the path (``FLUX_VIEW``), job ids in ASCII.
+    """Return the environment of the commands: the view's programs first on the path (``FLUX_VIEW``), job ids
+    in ASCII.
 
     Parameters
     ----------
     base
         The environment of this process.
     python_path
-        Folder of the modules that the Python programs of Flux import; the one of the view if empty. Modules of our image are for another
-        Python.
+        Folder of the modules that the Python programs of Flux import; the one of the view if empty. Modules
+        of our image are for another Python.
     """
     environment = dict(base)
     if view := base.get("FLUX_VIEW"):
@@ -188,7 +201,9 @@ class Flux:
         File with the environment of the leader's application; see `read_environment`.
     """
 
-    def __init__(self, environment: Mapping[str, str], deadline_s: float = _DEADLINE_S, application: Path | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], deadline_s: float = _DEADLINE_S, application: Path | None = None
+    ) -> None:
         self._environment = dict(environment)
         self._application = application
         self._deadline_s = deadline_s
@@ -226,7 +241,9 @@ class Flux:
 
     async def nodes(self) -> list[NodeGroup]:
         """Return the instance's nodes, by state."""
-        output = await self._run("resource", "list", "--no-header", "--states=free,allocated,down", f"--format={_NODE_FIELDS}")
+        output = await self._run(
+            "resource", "list", "--no-header", "--states=free,allocated,down", f"--format={_NODE_FIELDS}"
+        )
         groups = []
         for line in output.splitlines():
             state, _, cores, gpus, hosts = ([part.strip() for part in line.split("\t")] + [""] * 5)[:5]
@@ -258,7 +275,9 @@ class Flux:
 
     async def follow(self, jobid: str) -> AsyncGenerator[bytes, None]:
         """Yield the output of the job until it ends or the reader disconnects."""
-        process = await self._start("job", "attach", "--read-only", _job_id(jobid), stderr=asyncio.subprocess.STDOUT)
+        process = await self._start(
+            "job", "attach", "--read-only", _job_id(jobid), stderr=asyncio.subprocess.STDOUT
+        )
         assert process.stdout is not None
         try:
             while piece := await process.stdout.read(_CHUNK):
@@ -279,10 +298,13 @@ class Flux:
         except OSError as error:
             if error.errno == errno.E2BIG:
                 raise InvalidWord(
-                    "command: its words and the variables are too long to be passed to flux: put what is long into a file"
+                    "command: its words and the variables are too long to be passed to flux: "
+                    "put what is long into a file"
                 ) from None
             where = self._environment.get("PATH", "")
-            raise FluxMissing(f"flux cannot be run ({error.strerror}): is the Flux view mounted? PATH is {where}") from None
+            raise FluxMissing(
+                f"flux cannot be run ({error.strerror}): is the Flux view mounted? PATH is {where}"
+            ) from None
 
     async def _run(self, *words: str) -> str:
         async with self._limit:
@@ -300,8 +322,9 @@ class Flux:
             sentence = lines[-1] if lines else f"flux {words[0]} ended with code {process.returncode}"
             if _UNLOADED.match(sentence):
                 raise FluxMissing(
-                    f"flux cannot load its Python modules next to the leader ({sentence}): set spec.flux.container.pythonPath to the "
-                    "folder that has them, or use a flux-view image in which they are complete"
+                    f"flux cannot load its Python modules next to the leader ({sentence}): set "
+                    "spec.flux.container.pythonPath to the folder that has them, "
+                    "or use a flux-view image in which they are complete"
                 )
             raise (NoSuchJob if _UNKNOWN.search(sentence) else FluxFailed)(sentence)
         return out.decode(errors="replace")
@@ -333,7 +356,9 @@ def _data(context: Mapping[str, Any]) -> bytes:
 
 
 async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Return what a command writes, and stop it once that is more than `_LONGEST_OUTPUT`: the memory of the container has to hold it."""
+    """Return what a command writes, and stop it once that is more than `_LONGEST_OUTPUT`:
+    the memory of the container has to hold it.
+    """
     assert process.stdout is not None
     assert process.stderr is not None
     kept = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -366,7 +391,9 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end of a process, and drop what it still writes: asyncio waits until the pipes are empty, full ones included."""
+    """Wait for the end of a process, and drop what it still writes:
+    asyncio waits until the pipes are empty, full ones included.
+    """
 
     async def drop(stream: asyncio.StreamReader | None) -> None:
         while stream is not None and await stream.read(_CHUNK):
@@ -378,13 +405,18 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 def read_environment(file: Path) -> dict[str, str] | None:
     """Return the variables that `env -0` wrote into a file; None if it is missing, empty or unreadable.
 
-    Entries that are not shell variables (functions that bash exports) are left out, because Flux would misread their names.
+    Entries that are not shell variables (functions that bash exports) are left out, because Flux would
+    misread their names.
     """
     try:
         entries = file.read_bytes().decode(errors="surrogateescape").split("\0")
     except OSError:
         return None
-    variables = {key: value for key, equals, value in (entry.partition("=") for entry in entries) if equals and _VARIABLE.fullmatch(key)}
+    variables = {
+        key: value
+        for key, equals, value in (entry.partition("=") for entry in entries)
+        if equals and _VARIABLE.fullmatch(key)
+    }
     return variables or None
 
 
@@ -395,7 +427,9 @@ def read_size(settings: Path) -> int | None:
 
 
 def read_python_path(settings: Path) -> str:
-    """Return the folder of Python modules that the spec sets, from the instance's ``settings.sh``; empty if there is none."""
+    """Return the folder of Python modules that the spec sets, from the instance's ``settings.sh``;
+    empty if there is none.
+    """
     return _read_setting(settings, "fq_python_path")
 
 

@@ -1,7 +1,7 @@
 """`fluxqueue rest`: the REST service of one Flux instance, next to its leader.
 
-It talks to the instance through `flux` only (``FLUX_URI`` selects it, ``FLUX_VIEW`` is the folder of its programs). It needs no kubeconfig
-and no database.
+It talks to the instance through `flux` only (``FLUX_URI`` selects it, ``FLUX_VIEW`` is the folder of its
+programs). It needs no kubeconfig and no database.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging(arguments.log_level)
     size = read_size(arguments.settings) if arguments.settings else None
     python_path = read_python_path(arguments.settings) if arguments.settings else ""
-    app = create_app(Flux(environment_for(os.environ, python_path), application=arguments.environment), arguments.token_file, size)
+    app = create_app(
+        Flux(environment_for(os.environ, python_path), application=arguments.environment),
+        arguments.token_file,
+        size,
+    )
     try:
         listening = listen(arguments.host, arguments.port)
     except CannotListen as error:
@@ -68,11 +72,24 @@ async def _serve(server: GuardedServer) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fluxqueue rest", description="Submit, list, show and cancel jobs of a Flux instance over HTTP.")
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")  # noqa: S104  of a pod
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue rest", description="Submit, list, show and cancel jobs of a Flux instance over HTTP."
+    )
+    parser.add_argument("--host", default="0.0.0.0", help=("address to listen on (default: all)"))  # noqa: S104  of a pod
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
-    parser.add_argument("--token-file", type=Path, required=True, help="file with the bearer token that requests must carry")
+    parser.add_argument(
+        "--token-file", type=Path, required=True, help="file with the bearer token that requests must carry"
+    )
     parser.add_argument("--settings", type=Path, help="settings.sh of the instance")
-    parser.add_argument("--environment", type=Path, help="environment of the leader's application, NUL-separated: that of submitted jobs")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--environment",
+        type=Path,
+        help="environment of the leader's application, NUL-separated: that of submitted jobs",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="(default: %(default)s)",
+    )
     return parser

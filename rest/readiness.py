@@ -1,8 +1,8 @@
 """Readiness of the REST service: whether a command of Flux that every route needs has worked just now.
 
-`flux ping` would not be enough. It is a C program, and the commands of the routes need the Python bindings of Flux, which may not load in
-this container. Such a command takes a part of a second and the path has no token, so one result serves all requests of two seconds, and
-only one command runs at a time.
+`flux ping` would not be enough. It is a C program, and the commands of the routes need the Python bindings of
+Flux, which may not load in this container. Such a command takes a part of a second and the path has no token,
+so one result serves all requests of two seconds, and only one command runs at a time.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Binding released pods to exactly the nodes that the queue chose: the program behind ``schedulerName: FluxionScheduler``."""
+"""Binding released pods to exactly the nodes that the queue chose:
+the program behind ``schedulerName: FluxionScheduler``.
+"""

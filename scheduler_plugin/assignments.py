@@ -1,14 +1,16 @@
 """Which node a pod is to be bound to, read from the pod alone.
 
-There are two schemes. The queue writes annotations: the allocation, the list of nodes of which this pod has one entry, and the size of the
-gang. The Go fluxqueue wrote a label: names of nodes joined by ``__``, of which a pod has the entry of its completion index. If a pod has
-both, the annotations count.
+There are two schemes. The queue writes annotations: the allocation, the list of nodes of which this pod has
+one entry, and the size of the gang. The Go fluxqueue wrote a label: names of nodes joined by ``__``, of which
+a pod has the entry of its completion index. If a pod has both, the annotations count.
 
-A pod without a completion index has the first entry of a label, as in the Go project: all pods of a group without indexes (NonIndexed Jobs)
-go to its first node there. Here the checks refuse the second pod while the first one fills the node. Which other entry would be right is
-not known. The queue never writes such a list for such a pod.
+A pod without a completion index has the first entry of a label, as in the Go project: all pods of a group
+without indexes (NonIndexed Jobs) go to its first node there. Here the checks refuse the second pod while the
+first one fills the node. Which other entry would be right is not known. The queue never writes such a list
+for such a pod.
 
-A pod that nobody may bind (it has a scheduling gate, is being deleted or has ended) is no error. There is nothing to do for it.
+A pod that nobody may bind (it has a scheduling gate, is being deleted or has ended) is no error. There is
+nothing to do for it.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ def assignment_of(pod: Pod) -> NodeAssignment | None:
     Returns
     -------
     NodeAssignment or None
-        None if there is nothing to do: the pod belongs to another scheduler, is bound, has ended, is being deleted, has gates, or has no
-        node yet.
+        None if there is nothing to do: the pod belongs to another scheduler, is bound, has ended, is being
+        deleted, has gates, or has no node yet.
 
     Raises
     ------
@@ -72,7 +74,12 @@ def assignment_of(pod: Pod) -> NodeAssignment | None:
         An annotation or the label cannot be read, or names no node for this pod.
     """
     spec = pod.spec
-    if spec.scheduler_name != names.SCHEDULER_NAME or spec.node_name or spec.scheduling_gates or not pod.active:
+    if (
+        spec.scheduler_name != names.SCHEDULER_NAME
+        or spec.node_name
+        or spec.scheduling_gates
+        or not pod.active
+    ):
         return None
     return written_assignment(pod)
 
@@ -103,17 +110,20 @@ def _listed(pod: Pod, allocation: str) -> str:
     text = pod.metadata.annotation(key)
     if not allocation or not text:
         raise InvalidAssignment(
-            f"the pod carries the allocation {_quoted(allocation)}, but its annotation {key} names no node: delete the pod, so that its "
-            "owner creates it again and the queue finds a node for it"
+            f"the pod carries the allocation {_quoted(allocation)}, but its annotation {key} names no node: "
+            "delete the pod, so that its owner creates it again and the queue finds a node for it"
         )
     try:
         found = hostlists.parse(text)
     except hostlists.InvalidHostlist as error:
-        raise InvalidAssignment(f"annotation {key} cannot be read ({error}): only the queue writes it, so delete the pod") from None
+        raise InvalidAssignment(
+            f"annotation {key} cannot be read ({error}): only the queue writes it, so delete the pod"
+        ) from None
     index = 0 if len(found) == 1 else _index(pod)
     if index is None:
         raise InvalidAssignment(
-            f"annotation {key} names {len(found)} nodes, and the pod has no completion index to choose one: delete the pod"
+            f"annotation {key} names {len(found)} nodes, and the pod has no completion index to choose one: "
+            "delete the pod"
         )
     return _node_name(found[index] if index < len(found) else None, f"annotation {key}", index, len(found))
 
@@ -121,7 +131,9 @@ def _listed(pod: Pod, allocation: str) -> str:
 def _of_go_list(pod: Pod, label: str) -> str:
     entries = label.split(_GO_SEPARATOR)
     index = _index(pod) or 0
-    return _node_name(entries[index] if index < len(entries) else None, f"label {names.GO_NODES_LABEL}", index, len(entries))
+    return _node_name(
+        entries[index] if index < len(entries) else None, f"label {names.GO_NODES_LABEL}", index, len(entries)
+    )
 
 
 def _index(pod: Pod) -> int | None:
@@ -133,7 +145,9 @@ def _index(pod: Pod) -> int | None:
     if text is None:
         return None
     if not _INDEX.fullmatch(text):
-        raise InvalidAssignment(f"{key} is {_quoted(text)}, which is no completion index: let the Job controller write it")
+        raise InvalidAssignment(
+            f"{key} is {_quoted(text)}, which is no completion index: let the Job controller write it"
+        )
     return int(text)
 
 
@@ -144,7 +158,8 @@ def _gang_size(pod: Pod) -> int:
         return 1
     if not _GANG_SIZE.fullmatch(text):
         raise InvalidAssignment(
-            f"annotation {key} is {_quoted(text)}, which is no number of pods: only the queue writes it, so delete the pod"
+            f"annotation {key} is {_quoted(text)}, which is no number of pods: only the queue writes it, "
+            "so delete the pod"
         )
     return int(text)
 
@@ -152,13 +167,19 @@ def _gang_size(pod: Pod) -> int:
 def _node_name(entry: str | None, where: str, index: int, size: int) -> str:
     if entry is None:
         raise InvalidAssignment(
-            f"{where} names {size} {'node' if size == 1 else 'nodes'} and the pod has the completion index {index}, so there is none for "
-            f"it: name {index + 1} nodes, or lower the completions of its Job to {size}"
+            f"{where} names {size} {'node' if size == 1 else 'nodes'} and the pod has the completion index "
+            f"{index}, so there is none for it: name {index + 1} nodes, "
+            f"or lower the completions of its Job to {size}"
         )
     if not entry:
-        raise InvalidAssignment(f"{where} has an empty entry for the completion index {index}: name a node there")
+        raise InvalidAssignment(
+            f"{where} has an empty entry for the completion index {index}: name a node there"
+        )
     if entry == names.NO_NODE or len(entry) > hostlists.MAX_HOST_LENGTH or not _NODE_NAME.fullmatch(entry):
-        raise InvalidAssignment(f"{where} names {_quoted(entry)} for the completion index {index}, which is no node: name one there")
+        raise InvalidAssignment(
+            f"{where} names {_quoted(entry)} for the completion index {index}, which is no node: "
+            "name one there"
+        )
     return entry
 
 

@@ -1,8 +1,9 @@
 """Claims and volumes as they will be once the decisions about them are written and observed.
 
-The cache shows a decision only when the watch has delivered it. A decision made in between would be based on old data: two claims would
-choose the same volume, or two pods of a gang would have one claim provisioned for two nodes. So a decision counts at once. It counts until
-the watch shows that object in another state than the one on which the decision was made.
+The cache shows a decision only when the watch has delivered it. A decision made in between would be based on
+old data: two claims would choose the same volume, or two pods of a gang would have one claim provisioned for
+two nodes. So a decision counts at once. It counts until the watch shows that object in another state than the
+one on which the decision was made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import Final
 
 import msgspec
 
-from fluxqueue.api.storage import SELECTED_NODE, ClaimRef, PersistentVolume, PersistentVolumeClaim, StorageClass
+from fluxqueue.api.storage import (
+    SELECTED_NODE,
+    ClaimRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from fluxqueue.kube.kinds import Key
 from fluxqueue.queue.noderules.volumes import Storage
 
@@ -39,8 +46,13 @@ class AssumedStorage:
     def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         """Assume that a volume belongs to a claim."""
         meta = claim.metadata
-        spec = msgspec.structs.replace(volume.spec, claim_ref=ClaimRef(namespace=meta.namespace, name=meta.name, uid=meta.uid))
-        self._volumes[volume.metadata.name] = volume.metadata.resource_version, msgspec.structs.replace(volume, spec=spec)
+        spec = msgspec.structs.replace(
+            volume.spec, claim_ref=ClaimRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        )
+        self._volumes[volume.metadata.name] = (
+            volume.metadata.resource_version,
+            msgspec.structs.replace(volume, spec=spec),
+        )
 
     def provision(self, claim: PersistentVolumeClaim, node: str) -> None:
         """Assume that a volume for a claim is being provisioned for a node."""

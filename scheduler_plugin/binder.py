@@ -1,8 +1,9 @@
 """Bind one pod to its node, with retries, and report the outcome.
 
-A Binding carries the uid and the resourceVersion of the pod that was checked. The API server refuses it with 409 if anything about the pod
-has changed: a withdrawn allocation, a deletion, another replica that was faster. That is no failure: the watch delivers the pod in its new
-state, and it is checked again. For the same reason a Binding whose arrival is unknown can safely be sent again.
+A Binding carries the uid and the resourceVersion of the pod that was checked. The API server refuses it with
+409 if anything about the pod has changed: a withdrawn allocation, a deletion, another replica that was
+faster. That is no failure: the watch delivers the pod in its new state, and it is checked again. For the same
+reason a Binding whose arrival is unknown can safely be sent again.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Binder:
         Returns
         -------
         BindResult
-            CHANGED: wait for the watch. UNKNOWN: check again after a pause. UNAUTHORIZED: this client may not bind at all.
-            REFUSED: this pod cannot be bound in its current state.
+            CHANGED: wait for the watch. UNKNOWN: check again after a pause. UNAUTHORIZED: this client may not
+            bind at all. REFUSED: this pod cannot be bound in its current state.
 
         Raises
         ------
@@ -118,16 +119,29 @@ class Binder:
         started = time.monotonic()
         try:
             await self._api.bind(
-                meta.name, meta.namespace, member.assignment.node, uid=meta.uid, resource_version=meta.resource_version, timeout_s=TIMEOUT_S
+                meta.name,
+                meta.namespace,
+                member.assignment.node,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                timeout_s=TIMEOUT_S,
             )
         except (TooManyRequests, ServerError, Unreachable) as error:
             if isinstance(error, Unreachable) and not error.sent:
                 self._limit.done()
             else:
                 self._limit.overloaded(ticket, error.retry_after_s or 0.0)
-            log.warning("bind.failed", pod=f"{meta.namespace}/{meta.name}", uid=meta.uid, failures=failures + 1, error=str(error))
+            log.warning(
+                "bind.failed",
+                pod=f"{meta.namespace}/{meta.name}",
+                uid=meta.uid,
+                failures=failures + 1,
+                error=str(error),
+            )
             again = failures + 1 < TRIES
-            return BindResult(BindOutcome.UNKNOWN, error.message), _pause_s(error, failures) if again else None
+            return BindResult(BindOutcome.UNKNOWN, error.message), _pause_s(
+                error, failures
+            ) if again else None
         except BaseException as error:
             self._limit.done()
             if not isinstance(error, ApiError) or isinstance(error, NotLeading):

@@ -1,6 +1,7 @@
 """Gangs that cannot be bound now, by the change that may remove the obstacle.
 
-A gang is checked again when something changes on a node that refused one of its pods, or when a volume changes.
+A gang is checked again when something changes on a node that refused one of its pods, or when a volume
+changes.
 """
 
 from __future__ import annotations
@@ -47,11 +48,17 @@ class BlockedGangs:
             self._enqueue(self._by_volume.pop())
 
     def pod_changed(self, change: Change[Pod]) -> None:
-        """Enqueue the gangs for which a pod may have made room: it ended, was deleted or lost its nomination."""
+        """Enqueue the gangs for which a pod may have made room:
+        it ended, was deleted or lost its nomination.
+        """
         old, new = change.old, change.new
         if not self._by_node or old is None:
             return
-        if new is not None and new.terminal == old.terminal and new.status.nominated_node_name == old.status.nominated_node_name:
+        if (
+            new is not None
+            and new.terminal == old.terminal
+            and new.status.nominated_node_name == old.status.nominated_node_name
+        ):
             return
         for node in {old.spec.node_name, old.status.nominated_node_name}:
             if node:

@@ -1,8 +1,10 @@
-"""The cluster as the scheduler sees it: watched objects, and pods that are assumed on nodes before the watch shows them there.
+"""The cluster as the scheduler sees it: watched objects, and pods that are assumed on nodes before the watch
+shows them there.
 
-Every replica watches, so that a follower can lead at once and every replica can serve the extender. Some milliseconds pass between a bind
-and the watch event that shows it. Without a correction the next check would count the node as emptier than it is. So a pod is *assumed*
-before it is bound: it counts on its node until the watch shows it bound or gone, or until the bind is known to have failed.
+Every replica watches, so that a follower can lead at once and every replica can serve the extender. Some
+milliseconds pass between a bind and the watch event that shows it. Without a correction the next check would
+count the node as emptier than it is. So a pod is *assumed* before it is bound: it counts on its node until
+the watch shows it bound or gone, or until the bind is known to have failed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _BY_CLAIM: Final = "claim"
 
 
 class SchedulerCaches:
-    """Stores of all kinds that the scheduler watches, updated by `watches`; a `fluxqueue.scheduler_plugin.checks.ClusterView`.
+    """Stores of all kinds that the scheduler watches, updated by `watches`; a
+    `fluxqueue.scheduler_plugin.checks.ClusterView`.
 
     Parameters
     ----------
@@ -59,7 +62,9 @@ class SchedulerCaches:
         self._assumed_on: dict[str, dict[str, Pod]] = {}
         self.pods.add_index(_BY_NODE, _bound_to)
         self.pods.add_index(_NOMINATED, _nominated_to)
-        self.pods.add_index(_BY_CLAIM, lambda pod: () if pod.spec.node_name else claims_used(pod.metadata.namespace, pod.spec))
+        self.pods.add_index(
+            _BY_CLAIM, lambda pod: () if pod.spec.node_name else claims_used(pod.metadata.namespace, pod.spec)
+        )
         self.pods.add_handler(self._reconcile)
         self.watches = Watches(
             Reflector(api, PODS, self.pods),
@@ -120,11 +125,17 @@ class SchedulerCaches:
             self.interpod.forget(uid)
 
     def _reconcile(self, change: Change[Pod]) -> None:
-        """Drop a pod that the watch shows as bound, deleted or assigned to another node. A Binding in flight is refused then."""
+        """Drop a pod that the watch shows as bound, deleted or assigned to another node.
+        A Binding in flight is refused then.
+        """
         if not self._assumed:
             return
         new, uid = change.new, change.obj.metadata.uid
-        if new is None or new.spec.node_name or (uid in self._assumed and _assigned_node(new) != self._assumed[uid]):
+        if (
+            new is None
+            or new.spec.node_name
+            or (uid in self._assumed and _assigned_node(new) != self._assumed[uid])
+        ):
             self._drop(uid)
 
 

@@ -1,9 +1,10 @@
 """Whether the nodes of released pods can take them now: all checks of kube-scheduler, for one node each.
 
-The match decided on the graph some time ago. Before binding, the scheduler checks the objects in their current state. The members of a gang
-are checked in one step and in their order, each as if those before it were bound already. Foreign pods for which kube-scheduler has made
-room (``status.nominatedNodeName``) count as if they were on their node, against pods of equal or lower priority. kube-scheduler counts
-them the same way.
+The match decided on the graph some time ago. Before binding, the scheduler checks the objects in their
+current state. The members of a gang are checked in one step and in their order, each as if those before it
+were bound already. Foreign pods for which kube-scheduler has made room (``status.nominatedNodeName``) count
+as if they were on their node, against pods of equal or lower priority. kube-scheduler counts them the same
+way.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from fluxqueue.scheduler_plugin.assumedstorage import AssumedStorage
 from fluxqueue.scheduler_plugin.interpod_rules import InterPodCheck, InterPodRules
 from fluxqueue.scheduler_plugin.volumechecks import claim_keys, full_driver, plan_claims
 
-_CLAIMS_DEVICES: Final = "the pod claims devices (spec.resourceClaims), which only the stock scheduler can allocate"
+_CLAIMS_DEVICES: Final = (
+    "the pod claims devices (spec.resourceClaims), which only the stock scheduler can allocate"
+)
 
 __all__ = ["ClusterView", "FitResult", "FitStatus", "check_gang"]
 
 
 class FitStatus(enum.StrEnum):
-    """The result of a check. ``WAITS`` means that the node is not the obstacle: something that is in progress has to finish."""
+    """The result of a check.
+    ``WAITS`` means that the node is not the obstacle: something that is in progress has to finish.
+    """
 
     FITS = "fits"
     REFUSED = "refused"
@@ -84,7 +89,8 @@ def check_gang(members: Sequence[tuple[Pod, str]], cluster: ClusterView) -> dict
     Parameters
     ----------
     members
-        Each pod and the name of its node. Where a node cannot take all, the order decides which pods are refused.
+        Each pod and the name of its node. Where a node cannot take all, the order decides which pods are
+        refused.
     cluster
         The current state; the members may be counted in it or not.
 
@@ -102,7 +108,9 @@ def check_gang(members: Sequence[tuple[Pod, str]], cluster: ClusterView) -> dict
         for pod, node in members:
             if node not in present:
                 present[node] = [each for each in cluster.pods_on(node) if each.metadata.uid not in uids]
-            result = results[pod.metadata.uid] = _Check(cluster, storage, interpod, present[node], exclusive).of(pod, node)
+            result = results[pod.metadata.uid] = _Check(
+                cluster, storage, interpod, present[node], exclusive
+            ).of(pod, node)
             if result.status is not FitStatus.REFUSED:
                 present[node].append(pod)
                 interpod.assume(pod)
@@ -111,7 +119,9 @@ def check_gang(members: Sequence[tuple[Pod, str]], cluster: ClusterView) -> dict
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A check of one node: the pods that count on it, and the claims for a single pod that earlier members use."""
+    """A check of one node: the pods that count on it, and the claims for a single pod that earlier members
+    use.
+    """
 
     cluster: ClusterView
     storage: AssumedStorage
@@ -125,7 +135,9 @@ class _Check:
             return _refused(f"node {name} does not exist")
         if spec.resource_claims:
             return FitResult(
-                FitStatus.WAITS, f"{_CLAIMS_DEVICES}: label it {names.SCHEDULER_LABEL}={SchedulerName.STOCK} and create it again"
+                FitStatus.WAITS,
+                f"{_CLAIMS_DEVICES}: label it {names.SCHEDULER_LABEL}={SchedulerName.STOCK} and create it "
+                "again",
             )
         priority = spec.priority or 0
         rivals = [
@@ -142,11 +154,16 @@ class _Check:
         return result
 
     def _volumes(self, pod: Pod, node: Node, counted: Sequence[Pod]) -> FitResult:
-        """Check the claims of a pod against its node. What they will take counts for the members that come after."""
+        """Check the claims of a pod against its node.
+        What they will take counts for the members that come after.
+        """
         if not claim_keys(pod):
             return FITS
         if claim := self._exclusive_claim_in_use(pod):
-            return FitResult(FitStatus.WAITS, f"PersistentVolumeClaim {claim} is for one pod (ReadWriteOncePod), and another one uses it")
+            return FitResult(
+                FitStatus.WAITS,
+                f"PersistentVolumeClaim {claim} is for one pod (ReadWriteOncePod), and another one uses it",
+            )
         if driver := full_driver(pod, node.metadata.name, counted, self.storage):
             return _refused(f"node {node.metadata.name} takes no more volumes of {driver}")
         plan = plan_claims(pod, node, self.storage)
@@ -161,10 +178,18 @@ class _Check:
         return FITS
 
     def _exclusive_claim_in_use(self, pod: Pod) -> str:
-        """Return a claim of the pod that only one pod may use and another one uses; empty if there is none."""
-        own = [key for key in claims_used(pod.metadata.namespace, pod.spec) if (claim := self.storage.claim(*key)) and claim.for_one_pod]
+        """Return a claim of the pod that only one pod may use and another one uses;
+        empty if there is none.
+        """
+        own = [
+            key
+            for key in claims_used(pod.metadata.namespace, pod.spec)
+            if (claim := self.storage.claim(*key)) and claim.for_one_pod
+        ]
         for key in own:
-            if key in self.exclusive or any(user.metadata.uid != pod.metadata.uid for user in self.cluster.interpod.users_of(key)):
+            if key in self.exclusive or any(
+                user.metadata.uid != pod.metadata.uid for user in self.cluster.interpod.users_of(key)
+            ):
                 return "/".join(key)
         self.exclusive.update(own)
         return ""

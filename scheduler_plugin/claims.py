@@ -1,14 +1,16 @@
 """Prepare the claims of a pod for its node before it is bound there.
 
-A claim of a StorageClass with ``WaitForFirstConsumer`` gets its volume only when a scheduler has chosen the node. For pods of
-kube-scheduler that is kube-scheduler; for ours it is this module. There are two ways, each of one write. An existing free volume gets the
-claim as its ``claimRef``, and the volume controller binds both. Otherwise the claim gets ``volume.kubernetes.io/selected-node``, and its
-provisioner makes a volume there. The pod is bound once the claim has its volume.
+A claim of a StorageClass with ``WaitForFirstConsumer`` gets its volume only when a scheduler has chosen the
+node. For pods of kube-scheduler that is kube-scheduler; for ours it is this module. There are two ways, each
+of one write. An existing free volume gets the claim as its ``claimRef``, and the volume controller binds
+both. Otherwise the claim gets ``volume.kubernetes.io/selected-node``, and its provisioner makes a volume
+there. The pod is bound once the claim has its volume.
 
-Each write contains all the information and is conditional on the state on which it was decided. So a process that finds the objects later
-(after a crash, or as the next leader) continues from there: a volume that names the claim is the choice, and a claim with the annotation
-is being provisioned. A provisioner that cannot make the volume on that node removes the annotation. The leader that wrote it sees that and
-refuses the node. A new leader does not know that it was written, writes it once more, and then sees it removed.
+Each write contains all the information and is conditional on the state on which it was decided. So a process
+that finds the objects later (after a crash, or as the next leader) continues from there: a volume that names
+the claim is the choice, and a claim with the annotation is being provisioned. A provisioner that cannot make
+the volume on that node removes the annotation. The leader that wrote it sees that and refuses the node. A new
+leader does not know that it was written, writes it once more, and then sees it removed.
 """
 
 from __future__ import annotations
@@ -72,8 +74,9 @@ class ClaimBinder:
         Returns
         -------
         Finding
-            FITS when every claim has its volume. WAITS while a volume is made or bound; the message names the claim, and the caller tries
-            again when a claim or a volume changes. REFUSED if this node cannot be used.
+            FITS when every claim has its volume. WAITS while a volume is made or bound; the message names the
+            claim, and the caller tries again when a claim or a volume changes. REFUSED if this node cannot be
+            used.
 
         Raises
         ------
@@ -96,7 +99,9 @@ class ClaimBinder:
             return FitResult(FitStatus.WAITS, str(error))
 
     def _abandoned(self, claim: PersistentVolumeClaim, node: str) -> str:
-        """Return why a claim gets no volume on a node: its provisioner removed the node that we had written. Empty otherwise."""
+        """Return why a claim gets no volume on a node: its provisioner removed the node that we had written.
+        Empty otherwise.
+        """
         uid = claim.metadata.uid
         if claim.bound or claim.selected_node:
             return ""
@@ -105,7 +110,10 @@ class ClaimBinder:
             return ""
         name = f"{claim.metadata.namespace}/{claim.metadata.name}"
         log.info("claim.provisioning_abandoned", claim=name, uid=uid, node=node)
-        return f"no volume could be made for PersistentVolumeClaim {name} on node {node}: its provisioner removed the node from the claim"
+        return (
+            f"no volume could be made for PersistentVolumeClaim {name} on node {node}: its provisioner "
+            "removed the node from the claim"
+        )
 
     async def _carry_out(self, pod: Pod, node: Node) -> FitResult:
         lost: set[str] = set()
@@ -115,13 +123,18 @@ class ClaimBinder:
                 return FitResult(FitStatus.REFUSED, plan.refused)
             if plan.waits:
                 return FitResult(FitStatus.WAITS, plan.waits)
-            taken_by_others = {volume.metadata.name for claim, volume in plan.bindings if not await self._bind(claim, volume)}
+            taken_by_others = {
+                volume.metadata.name for claim, volume in plan.bindings if not await self._bind(claim, volume)
+            }
             if not taken_by_others:
                 for claim in plan.provisions:
                     await self._provision(claim, node.metadata.name)
                 return FitResult(FitStatus.WAITS, _awaited(plan, node)) if not plan.done else FITS
             lost |= taken_by_others
-        return FitResult(FitStatus.WAITS, f"other claims took the volumes that pod {pod.metadata.name} could use: it is checked again")
+        return FitResult(
+            FitStatus.WAITS,
+            f"other claims took the volumes that pod {pod.metadata.name} could use: it is checked again",
+        )
 
     async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
         """Write a claim into its volume; return False if the volume has changed meanwhile."""
@@ -129,7 +142,13 @@ class ClaimBinder:
         if kept and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid:
             return True
         meta, owner = volume.metadata, claim.metadata
-        reference = {"apiVersion": "v1", "kind": CLAIMS.kind, "namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
+        reference = {
+            "apiVersion": "v1",
+            "kind": CLAIMS.kind,
+            "namespace": owner.namespace,
+            "name": owner.name,
+            "uid": owner.uid,
+        }
         metadata: dict[str, Any] = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         if not kept:
             metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
@@ -147,9 +166,17 @@ class ClaimBinder:
         return True
 
     async def _provision(self, claim: PersistentVolumeClaim, node: str) -> None:
-        """Request a volume for a claim on a node. If the claim has changed meanwhile, its change triggers the next check."""
+        """Request a volume for a claim on a node.
+        If the claim has changed meanwhile, its change triggers the next check.
+        """
         meta = claim.metadata
-        body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": {SELECTED_NODE: node}}}
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "annotations": {SELECTED_NODE: node},
+            }
+        }
         try:
             await self._api.patch(CLAIMS, meta.name, body, namespace=meta.namespace)
         except (Conflict, NotFound):

@@ -1,12 +1,14 @@
 """Checks and binds each released pod, from its first watch event until it is bound.
 
-A gang (or a pod that is bound alone) is checked when one of its pods changes. If all its pods are present, they are checked in one step
-without any await in between, and assumed on their nodes. Then all of them are bound at once, in the order of their ranks. If one pod cannot
-be bound to its node, none is bound. That pod is reported, and the queue finds another node for it.
+A gang (or a pod that is bound alone) is checked when one of its pods changes. If all its pods are present,
+they are checked in one step without any await in between, and assumed on their nodes. Then all of them are
+bound at once, in the order of their ranks. If one pod cannot be bound to its node, none is bound. That pod is
+reported, and the queue finds another node for it.
 
-A gang that is refused or waits is checked again when something changes on its node (`fluxqueue.scheduler_plugin.blocked_gangs`), when a
-volume changes, and periodically. A gang with a reported refusal is first left to the queue, which evicts it: its pods are being deleted or
-changed one after the other (`fluxqueue.scheduler_plugin.pending_pods`).
+A gang that is refused or waits is checked again when something changes on its node
+(`fluxqueue.scheduler_plugin.blocked_gangs`), when a volume changes, and periodically. A gang with a reported
+refusal is first left to the queue, which evicts it: its pods are being deleted or changed one after the other
+(`fluxqueue.scheduler_plugin.pending_pods`).
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class Dispatcher:
                 self._queue.shut_down()
                 await asyncio.wait({working}, timeout=GRACE_S)
                 working.cancel()
-                await asyncio.wait({working, asyncio.ensure_future(self._reporter.flush())}, timeout=EVENTS_GRACE_S)
+                await asyncio.wait(
+                    {working, asyncio.ensure_future(self._reporter.flush())}, timeout=EVENTS_GRACE_S
+                )
                 reporting.cancel()
                 resyncing.cancel()
 
@@ -185,7 +189,11 @@ class Dispatcher:
         """Bind all pods of a gang, or none."""
         started = self._clock()
         results = self._check(members)
-        blocked = [(member, results[member.uid]) for member in members if results[member.uid].status is not FitStatus.FITS]
+        blocked = [
+            (member, results[member.uid])
+            for member in members
+            if results[member.uid].status is not FitStatus.FITS
+        ]
         if not blocked and (left_s := self._pending.handed_over_s(members)) > 0:
             return left_s
         if not blocked:
@@ -199,18 +207,31 @@ class Dispatcher:
         return None
 
     def _defer_gang(
-        self, key: GangKey, members: Sequence[Member], blocked: Sequence[tuple[Member, FitResult]], started: float
+        self,
+        key: GangKey,
+        members: Sequence[Member],
+        blocked: Sequence[tuple[Member, FitResult]],
+        started: float,
     ) -> float | None:
-        """Report the pods that keep their gang from being bound, and to the others which pod they wait for."""
+        """Report the pods that keep their gang from being bound, and to the others which pod they wait
+        for.
+        """
         for member in members:
             self._unassume(member)
-        refused = [(member, result) for member, result in blocked if result.status is FitStatus.REFUSED] or blocked
+        refused = [
+            (member, result) for member, result in blocked if result.status is FitStatus.REFUSED
+        ] or blocked
         due_s = [self._defer(key, member, result, started) for member, result in refused]
         first, result = refused[0]
         uids = {member.uid for member, _ in refused}
         others = [member for member in members if member.uid not in uids]
-        message = f"the {len(members)} pods of allocation {key.allocation} are bound together, and {first.pod.metadata.name} cannot be: "
-        due_s.append(self._pending.wait(others, PodScheduledReason.WAITING_FOR_GANG, message + result.message))
+        message = (
+            f"the {len(members)} pods of allocation {key.allocation} are bound together, and "
+            f"{first.pod.metadata.name} cannot be: "
+        )
+        due_s.append(
+            self._pending.wait(others, PodScheduledReason.WAITING_FOR_GANG, message + result.message)
+        )
         return earliest(due_s)
 
     def _check(self, members: Sequence[Member]) -> dict[str, FitResult]:
@@ -222,7 +243,11 @@ class Dispatcher:
         if not claiming:
             return []
         results = await asyncio.gather(*(self._prepare_one(key, member) for member in claiming))
-        return [(member, result) for member, result in zip(claiming, results, strict=True) if result.status is not FitStatus.FITS]
+        return [
+            (member, result)
+            for member, result in zip(claiming, results, strict=True)
+            if result.status is not FitStatus.FITS
+        ]
 
     async def _prepare_one(self, key: GangKey, member: Member) -> FitResult:
         try:
@@ -287,7 +312,9 @@ class Dispatcher:
         return ""
 
     def _defer(self, key: GangKey, member: Member, result: FitResult, started: float) -> float | None:
-        """Defer a pod that waits for a volume or that its node refuses; return after how many seconds to check again."""
+        """Defer a pod that waits for a volume or that its node refuses;
+        return after how many seconds to check again.
+        """
         self._unassume(member)
         if result.status is FitStatus.WAITS:
             self._blocked.on_volume(key)
@@ -299,7 +326,10 @@ class Dispatcher:
 
     def _may_lag(self, member: Member) -> bool:
         """Return True if a refusal depends on objects from other watches than that of pods."""
-        return bool(_claims(member.pod) or closed(self._caches.node(member.assignment.node), member.pod.spec, lagging=True))
+        return bool(
+            _claims(member.pod)
+            or closed(self._caches.node(member.assignment.node), member.pod.spec, lagging=True)
+        )
 
     def _unassume(self, member: Member) -> None:
         """Stop counting a pod on its node, and enqueue the gangs that were refused there."""
@@ -314,7 +344,10 @@ class Dispatcher:
         left_s = gang.since + PATIENCE_S - self._clock()
         if left_s > 0:
             return left_s
-        message = f"the {gang.size} pods of allocation {gang.key.allocation} are bound together, and not all of them are released yet"
+        message = (
+            f"the {gang.size} pods of allocation {gang.key.allocation} are bound together, "
+            "and not all of them are released yet"
+        )
         return self._pending.wait(members, PodScheduledReason.WAITING_FOR_GANG, message)
 
 

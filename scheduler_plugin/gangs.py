@@ -1,9 +1,11 @@
 """Which released pods are bound together, and whether all of them have been released.
 
-The queue writes the allocation into each pod that it releases, and the size of the gang where several pods must start together. The pods
-of such a gang wait until all of them are released and can be bound. A missing pod, a pod gated by somebody else and a pod that is being
-deleted hold back the others. The gang has started as soon as one pod of the allocation is bound or has run. Pods that remain or come later
-as replacements are then bound one by one, because waiting could only delay them. A pod without a gang is a gang of one; its uid is the key.
+The queue writes the allocation into each pod that it releases, and the size of the gang where several pods
+must start together. The pods of such a gang wait until all of them are released and can be bound. A missing
+pod, a pod gated by somebody else and a pod that is being deleted hold back the others. The gang has started
+as soon as one pod of the allocation is bound or has run. Pods that remain or come later as replacements are
+then bound one by one, because waiting could only delay them. A pod without a gang is a gang of one; its uid
+is the key.
 
 This module knows neither the cluster nor the clock. It takes changes of pods and returns gangs.
 """
@@ -23,13 +25,16 @@ from fluxqueue.scheduler_plugin.assignments import InvalidAssignment, NodeAssign
 __all__ = ["Gang", "GangKey", "Member", "PendingGangs"]
 
 REMEMBERED: Final = 10_000
-"""Gangs that have run and have no pods left. A pod that replaces one of theirs does not wait for the others."""
+"""Gangs that have run and have no pods left.
+A pod that replaces one of theirs does not wait for the others."""
 
 _NO_INDEX: Final = 1 << 31
 
 
 class GangKey(NamedTuple):
-    """The key of a gang: its allocation, or the uid of a pod that is bound alone. The other field is empty."""
+    """The key of a gang: its allocation, or the uid of a pod that is bound alone.
+    The other field is empty.
+    """
 
     namespace: str
     allocation: str
@@ -100,7 +105,9 @@ class Gang:
 
 
 class _Group:
-    """The waiting pods of one gang. Its size is kept up to date, so that checking a large gang does not count it again."""
+    """The waiting pods of one gang.
+    Its size is kept up to date, so that checking a large gang does not count it again.
+    """
 
     __slots__ = ("members", "since", "size")
 
@@ -141,7 +148,9 @@ class PendingGangs:
         Pods whose node cannot be read, and why, by uid.
     """
 
-    def __init__(self, clock: Callable[[], float], reads: Callable[[Pod], NodeAssignment | None] = assignment_of) -> None:
+    def __init__(
+        self, clock: Callable[[], float], reads: Callable[[Pod], NodeAssignment | None] = assignment_of
+    ) -> None:
         self._clock = clock
         self._reads = reads
         self._gangs: dict[GangKey, _Group] = {}
@@ -207,7 +216,9 @@ class PendingGangs:
         if group is None:
             return None
         where = (key.namespace, key.allocation)
-        started = bool(key.allocation) and (where in self._running or where in self._ran or not bound.isdisjoint(group.members))
+        started = bool(key.allocation) and (
+            where in self._running or where in self._ran or not bound.isdisjoint(group.members)
+        )
         members = [*group.members.values()]
         if len(members) > 1 and (started or len(members) >= group.size):
             members.sort(key=lambda member: member.rank)
@@ -230,7 +241,9 @@ class PendingGangs:
             del self._gangs[key]
 
     def _count(self, change: Change[Pod]) -> list[GangKey]:
-        """Count the bound pods of each allocation and return the gang that has just started, if it has waiting members."""
+        """Count the bound pods of each allocation and return the gang that has just started,
+        if it has waiting members.
+        """
         before, now = _runs_in(change.old), _runs_in(change.new)
         if before == now:
             return []
@@ -254,7 +267,11 @@ class PendingGangs:
 
 def _key(pod: Pod, assignment: NodeAssignment) -> GangKey:
     together = assignment.allocation and assignment.gang_size > 1
-    return GangKey(pod.metadata.namespace, assignment.allocation if together else "", "" if together else pod.metadata.uid)
+    return GangKey(
+        pod.metadata.namespace,
+        assignment.allocation if together else "",
+        "" if together else pod.metadata.uid,
+    )
 
 
 def _runs_in(pod: Pod | None) -> tuple[str, str] | None:

@@ -1,13 +1,14 @@
 """Rules of pods about other pods, checked for one pod and one node when the pod is bound.
 
-The match keeps these rules when it chooses nodes, but foreign pods come and go between the match and the bind. The checks are those of
-InterPodAffinity and PodTopologySpread in kube-scheduler (Kubernetes 1.30 to 1.36): required anti-affinity of the pods on nodes, then the
-pod's own required anti-affinity and affinity, and its spread constraints with ``DoNotSchedule``. The pods of a gang count for each other.
-For affinity those before a pod count, as if they had been bound one by one. For spread all of them count, because only the whole gang is
-bound.
+The match keeps these rules when it chooses nodes, but foreign pods come and go between the match and the
+bind. The checks are those of InterPodAffinity and PodTopologySpread in kube-scheduler (Kubernetes 1.30 to
+1.36): required anti-affinity of the pods on nodes, then the pod's own required anti-affinity and affinity,
+and its spread constraints with ``DoNotSchedule``. The pods of a gang count for each other. For affinity those
+before a pod count, as if they had been bound one by one. For spread all of them count, because only the whole
+gang is bound.
 
-Pods are indexed by the selectors that rules use (`fluxqueue.queue.noderules.placed_pods`). The index is built when the first pod with such
-a rule is seen. A cluster without such rules pays only for one check of each pod.
+Pods are indexed by the selectors that rules use (`fluxqueue.queue.noderules.placed_pods`). The index is built
+when the first pod with such a rule is seen. A cluster without such rules pays only for one check of each pod.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class InterPodRules:
         Watched objects of the whole cluster.
     """
 
-    def __init__(self, pods: ObjectCache[Pod], nodes: ObjectCache[Node], namespaces: ObjectCache[Namespace]) -> None:
+    def __init__(
+        self, pods: ObjectCache[Pod], nodes: ObjectCache[Node], namespaces: ObjectCache[Namespace]
+    ) -> None:
         self._pods = pods
         self._namespaces = namespaces
         self._assumed: dict[str, tuple[Pod, str]] = {}
@@ -67,11 +70,17 @@ class InterPodRules:
     def users_of(self, claim: Key) -> Iterator[Pod]:
         """Return the pods on nodes that use a claim (namespace, name)."""
         yield from self._pods.by_index(_BY_CLAIM, claim)
-        yield from (pod for pod, _ in self._assumed.values() if pod.spec.volumes and claim in claims_used(pod.metadata.namespace, pod.spec))
+        yield from (
+            pod
+            for pod, _ in self._assumed.values()
+            if pod.spec.volumes and claim in claims_used(pod.metadata.namespace, pod.spec)
+        )
 
     @contextmanager
     def checking(self, members: Sequence[tuple[Pod, str]]) -> Iterator[InterPodCheck]:
-        """Begin a check of pods that are to be bound together, each with the name of its node. None of them counts as on a node yet."""
+        """Begin a check of pods that are to be bound together, each with the name of its node.
+        None of them counts as on a node yet.
+        """
         has_rules = any(_has_rules(pod.spec) for pod, _ in members)
         if self._placed is None and not has_rules:
             yield InterPodCheck(self, None, {})
@@ -147,7 +156,9 @@ class InterPodCheck:
         Pods being checked that do not count as on their node yet, by uid.
     """
 
-    def __init__(self, cluster: InterPodRules, pods: PlacedPods | None, waiting: dict[str, PlacedPod]) -> None:
+    def __init__(
+        self, cluster: InterPodRules, pods: PlacedPods | None, waiting: dict[str, PlacedPod]
+    ) -> None:
         self._cluster = cluster
         self._pods = pods
         self._waiting = waiting
@@ -190,7 +201,9 @@ class InterPodCheck:
 
 
 class _PodOnNode:
-    """The rules about one pod on one node. Which nodes count for a spread constraint is cached for the following pods."""
+    """The rules about one pod on one node.
+    Which nodes count for a spread constraint is cached for the following pods.
+    """
 
     def __init__(
         self,
@@ -209,21 +222,36 @@ class _PodOnNode:
         self._eligible = eligible
 
     def violation(self) -> str:
-        """Return the first violation in the order of kube-scheduler, so that it is the one that kube-scheduler would name."""
+        """Return the first violation in the order of kube-scheduler,
+        so that it is the one that kube-scheduler would name.
+        """
         spreads = (self._spread(spread) for spread in self._rules.spreads)
-        return next((why for why in spreads if why), "") or self._affinity() or self._anti_affinity() or self._repelled()
+        return (
+            next((why for why in spreads if why), "")
+            or self._affinity()
+            or self._anti_affinity()
+            or self._repelled()
+        )
 
     def _repelled(self) -> str:
         rules = self._rules
-        for term, nodes in self._pods.repelling(rules.namespace, self._cluster.labels_of(rules.namespace), rules.labels):
+        for term, nodes in self._pods.repelling(
+            rules.namespace, self._cluster.labels_of(rules.namespace), rules.labels
+        ):
             if self._shares(term.topology, nodes):
-                return f"required podAntiAffinity of another pod by {term.topology} keeps the pod off node {self._node.name}"
+                return (
+                    f"required podAntiAffinity of another pod by {term.topology} keeps the pod off node "
+                    f"{self._node.name}"
+                )
         return ""
 
     def _anti_affinity(self) -> str:
         for term in self._rules.anti_affinity:
             if self._shares(term.topology, (pod.node for pod in self._selected_by((term,)))):
-                return f"required podAntiAffinity of the pod by {term.topology} keeps it off node {self._node.name}"
+                return (
+                    f"required podAntiAffinity of the pod by {term.topology} keeps it off node "
+                    f"{self._node.name}"
+                )
         return ""
 
     def _affinity(self) -> str:
@@ -232,7 +260,10 @@ class _PodOnNode:
             return ""
         keys = dict.fromkeys(term.topology for term in rules.affinity)
         if missing := [key for key in keys if key not in node.labels]:
-            return f"required podAffinity of the pod asks for the label {missing[0]}, which node {node.name} does not have"
+            return (
+                f"required podAffinity of the pod asks for the label {missing[0]}, "
+                f"which node {node.name} does not have"
+            )
         near = {pod.node for pod in self._selected_by(rules.affinity)}
         if not any(self._cluster.domain(other, key) is not None for other in near for key in keys):
             own = self._cluster.labels_of(rules.namespace)
@@ -240,31 +271,49 @@ class _PodOnNode:
                 return ""
         for key in keys:
             if not self._shares(key, near):
-                return f"no pod that required podAffinity of the pod asks for is near node {node.name} by {key}"
+                return (
+                    f"no pod that required podAffinity of the pod asks for is near node {node.name} by {key}"
+                )
         return ""
 
     def _spread(self, spread: Spread) -> str:
         rules, node = self._rules, self._node
         domain = node.labels.get(spread.topology)
         if domain is None:
-            return f"topologySpreadConstraints of the pod ask for the label {spread.topology}, which node {node.name} does not have"
+            return (
+                f"topologySpreadConstraints of the pod ask for the label {spread.topology}, "
+                f"which node {node.name} does not have"
+            )
         eligible = self._counting(spread)
         filled = Counter(dict.fromkeys(eligible.values(), 0))
-        if spread.selector.requirements:  # one that selects everything counts nothing (countPodsMatchSelector)
+        # one that selects everything counts nothing (countPodsMatchSelector)
+        if spread.selector.requirements:
             for other in (*self._pods.selected(spread.selector, (rules.namespace,)), *self._later):
-                selected = other.namespace == rules.namespace and not other.deleting and spread.selector.matches(other.labels)
+                selected = (
+                    other.namespace == rules.namespace
+                    and not other.deleting
+                    and spread.selector.matches(other.labels)
+                )
                 if selected and other.node in eligible:
                     filled[eligible[other.node]] += 1
         least = 0 if len(filled) < spread.min_domains else min(filled.values(), default=0)
         if filled[domain] + spread.selector.matches(rules.labels) - least > spread.max_skew:
-            return f"topologySpreadConstraints of the pod by {spread.topology} leave no room for it on node {node.name}"
+            return (
+                f"topologySpreadConstraints of the pod by {spread.topology} leave no room for it on node "
+                f"{node.name}"
+            )
         return ""
 
     def _counting(self, spread: Spread) -> Mapping[str, str]:
         """Return the nodes that count for a spread constraint, each with its domain."""
         rules, topologies = self._rules, {each.topology for each in self._rules.spreads}
         chosen = (rules.node_selector, rules.node_affinity) if spread.honor_affinity else ()
-        key = (spread.topology, *sorted(topologies), repr(chosen), repr(rules.tolerations if spread.honor_taints else ()))
+        key = (
+            spread.topology,
+            *sorted(topologies),
+            repr(chosen),
+            repr(rules.tolerations if spread.honor_taints else ()),
+        )
         if key not in self._eligible:
             self._eligible[key] = {
                 node.name: node.labels[spread.topology]
@@ -278,7 +327,9 @@ class _PodOnNode:
         first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
         for pod in self._pods.selected(first.selector, first.within):
             labels = self._cluster.labels_of(pod.namespace)
-            if first.reaches(pod.namespace, labels) and all(term.selects(pod.namespace, labels, pod.labels) for term in others):
+            if first.reaches(pod.namespace, labels) and all(
+                term.selects(pod.namespace, labels, pod.labels) for term in others
+            ):
                 yield pod
 
     def _shares(self, topology: str, nodes: Iterable[str]) -> bool:
@@ -289,7 +340,9 @@ class _PodOnNode:
 
 def _has_rules(spec: PodSpec) -> bool:
     affinity = spec.affinity or {}
-    return bool(spec.topology_spread_constraints or affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+    return bool(
+        spec.topology_spread_constraints or affinity.get("podAffinity") or affinity.get("podAntiAffinity")
+    )
 
 
 def _claims_in_use(pod: Pod) -> Iterable[Key]:

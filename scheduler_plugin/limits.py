@@ -1,9 +1,10 @@
 """How many binds may be in flight, adapted to the load of the API server.
 
-The limit follows additive increase and multiplicative decrease, as in TCP. Each round of successful binds raises it by one. A response 429,
-a server error or a time-out halves it, once for all binds that were in flight together, and no bind is sent before the time in
-``Retry-After``. An idle API server is used fully, a busy one is left alone, and a site needs no setting for it. Waiting calls are served in
-the order of their arrival, which keeps the pods of a gang in the order of their ranks.
+The limit follows additive increase and multiplicative decrease, as in TCP. Each round of successful binds
+raises it by one. A response 429, a server error or a time-out halves it, once for all binds that were in
+flight together, and no bind is sent before the time in ``Retry-After``. An idle API server is used fully, a
+busy one is left alone, and a site needs no setting for it. Waiting calls are served in the order of their
+arrival, which keeps the pods of a gang in the order of their ranks.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class BindLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> int:
-        """Wait for a slot and return a ticket. One call of `succeeded`, `overloaded` or `done` must follow."""
+        """Wait for a slot and return a ticket.
+        One call of `succeeded`, `overloaded` or `done` must follow.
+        """
         if self._waiting or not self._free:
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)

@@ -72,8 +72,9 @@ def _extender(arguments: argparse.Namespace) -> ExtenderSettings | None:
         return None
     if arguments.extender_client_ca is None:
         raise ValueError(
-            "--extender-port needs --extender-client-ca: whoever reaches the extender can have pods bound, so give it the authority that "
-            "has signed kube-scheduler's certificate (chart value scheduler.extender.clientCASecret)"
+            "--extender-port needs --extender-client-ca: whoever reaches the extender can have pods bound, "
+            "so give it the authority that has signed kube-scheduler's certificate (chart value "
+            "scheduler.extender.clientCASecret)"
         )
     return ExtenderSettings(
         host=arguments.host,
@@ -96,41 +97,77 @@ def _refuse(error: BaseException) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fluxqueue scheduler", description="Bind released pods of FluxionScheduler to exactly the nodes that the queue chose."
+        prog="fluxqueue scheduler",
+        description="Bind released pods of FluxionScheduler to exactly the nodes that the queue chose.",
     )
-    parser.add_argument("--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)")
+    parser.add_argument(
+        "--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)"
+    )
     parser.add_argument(
         "--lease",
         default="fluxqueue-scheduler",
         metavar="NAME",
         help="the Lease in that namespace whose holder binds (default: %(default)s)",
     )
-    parser.add_argument("--replica", default="", metavar="NAME", help="name of this replica (default: $POD_NAME, else the host name)")
-    parser.add_argument("--host", default="0.0.0.0", help="address of both (default: %(default)s)")  # noqa: S104  # probes come from the node
-    parser.add_argument("--health-port", type=int, default=8080, help="port of liveness and readiness, plain HTTP (default: %(default)s)")
-    parser.add_argument("--metrics-port", type=int, default=8443, help="port of metrics and status, HTTPS (default: %(default)s)")
+    parser.add_argument(
+        "--replica",
+        default="",
+        metavar="NAME",
+        help="name of this replica (default: $POD_NAME, else the host name)",
+    )
+    parser.add_argument("--host", default="0.0.0.0", help=("address of both (default: %(default)s)"))  # noqa: S104  # probes come from the node
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        default=8080,
+        help="port of liveness and readiness, plain HTTP (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        default=8443,
+        help="port of metrics and status, HTTPS (default: %(default)s)",
+    )
     parser.add_argument(
         "--tls-dir",
         type=Path,
         default=Path("/etc/fluxqueue-tls"),
         metavar="DIR",
-        help="folder with its tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+        help=(
+            "folder with its tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
     )
-    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster")
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster"
+    )
     extender = parser.add_argument_group("kube-scheduler's extender, served by every replica over TLS")
-    extender.add_argument("--extender-port", type=int, metavar="PORT", help="port to serve it on, 0 for a free one (default: not served)")
+    extender.add_argument(
+        "--extender-port",
+        type=int,
+        metavar="PORT",
+        help="port to serve it on, 0 for a free one (default: not served)",
+    )
     extender.add_argument(
         "--extender-cert-dir",
         type=Path,
         default=Path("/etc/fluxqueue/extender-tls"),
         metavar="DIR",
-        help="folder with tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+        help=(
+            "folder with tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
     )
     extender.add_argument(
         "--extender-client-ca",
         type=Path,
         metavar="FILE",
-        help="authorities that sign kube-scheduler's certificate, PEM; nobody else is served; needed with --extender-port",
+        help=(
+            "authorities that sign kube-scheduler's certificate, PEM; nobody else is served; "
+            "needed with --extender-port"
+        ),
     )
-    parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default: %(default)s)")
+    parser.add_argument(
+        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+    )
     return parser

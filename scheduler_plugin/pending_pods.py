@@ -1,10 +1,11 @@
 """The released pods that are not bound: how often each was tried, and when it is reported what it waits for.
 
-Pods come through one ordered watch, so a replica that sees a released pod has seen every earlier change of pods. A node without enough room
-is therefore reported at once. Nodes and volumes come through other watches, which may lag behind. A refusal because of them is checked
-again for a second before it is reported.
+Pods come through one ordered watch, so a replica that sees a released pod has seen every earlier change of
+pods. A node without enough room is therefore reported at once. Nodes and volumes come through other watches,
+which may lag behind. A refusal because of them is checked again for a second before it is reported.
 
-A pod that waits for its gang or for a volume is reported only after some seconds, because most waits are shorter.
+A pod that waits for its gang or for a volume is reported only after some seconds, because most waits are
+shorter.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ LAG_S: Final = 1.0
 PATIENCE_S: Final = 5.0
 """How long a pod waits before the reason is reported."""
 HAND_OVER_S: Final = 10.0
-"""How long a gang with a reported refusal is left to the queue, which evicts it. Bound meanwhile, it could start in part."""
+"""How long a gang with a reported refusal is left to the queue, which evicts it.
+Bound meanwhile, it could start in part."""
 
 _MOST_ATTEMPTS_SHOWN: Final = 16
 
@@ -36,7 +38,9 @@ log: Final = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _PendingPod:
-    """One pod: how often it was tried, since when its node refuses it, and in which of kube-scheduler's queues it would be."""
+    """One pod: how often it was tried, since when its node refuses it,
+    and in which of kube-scheduler's queues it would be.
+    """
 
     attempts: int = 0
     refused_at: float | None = None
@@ -61,7 +65,9 @@ class PendingPods:
         self._pods: dict[str, _PendingPod] = {}
 
     def export(self, invalid: Callable[[], int]) -> None:
-        """Export how many pods wait, by queue; ``invalid`` counts those whose node cannot be read, which are unschedulable."""
+        """Export how many pods wait, by queue; ``invalid`` counts those whose node cannot be read,
+        which are unschedulable.
+        """
         for queue in ("active", "gated"):
             PENDING.labels(queue).set_function(functools.partial(self.count, queue))
         PENDING.labels("unschedulable").set_function(lambda: self.count("unschedulable") + invalid())
@@ -109,7 +115,8 @@ class PendingPods:
         Returns
         -------
         float or None
-            After how many seconds to check again. None if the refusal was reported: a change triggers the next check.
+            After how many seconds to check again. None if the refusal was reported: a change triggers the
+            next check.
         """
         pod, now, node = self._pod(member), self._clock(), member.assignment.node
         if pod.refused_at is None or pod.refused_at < member.seen_at:
@@ -123,11 +130,17 @@ class PendingPods:
             log.info("pod.refused", **log_fields(member), message=message)
         if pod.reported_at is None or pod.reported_at < member.seen_at:
             pod.reported_at = now
-        self._reporter.unscheduled(member.pod, PodScheduledReason.UNSCHEDULABLE, message if node in message else f"node {node}: {message}")
+        self._reporter.unscheduled(
+            member.pod,
+            PodScheduledReason.UNSCHEDULABLE,
+            message if node in message else f"node {node}: {message}",
+        )
         return None
 
     def wait(self, members: Sequence[Member], reason: str, message: str) -> float | None:
-        """Report what pods wait for, once they have waited long enough; return after how many seconds the next one has."""
+        """Report what pods wait for, once they have waited long enough;
+        return after how many seconds the next one has.
+        """
         now, due_s = self._clock(), []
         for member in members:
             self._pod(member).queue = "gated"
@@ -139,7 +152,9 @@ class PendingPods:
         return earliest(due_s)
 
     def handed_over_s(self, members: Sequence[Member]) -> float:
-        """Return for how many seconds more a gang is left to the queue because a refusal of one of its pods was reported."""
+        """Return for how many seconds more a gang is left to the queue because a refusal of one of its pods
+        was reported.
+        """
         reported = [(self._pod(member).reported_at, member.seen_at) for member in members]
         since = max((at for at, seen_at in reported if at is not None and at >= seen_at), default=None)
         return since + HAND_OVER_S - self._clock() if since is not None else 0.0

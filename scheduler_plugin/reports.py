@@ -1,9 +1,10 @@
 """Report to people and to the queue why a pod is not bound: its condition ``PodScheduled``, and Events.
 
-The queue reacts to the condition, so the condition is written first. The write is retried until it succeeds or the pod has changed. It
-carries the resourceVersion of the pod that was checked, so that a refusal is never written on a pod that has got another node meanwhile.
-Nothing is written twice for a pod with the same node and allocation; after a change of leader at most once more. A pod that is bound
-without an obstacle gets no condition from us, because the API server writes it with the Binding. It gets one Event, which is dropped if
+The queue reacts to the condition, so the condition is written first. The write is retried until it succeeds
+or the pod has changed. It carries the resourceVersion of the pod that was checked, so that a refusal is never
+written on a pod that has got another node meanwhile. Nothing is written twice for a pod with the same node
+and allocation; after a change of leader at most once more. A pod that is bound without an obstacle gets no
+condition from us, because the API server writes it with the Binding. It gets one Event, which is dropped if
 the API server is too slow for Events.
 """
 
@@ -43,7 +44,9 @@ PAUSE_S: Final = 0.02
 
 
 class PodScheduledReason:
-    """The reason of ``PodScheduled=False``. The queue finds another node for a pod that is UNSCHEDULABLE and leaves the others alone."""
+    """The reason of ``PodScheduled=False``.
+    The queue finds another node for a pod that is UNSCHEDULABLE and leaves the others alone.
+    """
 
     UNSCHEDULABLE = "Unschedulable"
     WAITING_FOR_GANG = "WaitingForGang"
@@ -116,7 +119,8 @@ class SchedulingReporter:
         self._bound_added.set()
 
     def unscheduled(self, pod: Pod, reason: str, message: str) -> None:
-        """Queue the reason why a pod is not bound. A reason already written for the same assignment is not written again.
+        """Queue the reason why a pod is not bound. A reason already written for the same assignment is not
+        written again.
 
         Parameters
         ----------
@@ -128,7 +132,11 @@ class SchedulingReporter:
             A sentence that names the node and the obstacle.
         """
         uid = pod.metadata.uid
-        report = _Report(*_assignment(pod), reason, message if len(message) <= MESSAGE_LIMIT else f"{message[: MESSAGE_LIMIT - 3]}...")
+        report = _Report(
+            *_assignment(pod),
+            reason,
+            message if len(message) <= MESSAGE_LIMIT else f"{message[: MESSAGE_LIMIT - 3]}...",
+        )
         if self._reported.get(uid) == report:
             return
         self._reported[uid] = self._due[uid] = report
@@ -151,11 +159,17 @@ class SchedulingReporter:
             self._bound_added.clear()
 
     def _record_bound(self, count: int) -> None:
-        """Record the Events of at most ``count`` of the oldest pods; a `flush` may have recorded them in between."""
+        """Record the Events of at most ``count`` of the oldest pods;
+        a `flush` may have recorded them in between.
+        """
         for _ in range(min(count, len(self._bound))):
             _, pod, node = self._bound.popleft()
             meta = pod.metadata
-            self._recorder.record(Subject.of(PODS, pod), "Scheduled", f"Successfully assigned {meta.namespace}/{meta.name} to {node}")
+            self._recorder.record(
+                Subject.of(PODS, pod),
+                "Scheduled",
+                f"Successfully assigned {meta.namespace}/{meta.name} to {node}",
+            )
 
     async def _write(self, uid: str) -> float | None:
         report, pod = self._due.get(uid), self._caches.pods.get_by_uid(uid)
@@ -192,7 +206,13 @@ class SchedulingReporter:
 
     async def _patch(self, pod: Pod, report: _Report) -> None:
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": "PodScheduled", "status": "False", "reason": report.reason, "message": report.message, "lastProbeTime": at}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": report.reason,
+            "message": report.message,
+            "lastProbeTime": at,
+        }
         known = pod.status.condition("PodScheduled")
         if known is None or known.status != "False":
             condition["lastTransitionTime"] = at
@@ -203,7 +223,13 @@ class SchedulingReporter:
             "status": {"conditions": [condition, *([refused_condition(pod, at)] if refused else ())]},
         }
         await self._api.patch(
-            PODS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.STRATEGIC, subresource="status", field_manager=COMPONENT
+            PODS,
+            meta.name,
+            body,
+            namespace=meta.namespace,
+            patch_type=PatchType.STRATEGIC,
+            subresource="status",
+            field_manager=COMPONENT,
         )
 
 

@@ -1,8 +1,10 @@
-"""The scheduler service: one of its replicas leads and binds pods; the others watch, and every replica serves the extender.
+"""The scheduler service: one of its replicas leads and binds pods; the others watch, and every replica serves
+the extender.
 
-The holder of the Lease leads. Nothing is written while the Lease is not certainly held, and the API server refuses each Binding if anything
-about its pod has changed. So a leader that was frozen and wakes up late does no harm. A new leader starts from what the watch shows: pods
-that are released and not bound. There is no other state.
+The holder of the Lease leads. Nothing is written while the Lease is not certainly held, and the API server
+refuses each Binding if anything about its pod has changed. So a leader that was frozen and wakes up late does
+no harm. A new leader starts from what the watch shows: pods that are released and not bound. There is no
+other state.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class SchedulerService:
         self._extender = ExtenderServer(settings.extender) if settings.extender is not None else None
         self._caches: SchedulerCaches | None = None
         self._dispatcher: Dispatcher | None = None
-        self._missing: dict[str, str] = {"caches": "the caches are being filled: the API server has not answered yet"}
+        self._missing: dict[str, str] = {
+            "caches": "the caches are being filled: the API server has not answered yet"
+        }
         self._shown = ShownRole(ROLE)
 
     async def run(self) -> None:
@@ -104,7 +108,9 @@ class SchedulerService:
             Another replica takes over.
         """
         settings = self._settings
-        health = health_server(settings.host, settings.health_port, self._conditions, lambda: self._shown.role)
+        health = health_server(
+            settings.host, settings.health_port, self._conditions, lambda: self._shown.role
+        )
         endpoints = (metrics_endpoint(REGISTRY), status_endpoint(lambda: self._shown.role, self._conditions))
         async with (
             Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=REVIEWS_AT_ONCE) as reviewing,
@@ -123,7 +129,11 @@ class SchedulerService:
             return self._missing
         extender = self._extender.problem() if self._extender is not None else None
         binding = self._dispatcher.problem if self._dispatcher is not None else None
-        problems = (("api-server", self._caches.watches.problem), ("extender", extender), ("binding", binding))
+        problems = (
+            ("api-server", self._caches.watches.problem),
+            ("extender", extender),
+            ("binding", binding),
+        )
         return {what: why for what, why in problems if why} | dict(self._shown.conditions())
 
     async def _follow(self) -> None:
@@ -161,7 +171,12 @@ class SchedulerService:
 
     async def _lead(self, api: Api, caches: SchedulerCaches) -> None:
         self._shown.become(ReplicaRole.LEADER)
-        log.info("scheduler.leading", replica=self._settings.replica, pods=len(caches.pods), nodes=len(caches.nodes))
+        log.info(
+            "scheduler.leading",
+            replica=self._settings.replica,
+            pods=len(caches.pods),
+            nodes=len(caches.nodes),
+        )
         recorder = EventRecorder(api, instance=self._settings.replica, component=COMPONENT)
         limit = BindLimit(clock=time.monotonic)
         reporter = SchedulingReporter(api, caches, recorder, lambda: limit.in_flight > 0)

@@ -1,12 +1,14 @@
 """What has to be done about the volumes of a pod before it can run on one particular node.
 
-These are pure functions that follow VolumeBinding, VolumeZone and NodeVolumeLimits of kube-scheduler (Kubernetes 1.30 to 1.36), for one
-node. For claims that have their volume they check whether it is reachable from the node. Claims of a StorageClass with
-``WaitForFirstConsumer`` are decided now: the smallest free volume that fits, or a volume to be provisioned for the node. Obstacles that
-another node would not remove (a claim that is missing, or unbound with immediate binding) are waited for. All others refuse the node.
+These are pure functions that follow VolumeBinding, VolumeZone and NodeVolumeLimits of kube-scheduler
+(Kubernetes 1.30 to 1.36), for one node. For claims that have their volume they check whether it is reachable
+from the node. Claims of a StorageClass with ``WaitForFirstConsumer`` are decided now: the smallest free
+volume that fits, or a volume to be provisioned for the node. Obstacles that another node would not remove (a
+claim that is missing, or unbound with immediate binding) are waited for. All others refuse the node.
 
-The free capacity of a storage system (CSIStorageCapacity) and VolumeAttachments without a pod are not read. A provisioner without capacity
-removes the selected node from the claim again, and the kubelet waits for the attachment.
+The free capacity of a storage system (CSIStorageCapacity) and VolumeAttachments without a pod are not read. A
+provisioner without capacity removes the selected node from the claim again, and the kubelet waits for the
+attachment.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ def plan_claims(pod: Pod, node: Node, storage: Storage, taken: Collection[str] =
     if waits:
         return ClaimPlan(waits=waits)
     plans = [_of_bound(claim, node, storage) for claim in claims.values() if claim.bound]
-    unbound = sorted((claim for claim in claims.values() if not claim.bound), key=lambda claim: (claim_size(claim), claim.metadata.name))
+    unbound = sorted(
+        (claim for claim in claims.values() if not claim.bound),
+        key=lambda claim: (claim_size(claim), claim.metadata.name),
+    )
     used = {*taken}
     for claim in unbound:
         plan = _of_unbound(claim, node, storage, used)
@@ -151,28 +156,41 @@ def _unusable(claim: PersistentVolumeClaim | None, name: str, pod: Pod, volume: 
         return f"{where} has lost its volume {claim.spec.volume_name}: create it again and the pod is bound"
     owner = claim.metadata.controller
     if volume.ephemeral is not None and (owner is None or owner.uid != pod.metadata.uid):
-        return f"{where} was not made for the ephemeral volume {volume.name!r} of this pod: delete the claim, so that its own is created"
+        return (
+            f"{where} was not made for the ephemeral volume {volume.name!r} of this pod: "
+            "delete the claim, so that its own is created"
+        )
     return ""
 
 
 def _of_bound(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> ClaimPlan:
     volume = storage.volume(claim.spec.volume_name)
     if volume is None:
-        return ClaimPlan(waits=f"{_described(claim)} is bound to the volume {claim.spec.volume_name}, which does not exist")
+        return ClaimPlan(
+            waits=f"{_described(claim)} is bound to the volume {claim.spec.volume_name}, which does not exist"
+        )
     if not _reaches(volume, node):
-        return ClaimPlan(f"volume {volume.metadata.name} of {_described(claim)} cannot be reached from node {node.metadata.name}")
+        return ClaimPlan(
+            f"volume {volume.metadata.name} of {_described(claim)} cannot be reached from node "
+            f"{node.metadata.name}"
+        )
     if key := _differing_zone(volume, node):
         return ClaimPlan(
-            f"volume {volume.metadata.name} of {_described(claim)} is in another zone than node {node.metadata.name}, by the label {key}"
+            f"volume {volume.metadata.name} of {_described(claim)} is in another zone than node "
+            f"{node.metadata.name}, by the label {key}"
         )
     return ClaimPlan()
 
 
-def _of_unbound(claim: PersistentVolumeClaim, node: Node, storage: Storage, taken: Collection[str]) -> ClaimPlan:
+def _of_unbound(
+    claim: PersistentVolumeClaim, node: Node, storage: Storage, taken: Collection[str]
+) -> ClaimPlan:
     name = claim.spec.storage_class_name
     found = storage.storage_class(name) if name else None
     if name and found is None:
-        return ClaimPlan(waits=f"{_described(claim)} is of the StorageClass {name}, which does not exist: create it")
+        return ClaimPlan(
+            waits=f"{_described(claim)} is of the StorageClass {name}, which does not exist: create it"
+        )
     if found is None or not found.waits or claim.spec.volume_name:
         return ClaimPlan(waits=f"{_described(claim)} has no volume yet")
     if claim.selected_node:
@@ -182,9 +200,15 @@ def _of_unbound(claim: PersistentVolumeClaim, node: Node, storage: Storage, take
         return ClaimPlan(bindings=((claim, ready),))
     where = f"node {node.metadata.name}"
     if not found.provisions:
-        return ClaimPlan(f"{_described(claim)} finds no free volume of the StorageClass {name} that fits and can be reached from {where}")
+        return ClaimPlan(
+            f"{_described(claim)} finds no free volume of the StorageClass {name} that fits and can be "
+            f"reached from {where}"
+        )
     if not _allowed(found, node):
-        return ClaimPlan(f"the StorageClass {name} of {_described(claim)} allows no volumes for {where} (allowedTopologies)")
+        return ClaimPlan(
+            f"the StorageClass {name} of {_described(claim)} allows no volumes for {where} "
+            "(allowedTopologies)"
+        )
     return ClaimPlan(provisions=(claim,))
 
 
@@ -197,32 +221,52 @@ def _of_selected(claim: PersistentVolumeClaim, found: StorageClass, node: Node) 
             return ClaimPlan(waits=in_progress)
         return ClaimPlan(f"{in_progress}, not for node {name}")
     if not found.provisions or not _allowed(found, node):
-        return ClaimPlan(f"the StorageClass {found.metadata.name} of {_described(claim)} allows no volumes to be made for node {name}")
+        return ClaimPlan(
+            f"the StorageClass {found.metadata.name} of {_described(claim)} allows no volumes to be made "
+            f"for node {name}"
+        )
     return ClaimPlan(provisioning=(claim,))
 
 
-def _free_volume(claim: PersistentVolumeClaim, node: Node, storage: Storage, taken: Collection[str]) -> PersistentVolume | None:
-    """Return the volume reserved for a claim, else the smallest free one; None if there is none that the node reaches."""
+def _free_volume(
+    claim: PersistentVolumeClaim, node: Node, storage: Storage, taken: Collection[str]
+) -> PersistentVolume | None:
+    """Return the volume reserved for a claim, else the smallest free one;
+    None if there is none that the node reaches.
+    """
     if (kept := kept_volume(claim, storage)) is not None:
         return kept if _reaches(kept, node) else None
-    return next((each for each in free_volumes(claim, storage) if each.metadata.name not in taken and _reaches(each, node)), None)
+    return next(
+        (
+            each
+            for each in free_volumes(claim, storage)
+            if each.metadata.name not in taken and _reaches(each, node)
+        ),
+        None,
+    )
 
 
 def _reaches(volume: PersistentVolume, node: Node) -> bool:
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True
-    return meets_terms(affinity.required.get("nodeSelectorTerms") or (), node.metadata.name, node.metadata.labels or {})
+    return meets_terms(
+        affinity.required.get("nodeSelectorTerms") or (), node.metadata.name, node.metadata.labels or {}
+    )
 
 
 def _differing_zone(volume: PersistentVolume, node: Node) -> str:
-    """Return the zone or region label in which volume and node differ. A node without such labels can use every volume."""
+    """Return the zone or region label in which volume and node differ.
+    A node without such labels can use every volume.
+    """
     labels = node.metadata.labels or {}
     if not any(key in labels for key in ZONE_LABELS):
         return ""
     for key, today in ZONE_LABELS.items():
         text = volume.metadata.label(key)
-        zones: Sequence[str] = [each.strip() for each in text.split(ZONES_BETWEEN)] if text is not None else ()
+        zones: Sequence[str] = (
+            [each.strip() for each in text.split(ZONES_BETWEEN)] if text is not None else ()
+        )
         if zones and all(zones) and labels.get(key, labels.get(today)) not in zones:
             return key
     return ""
@@ -237,7 +281,9 @@ def _allowed(found: StorageClass, node: Node) -> bool:
 
 
 def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
-    """Yield driver and handle of each volume that is attached for a pod; for a volume that does not exist yet, its claim."""
+    """Yield driver and handle of each volume that is attached for a pod;
+    for a volume that does not exist yet, its claim.
+    """
     for namespace, name in claim_keys(pod):
         claim = storage.claim(namespace, name)
         if claim is None:
@@ -247,7 +293,9 @@ def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
             if volume.spec.csi is not None:
                 yield volume.spec.csi.driver, volume.spec.csi.volume_handle
             continue
-        found = storage.storage_class(claim.spec.storage_class_name) if claim.spec.storage_class_name else None
+        found = (
+            storage.storage_class(claim.spec.storage_class_name) if claim.spec.storage_class_name else None
+        )
         if found is not None:
             yield found.provisioner, f"{namespace}/{name}"
 

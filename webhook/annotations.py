@@ -1,8 +1,9 @@
 """Checks of our annotations and labels on the objects that people apply.
 
-A duration that cannot be read is best refused at ``kubectl apply``, where the person sees the sentence. No person waits for an object that
-a controller creates: its pods were described once, in a template, and refusing them would only stall the controller. Such objects pass
-with a warning, and the queue reports the same problem as reason ``InvalidRequest`` on the FluxJob.
+A duration that cannot be read is best refused at ``kubectl apply``, where the person sees the sentence. No
+person waits for an object that a controller creates: its pods were described once, in a template, and
+refusing them would only stall the controller. Such objects pass with a warning, and the queue reports the
+same problem as reason ``InvalidRequest`` on the FluxJob.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MOST_WARNINGS = 8
 NOT_INSTALLED = "no scheduler of fluxqueue is installed here (scheduler.enabled of its chart)"
 
 
-def unreadable(review: Review, settings: AdmissionSettings, meta: ObjectMeta, template: ObjectMeta | None = None) -> tuple[str, ...]:
+def unreadable(
+    review: Review, settings: AdmissionSettings, meta: ObjectMeta, template: ObjectMeta | None = None
+) -> tuple[str, ...]:
     """Return sentences about our annotations and labels that cannot be read.
 
     Parameters
@@ -49,7 +52,9 @@ def unreadable(review: Review, settings: AdmissionSettings, meta: ObjectMeta, te
     if _chooses_scheduler(meta) or _chooses_scheduler(template):
         problem = invalid_scheduler_label(review.describe(), meta, template)
         problems += [problem] if problem is not None else []
-    below = unreadable_topology(meta.annotations, template.annotations if template is not None else None, levels=settings.levels)
+    below = unreadable_topology(
+        meta.annotations, template.annotations if template is not None else None, levels=settings.levels
+    )
     problems += [f"{review.describe()}: {problem}" for problem in below]
     if not meta.annotations:
         return tuple(problems)
@@ -73,13 +78,18 @@ def unreadable(review: Review, settings: AdmissionSettings, meta: ObjectMeta, te
 
 
 def unread(review: Review) -> tuple[str, ...]:
-    """Return sentences about keys with our prefix that nobody reads, on the object and its template; few, since a person reads them."""
+    """Return sentences about keys with our prefix that nobody reads, on the object and its template;
+    few, since a person reads them.
+    """
     obj = review.object
     if obj is None or obj.metadata.controller is not None:
         return ()
     template = obj.spec.template.metadata if isinstance(obj, ReviewedJob) else None
     sentences = [
-        sentence for meta in (obj.metadata, template) if meta is not None for sentence in unread_keys(meta.labels, meta.annotations)
+        sentence
+        for meta in (obj.metadata, template)
+        if meta is not None
+        for sentence in unread_keys(meta.labels, meta.annotations)
     ]
     return tuple(dict.fromkeys(sentences))[:_MOST_WARNINGS]
 
@@ -88,7 +98,9 @@ def _chooses_scheduler(meta: ObjectMeta | None) -> bool:
     return meta is not None and meta.labels is not None and names.SCHEDULER_LABEL in meta.labels
 
 
-def not_installed(review: Review, scheduler_name: str | None, meta: ObjectMeta, template: ObjectMeta | None = None) -> tuple[str, ...]:
+def not_installed(
+    review: Review, scheduler_name: str | None, meta: ObjectMeta, template: ObjectMeta | None = None
+) -> tuple[str, ...]:
     """Warn a person who requests our scheduler where it is not installed.
 
     Parameters
@@ -98,19 +110,34 @@ def not_installed(review: Review, scheduler_name: str | None, meta: ObjectMeta, 
     scheduler_name
         ``spec.schedulerName`` of the pod or template.
     meta, template
-        Metadata of the object and of its pods. Objects with a controller get no warning, because no person would see it.
+        Metadata of the object and of its pods. Objects with a controller get no warning, because no person
+        would see it.
     """
     named = scheduler_name == names.SCHEDULER_NAME
-    chosen = [part.label(names.SCHEDULER_LABEL) for part in (meta, template) if part is not None and part.labels]
+    chosen = [
+        part.label(names.SCHEDULER_LABEL) for part in (meta, template) if part is not None and part.labels
+    ]
     if not (named or SchedulerName.FLUXION in chosen) or meta.controller is not None:
         return ()
     if named:
-        return (f"{review.describe()}: {NOT_INSTALLED}, so nothing may ever bind its pods: leave schedulerName {scheduler_name} out",)
-    return (f"{review.describe()}: label {names.SCHEDULER_LABEL}: {NOT_INSTALLED}: the cluster's own scheduler binds its pods",)
+        return (
+            (
+                f"{review.describe()}: {NOT_INSTALLED}, so nothing may ever bind its pods: leave "
+                f"schedulerName {scheduler_name} out"
+            ),
+        )
+    return (
+        (
+            f"{review.describe()}: label {names.SCHEDULER_LABEL}: {NOT_INSTALLED}: "
+            "the cluster's own scheduler binds its pods"
+        ),
+    )
 
 
 def carried_keys(meta: ObjectMeta | None) -> tuple[str, ...]:
-    """Return the allocation keys on this metadata, as label or annotation. An empty value does not count, as in the policy."""
+    """Return the allocation keys on this metadata, as label or annotation.
+    An empty value does not count, as in the policy.
+    """
     if meta is None or not (meta.labels or meta.annotations):
         return ()
     return tuple(key for key in names.ALLOCATION_KEYS if meta.label(key) or meta.annotation(key))
@@ -119,12 +146,14 @@ def carried_keys(meta: ObjectMeta | None) -> tuple[str, ...]:
 def forged(review: Review, keys: tuple[str, ...]) -> AdmissionRefusal:
     """Refuse an object that claims an allocation which the queue did not give it.
 
-    The ValidatingAdmissionPolicy of the chart refuses the same objects independently, and it sees them after our patch. If the webhook
-    removed the keys, the policy would accept the object, and the same manifest would fail at its next ``kubectl apply``, as an update. The
-    same response from both is easier to understand.
+    The ValidatingAdmissionPolicy of the chart refuses the same objects independently, and it sees them after
+    our patch. If the webhook removed the keys, the policy would accept the object, and the same manifest
+    would fail at its next ``kubectl apply``, as an update. The same response from both is easier to
+    understand.
     """
     return AdmissionRefusal(
         "Forbidden",
-        f"{review.describe()}: {', '.join(keys)} {'is' if len(keys) == 1 else 'are'} written by fluxqueue only, not by {review.requester}:"
+        f"{review.describe()}: {', '.join(keys)} {'is' if len(keys) == 1 else 'are'} written by fluxqueue "
+        f"only, not by {review.requester}:"
         " remove it from the manifest and its pod template",
     )

@@ -1,12 +1,15 @@
 """The HTTP application of the webhook: admission reviews, probes and metrics.
 
-``/mutate`` and ``/validate`` are routes of FastAPI that take the body as bytes and respond with bytes, so there is no model to validate or
-to serialize. A body that is not a review gets 400 and a sentence; the API server treats that as a failure and applies ``failurePolicy``.
-A review during which an internal error occurs is refused with a sentence, and its traceback is logged: with ``failurePolicy: Ignore`` a
-failure would let the object pass unqueued. Bodies that are too large or too slow never arrive here (`fluxqueue.certs.guarded_http`).
+``/mutate`` and ``/validate`` are routes of FastAPI that take the body as bytes and respond with bytes, so
+there is no model to validate or to serialize. A body that is not a review gets 400 and a sentence; the API
+server treats that as a failure and applies ``failurePolicy``. A review during which an internal error occurs
+is refused with a sentence, and its traceback is logged: with ``failurePolicy: Ignore`` a failure would let
+the object pass unqueued. Bodies that are too large or too slow never arrive here
+(`fluxqueue.certs.guarded_http`).
 
-While the server drains, every response asks the client to close the connection. The API server keeps connections for 90 seconds and does
-not repeat a POST that met a closed one. So the client has to close connections, not the server.
+While the server drains, every response asks the client to close the connection. The API server keeps
+connections for 90 seconds and does not repeat a POST that met a closed one. So the client has to close
+connections, not the server.
 """
 
 from __future__ import annotations
@@ -37,7 +40,12 @@ MAX_BODY_BYTES = 3 * 2**20 + 2**18
 _CLOSE = {"connection": "close"}
 
 
-def create_app(settings: AdmissionSettings, readiness: Readiness, metrics: WebhookMetrics, clock: Callable[[], dt.datetime]) -> FastAPI:
+def create_app(
+    settings: AdmissionSettings,
+    readiness: Readiness,
+    metrics: WebhookMetrics,
+    clock: Callable[[], dt.datetime],
+) -> FastAPI:
     """Return the application.
 
     Parameters
@@ -86,7 +94,11 @@ class _Reviews:
     """Reads reviews, decides, responds, counts and logs."""
 
     def __init__(
-        self, settings: AdmissionSettings, readiness: Readiness, metrics: WebhookMetrics, clock: Callable[[], dt.datetime]
+        self,
+        settings: AdmissionSettings,
+        readiness: Readiness,
+        metrics: WebhookMetrics,
+        clock: Callable[[], dt.datetime],
     ) -> None:
         self._settings = settings
         self._readiness = readiness
@@ -112,7 +124,9 @@ class _Reviews:
         except ClientDisconnect:
             return Response(status_code=400)
         failed = decision.refusal is not None and decision.refusal.reason == "InternalError"
-        self._metrics.review(review.kind, FAILED if failed else decision.outcome, time.perf_counter() - started)
+        self._metrics.review(
+            review.kind, FAILED if failed else decision.outcome, time.perf_counter() - started
+        )
         _log(review, decision)
         return Response(encode_answer(review.uid, decision), 200, headers, "application/json")
 
@@ -124,18 +138,43 @@ def _decide(review: Review, decide_review: Callable[[Review], Decision]) -> Deci
     except MalformedReview:
         raise
     except Exception as error:
-        log.exception("review.failed", object=review.describe(), requester=review.requester, review=review.uid, error=type(error).__name__)
-        sentence = f"{review.describe()}: fluxqueue could not decide about it: the webhook's log says why, review {review.uid}"
+        log.exception(
+            "review.failed",
+            object=review.describe(),
+            requester=review.requester,
+            review=review.uid,
+            error=type(error).__name__,
+        )
+        sentence = (
+            f"{review.describe()}: fluxqueue could not decide about it: the webhook's log says why, "
+            f"review {review.uid}"
+        )
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("InternalError", sentence))
 
 
 def _log(review: Review, decision: Decision) -> None:
     """Log refusals and warnings; other reviews are only counted."""
     if decision.outcome is AdmissionOutcome.REFUSED and decision.refusal is not None:
-        log.info("review.refused", object=review.describe(), requester=review.requester, review=review.uid, why=decision.refusal.message)
+        log.info(
+            "review.refused",
+            object=review.describe(),
+            requester=review.requester,
+            review=review.uid,
+            why=decision.refusal.message,
+        )
     elif decision.warnings:
-        log.info("review.warned", object=review.describe(), requester=review.requester, review=review.uid, warnings=decision.warnings)
+        log.info(
+            "review.warned",
+            object=review.describe(),
+            requester=review.requester,
+            review=review.uid,
+            warnings=decision.warnings,
+        )
     else:
         log.debug(
-            "review.passed", object=review.describe(), outcome=decision.outcome, operations=len(decision.operations), review=review.uid
+            "review.passed",
+            object=review.describe(),
+            outcome=decision.outcome,
+            operations=len(decision.operations),
+            review=review.uid,
         )

@@ -1,11 +1,13 @@
 """Which scheduler binds a pod, as far as admission can know.
 
-``spec.schedulerName`` cannot be changed later, so it is set when the pod is created. The template of a released Job contains what the queue
-decided. For other pods the queue's own rule applies (`fluxqueue.api.schedulers`) to what is known here: the pod, the FluxQueues that choose
-a scheduler, and the namespaces that name a queue. A watch fills both, if there is one. What is not known, or not known yet, counts as not
-chosen: admission never waits.
+``spec.schedulerName`` cannot be changed later, so it is set when the pod is created. The template of a
+released Job contains what the queue decided. For other pods the queue's own rule applies
+(`fluxqueue.api.schedulers`) to what is known here: the pod, the FluxQueues that choose a scheduler, and the
+namespaces that name a queue. A watch fills both, if there is one. What is not known, or not known yet, counts
+as not chosen: admission never waits.
 
-Without a scheduler of ours there are no choices, and every pod is pinned to its node for the cluster's own scheduler.
+Without a scheduler of ours there are no choices, and every pod is pinned to its node for the cluster's own
+scheduler.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class SchedulerChoices:
     queues
         ``spec.scheduler`` of the FluxQueues that set it, by name. The watch updates it while the server runs.
     namespaces
-        The label ``fluxqueue/queue`` of the namespaces that carry it, by name. The watch updates it while the server runs.
+        The label ``fluxqueue/queue`` of the namespaces that carry it, by name. The watch updates it while the
+        server runs.
     """
 
     default: SchedulerName

@@ -1,10 +1,12 @@
 """The admission decision, as one pure function of the review and the time.
 
-There is one rule. A Job is suspended. A pod without an allocation is gated. A pod with an allocation, given by its Job's template, is
-pinned to its node. In addition the scheduler that binds the pod is set (`fluxqueue.webhook.choices`). The decision makes no database or API
-call, and time and known queues are arguments: the object has no uid yet, the review does not contain the labels of its namespace, and an
-object that is refused by a later admission plugin must leave no trace. What is only known later (the queue of a namespace, whether a queue
-exists, whether a request can ever be satisfied) is reported by the queue on the FluxJob.
+There is one rule. A Job is suspended. A pod without an allocation is gated. A pod with an allocation, given
+by its Job's template, is pinned to its node. In addition the scheduler that binds the pod is set
+(`fluxqueue.webhook.choices`). The decision makes no database or API call, and time and known queues are
+arguments: the object has no uid yet, the review does not contain the labels of its namespace, and an object
+that is refused by a later admission plugin must leave no trace. What is only known later (the queue of a
+namespace, whether a queue exists, whether a request can ever be satisfied) is reported by the queue on the
+FluxJob.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class AdmissionSettings:
     daemonset_controllers
         User names whose DaemonSet pods are not changed.
     exempt_namespaces
-        Namespaces in which nothing is changed: those of the system and the one of fluxqueue itself, so that the webhook can never block its
-        own pods.
+        Namespaces in which nothing is changed: those of the system and the one of fluxqueue itself, so that
+        the webhook can never block its own pods.
     choices
         Which scheduler binds which pod; None if no scheduler of ours is installed.
     queues
@@ -80,7 +80,8 @@ class AdmissionSettings:
     record_submitters
         Write on each object who created it.
     levels
-        The levels of the topology, from the top down; empty if they are not known, and then no name of a level is judged.
+        The levels of the topology, from the top down; empty if they are not known, and then no name of a
+        level is judged.
     """
 
     job_controllers: frozenset[str] = field(default=frozenset(names.JOB_CONTROLLERS))

@@ -1,14 +1,16 @@
 """Which requests and objects fluxqueue does not manage.
 
-There are two kinds of exemption, and the difference matters. The first depends on *who requests and where*: kubelets that create their
-mirror pods, the DaemonSet controller, and the system's namespaces. A manifest cannot contain that. Anyone can write ownerReferences, so a
-DaemonSet owner counts only if the requester is a DaemonSet controller as well. The second depends on *the fields of the object*: a node
-already chosen, an opt-out, another queue's label, another controller. Users may write these fields, and an object with them gets nothing
-from fluxqueue either: no allocation is accepted because of them. Another webhook may write them after our first pass. The API server then
-asks again, and what the first pass did to hold the object is taken back.
+There are two kinds of exemption, and the difference matters. The first depends on *who requests and where*:
+kubelets that create their mirror pods, the DaemonSet controller, and the system's namespaces. A manifest
+cannot contain that. Anyone can write ownerReferences, so a DaemonSet owner counts only if the requester is a
+DaemonSet controller as well. The second depends on *the fields of the object*: a node already chosen, an
+opt-out, another queue's label, another controller. Users may write these fields, and an object with them gets
+nothing from fluxqueue either: no allocation is accepted because of them. Another webhook may write them after
+our first pass. The API server then asks again, and what the first pass did to hold the object is taken back.
 
-The selectors and match conditions of the webhook configuration exclude most of these objects. They are checked here again because a
-configuration can be edited, and because a webhook that gates the network plugin of a node makes the node unusable.
+The selectors and match conditions of the webhook configuration exclude most of these objects. They are
+checked here again because a configuration can be edited, and because a webhook that gates the network plugin
+of a node makes the node unusable.
 """
 
 from __future__ import annotations

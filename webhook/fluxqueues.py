@@ -1,8 +1,9 @@
 """Validation of FluxQueues beyond their schema.
 
-A selector with a key or value that no object can carry is accepted by the schema and never matches anything. Whether a selector matches
-nodes *now* is a different question, because nodes come and go: the queue reports it in the FluxQueue's status (condition ``Starting``,
-reason ``NoNodes``) and as the workloads' reason ``Unsatisfiable``.
+A selector with a key or value that no object can carry is accepted by the schema and never matches anything.
+Whether a selector matches nodes *now* is a different question, because nodes come and go: the queue reports
+it in the FluxQueue's status (condition ``Starting``, reason ``NoNodes``) and as the workloads' reason
+``Unsatisfiable``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName, WorkloadLimits
+from fluxqueue.api.fluxqueues import (
+    FluxQueue,
+    FluxQueueSpec,
+    Limits,
+    Planning,
+    Policy,
+    Preemption,
+    SchedulerName,
+    WorkloadLimits,
+)
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.topology import InvalidTopology, read_slice, topology_of
 from fluxqueue.webhook.annotations import NOT_INSTALLED
@@ -36,15 +46,25 @@ def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectP
     spec = queue.spec
     unknown: tuple[str, ...] = ()
     if spec.scheduler is SchedulerName.FLUXION and settings.choices is None:
-        unknown = (f"spec.scheduler is fluxion: {NOT_INSTALLED}, the cluster's own scheduler binds the pods of this queue",)
-    return ObjectProblems(errors=tuple(_errors(spec)), warnings=(*_warnings(spec), *unknown, *_topology_warnings(spec, settings)))
+        unknown = (
+            (
+                f"spec.scheduler is fluxion: {NOT_INSTALLED}, the cluster's own scheduler binds the pods of "
+                "this queue"
+            ),
+        )
+    return ObjectProblems(
+        errors=tuple(_errors(spec)),
+        warnings=(*_warnings(spec), *unknown, *_topology_warnings(spec, settings)),
+    )
 
 
 def _errors(spec: FluxQueueSpec) -> Iterator[str]:
     yield from bad_labels("spec.nodeSelector", spec.node_selector or {}, "no node can have it")
     members = spec.namespaces
     if members is not None:
-        yield from bad_labels("spec.namespaces.matchLabels", members.match_labels or {}, "no namespace can have it")
+        yield from bad_labels(
+            "spec.namespaces.matchLabels", members.match_labels or {}, "no namespace can have it"
+        )
         for name in members.names or ():
             if not _NAMESPACE.fullmatch(name):
                 yield f"spec.namespaces.names: {name!r} is no name of a namespace: correct or remove it"
@@ -58,16 +78,29 @@ def _errors(spec: FluxQueueSpec) -> Iterator[str]:
 def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
     enforced = spec.enforce_duration
     if enforced is not None and not enforced.enabled:
-        yield "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set spec.enforceDuration.enabled to true"
+        yield (
+            "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set "
+            "spec.enforceDuration.enabled to true"
+        )
     if spec.preemption_rules is not None and spec.preemption is not Preemption.LOWER_PRIORITY:
-        yield "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is lowerPriority"
+        yield (
+            "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is "
+            "lowerPriority"
+        )
     if spec.policy is Policy.FCFS and spec.planning not in (None, Planning()):
-        yield "spec.planning has no effect: the policy fcfs makes no reservations; set spec.policy to easy, hybrid or conservative"
+        yield (
+            "spec.planning has no effect: the policy fcfs makes no reservations; "
+            "set spec.policy to easy, hybrid or conservative"
+        )
     limits = spec.limits
     if limits is None:
         return
     yield from _zeroes("spec.limits", limits, ": to stop it for a while set spec.state to held")
-    parts = (("perNamespace", limits.per_namespace), ("perUser", limits.per_user), ("perWorkload", limits.per_workload))
+    parts = (
+        ("perNamespace", limits.per_namespace),
+        ("perUser", limits.per_user),
+        ("perWorkload", limits.per_workload),
+    )
     for field, part in parts:
         if part is not None:
             yield from _zeroes(f"spec.limits.{field}", part)
@@ -75,7 +108,9 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
 
 
 def _topology_warnings(spec: FluxQueueSpec, settings: AdmissionSettings) -> Iterator[str]:
-    """Say why work cannot have the defaults of its queue. It is no error: the levels of an installation may change after its queues."""
+    """Say why work cannot have the defaults of its queue.
+    It is no error: the levels of an installation may change after its queues.
+    """
     if spec.topology is None or not settings.levels:
         return
     try:
@@ -93,7 +128,9 @@ def _above(field: str, limits: Limits, parts: Limits | WorkloadLimits) -> Iterat
 
 
 def _zeroes(field: str, limits: Limits | WorkloadLimits, remedy: str = "") -> Iterator[str]:
-    """Say what cannot start because of a limit of 0. All work is work that runs on nodes, whatever it asks for."""
+    """Say what cannot start because of a limit of 0.
+    All work is work that runs on nodes, whatever it asks for.
+    """
     for name in ("running", "nodes"):
         if getattr(limits, name, None) == 0:
             yield f"{field}.{name} is 0: nothing of this queue can start{remedy}"

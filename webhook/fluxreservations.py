@@ -1,4 +1,6 @@
-"""Validation of FluxReservations beyond their schema: their times, their rule, and a selector that no node can match."""
+"""Validation of FluxReservations beyond their schema:
+their times, their rule, and a selector that no node can match.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""Admission of Jobs: a Job is suspended and marked as suspended by us, and its queue is copied into its pod template.
+"""Admission of Jobs: a Job is suspended and marked as suspended by us, and its queue is copied into its pod
+template.
 
-Suspending is all that is needed to hold a Job: its controller creates no pod until the queue unsuspends it. The mark
-``fluxqueue/suspended-by: webhook`` tells the queue that it may unsuspend this Job. A Job that its user created suspended gets no mark: only
-the user unsuspends it.
+Suspending is all that is needed to hold a Job: its controller creates no pod until the queue unsuspends it.
+The mark ``fluxqueue/suspended-by: webhook`` tells the queue that it may unsuspend this Job. A Job that its
+user created suspended gets no mark: only the user unsuspends it.
 
-A Job with the annotation ``fluxqueue/minicluster: "true"`` gets it on its template too, which makes its pods brokers.
+A Job with the annotation ``fluxqueue/minicluster: "true"`` gets it on its template too, which makes its pods
+brokers.
 
-The Job controller creates the pods later, one by one, and then nothing of the Job can be looked up. What the pods need has to be in the
-template. So ``fluxqueue/managed``, ``fluxqueue/queue`` and ``fluxqueue/scheduler`` are copied there. For the same reason a Job of another
-controller (Kueue, or ``spec.managedBy``) gets one label on its template, ``fluxqueue/managed: "false"``. Without it the webhook would gate
-the pods of a Job that fluxqueue does not manage, and nothing would ever remove the gate.
+The Job controller creates the pods later, one by one, and then nothing of the Job can be looked up. What the
+pods need has to be in the template. So ``fluxqueue/managed``, ``fluxqueue/queue`` and ``fluxqueue/scheduler``
+are copied there. For the same reason a Job of another controller (Kueue, or ``spec.managedBy``) gets one
+label on its template, ``fluxqueue/managed: "false"``. Without it the webhook would gate the pods of a Job
+that fluxqueue does not manage, and nothing would ever remove the gate.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     Returns
     -------
     Decision
-        Held, exempt or refused. It depends only on the object's state, so that a second pass over the patched object changes nothing.
+        Held, exempt or refused. It depends only on the object's state, so that a second pass over the patched
+        object changes nothing.
     """
     if keys := (carried_keys(job.metadata) or carried_keys(job.spec.template.metadata)):
         return Decision(AdmissionOutcome.REFUSED, refusal=forged(review, keys))
@@ -78,7 +82,11 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     operations += patches.label(_TEMPLATE, template, copied)
     if flux := copied_annotations(job):
         # The operation for the labels has created the metadata if there was none.
-        operations += patches.annotate(_TEMPLATE, template or ObjectMeta(), flux) if template or copied else _metadata(flux)
+        operations += (
+            patches.annotate(_TEMPLATE, template or ObjectMeta(), flux)
+            if template or copied
+            else _metadata(flux)
+        )
     return Decision(AdmissionOutcome.HELD, tuple(operations), problems)
 
 
@@ -118,19 +126,27 @@ def _exempt(review: Review, job: ReviewedJob, exemption: Exemption) -> Decision:
     warnings: tuple[str, ...] = ()
     if exemption is not Exemption.OPTED_OUT and job.metadata.label(names.QUEUE_LABEL):
         warnings = (
-            f"{review.describe()}: label {names.QUEUE_LABEL} has no effect, because {exemption} leaves this Job to another controller",
+            (
+                f"{review.describe()}: label {names.QUEUE_LABEL} has no effect, because {exemption} leaves "
+                "this Job to another controller"
+            ),
         )
     operations = (*taken_back, *patches.label(_TEMPLATE, template, {names.MANAGED_LABEL: "false"}))
     return Decision(AdmissionOutcome.EXEMPT, operations, warnings)
 
 
 def _taken_back(job: ReviewedJob, exemption: Exemption) -> list[patches.Operation]:
-    """Return what takes our suspension back from a Job that another webhook took out of the queue after we had suspended it.
+    """Return what takes our suspension back from a Job that another webhook took out of the queue after we
+    had suspended it.
 
-    A Job that another controller manages stays suspended, because that controller resumes it. Nobody would resume the others.
+    A Job that another controller manages stays suspended, because that controller resumes it. Nobody would
+    resume the others.
     """
     meta = job.metadata
-    if meta.label(names.SEEN_LABEL) is None or meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
+    if (
+        meta.label(names.SEEN_LABEL) is None
+        or meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK
+    ):
         return []
     operations = patches.drop("/metadata", meta, (names.SUSPENDED_BY_ANNOTATION,))
     if job.spec.suspend and exemption in (Exemption.OPTED_OUT, Exemption.NODE_CHOSEN):

@@ -1,7 +1,8 @@
 """Which FluxQueues exist, as far as admission knows: for a warning to who names one that does not.
 
-Work of a queue that does not exist waits until there is one, and the reason is on its FluxJob, which nobody reads who has mistyped a name.
-So the person is told at once. A watch keeps the names (`fluxqueue.webhook.watch`). While they are unknown, no queue is said to be missing.
+Work of a queue that does not exist waits until there is one, and the reason is on its FluxJob, which nobody
+reads who has mistyped a name. So the person is told at once. A watch keeps the names
+(`fluxqueue.webhook.watch`). While they are unknown, no queue is said to be missing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class KnownQueues:
     listed: Callable[[], frozenset[str] | None] = lambda: None
 
     def warning(self, where: str, queue: str | None) -> str | None:
-        """Return that the queue which an object names does not exist; None if it does, or if that is not known.
+        """Return that the queue which an object names does not exist; None if it does, or if that is not
+        known.
 
-        Who asks may not be allowed to read the queues, so no other name is told than the one that may be meant.
+        Who asks may not be allowed to read the queues, so no other name is told than the one that may be
+        meant.
 
         Parameters
         ----------

@@ -1,8 +1,9 @@
 """`fluxqueue webhook`: the admission server as a program.
 
-It needs a folder with a certificate and nothing else: no database, and no API server. Where it can reach one, with the pod's ServiceAccount
-or a kubeconfig, it watches FluxQueues, and with a scheduler of ours (``--default-scheduler``) namespaces, and never waits for them. It logs
-one JSON object per line to standard error.
+It needs a folder with a certificate and nothing else: no database, and no API server. Where it can reach one,
+with the pod's ServiceAccount or a kubeconfig, it watches FluxQueues, and with a scheduler of ours
+(``--default-scheduler``) namespaces, and never waits for them. It logs one JSON object per line to standard
+error.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         job_controllers=frozenset(arguments.job_controllers or names.JOB_CONTROLLERS),
         daemonset_controllers=frozenset(arguments.daemonset_controllers or names.DAEMONSET_CONTROLLERS),
         exempt_namespaces=frozenset((*names.SYSTEM_NAMESPACES, *arguments.exempt_namespaces)),
-        choices=SchedulerChoices(SchedulerName(arguments.default_scheduler)) if arguments.default_scheduler else None,
+        choices=SchedulerChoices(SchedulerName(arguments.default_scheduler))
+        if arguments.default_scheduler
+        else None,
         record_submitters=arguments.record_submitters,
         levels=levels,
     )
@@ -87,42 +90,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fluxqueue webhook", description="HTTPS admission server: suspends Jobs, gates pods, and pins those that have an allocation."
+        prog="fluxqueue webhook",
+        description=(
+            "HTTPS admission server: suspends Jobs, gates pods, and pins those that have an allocation."
+        ),
     )
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104  a pod's own address
-    parser.add_argument("--port", type=_port, default=9443, help="port to listen on, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--host", default="0.0.0.0", help=("address to listen on (default: %(default)s)"))  # noqa: S104  a pod's own address
+    parser.add_argument(
+        "--port", type=_port, default=9443, help="port to listen on, 0 for a free one (default: %(default)s)"
+    )
     parser.add_argument(
         "--health-port",
         type=_port,
         metavar="PORT",
-        help="port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: not served)",
+        help=(
+            "port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: "
+            "not served)"
+        ),
     )
     parser.add_argument(
         "--cert-dir",
         type=Path,
         default=Path("/etc/fluxqueue/tls"),
         metavar="DIR",
-        help="folder with tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+        help=(
+            "folder with tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
     )
     parser.add_argument(
         "--server-name",
         default="",
         metavar="NAME",
-        help="name by which the API server calls: not ready until a call to itself by it is verified with ca.crt (default: no call)",
+        help=(
+            "name by which the API server calls: not ready until a call to itself by it is verified with "
+            "ca.crt (default: no call)"
+        ),
     )
     parser.add_argument(
         "--job-controller",
         action="append",
         dest="job_controllers",
         metavar="USER",
-        help=f"user that may create pods carrying an allocation; repeat (default: {', '.join(names.JOB_CONTROLLERS)})",
+        help=(
+            "user that may create pods carrying an allocation; repeat (default: "
+            f"{', '.join(names.JOB_CONTROLLERS)})"
+        ),
     )
     parser.add_argument(
         "--daemonset-controller",
         action="append",
         dest="daemonset_controllers",
         metavar="USER",
-        help=f"user whose DaemonSet pods are not changed; repeat (default: {', '.join(names.DAEMONSET_CONTROLLERS)})",
+        help=(
+            "user whose DaemonSet pods are not changed; repeat (default: "
+            f"{', '.join(names.DAEMONSET_CONTROLLERS)})"
+        ),
     )
     parser.add_argument(
         "--exempt-namespace",
@@ -130,9 +153,14 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="exempt_namespaces",
         metavar="NAMESPACE",
-        help=f"namespace in which nothing is changed, such as our own; repeat ({', '.join(names.SYSTEM_NAMESPACES)} always are)",
+        help=(
+            "namespace in which nothing is changed, such as our own; repeat "
+            f"({', '.join(names.SYSTEM_NAMESPACES)} always are)"
+        ),
     )
-    parser.add_argument("--record-submitters", action="store_true", help="write on each object who created it")
+    parser.add_argument(
+        "--record-submitters", action="store_true", help="write on each object who created it"
+    )
     parser.add_argument(
         "--max-pods",
         type=_pods,
@@ -145,13 +173,19 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=LABEL",
-        help="a level of the topology, from the top down; repeat (default: names of levels are not checked here)",
+        help=(
+            "a level of the topology, from the top down; repeat (default: "
+            "names of levels are not checked here)"
+        ),
     )
     _add_times(parser)
     parser.add_argument(
         "--default-scheduler",
         choices=_SCHEDULERS,
-        help="scheduler of pods for which neither label nor FluxQueue chooses one; only with the scheduler of fluxqueue installed",
+        help=(
+            "scheduler of pods for which neither label nor FluxQueue chooses one; "
+            "only with the scheduler of fluxqueue installed"
+        ),
     )
     parser.add_argument(
         "--kubeconfig",
@@ -159,19 +193,33 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="to watch FluxQueues with (default: the pod's)",
     )
-    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
+    parser.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)"
+    )
     return parser
 
 
 def _add_times(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--drain-seconds", type=_seconds, default=15.0, metavar="S", help="how long to keep answering after SIGTERM (default: %(default)s)"
+        "--drain-seconds",
+        type=_seconds,
+        default=15.0,
+        metavar="S",
+        help="how long to keep answering after SIGTERM (default: %(default)s)",
     )
     parser.add_argument(
-        "--look-seconds", type=_seconds, default=2.0, metavar="S", help="time between two checks of the certificate (default: %(default)s)"
+        "--look-seconds",
+        type=_seconds,
+        default=2.0,
+        metavar="S",
+        help="time between two checks of the certificate (default: %(default)s)",
     )
     parser.add_argument(
-        "--request-seconds", type=_seconds, default=5.0, metavar="S", help="time for a request to arrive as a whole (default: %(default)s)"
+        "--request-seconds",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="time for a request to arrive as a whole (default: %(default)s)",
     )
 
 

@@ -33,10 +33,15 @@ class WebhookMetrics:
             registry=self.registry,
         )
         self._seconds = Histogram(
-            "fluxqueue_webhook_review_seconds", "Time from a review's body to the response.", buckets=_SECONDS, registry=self.registry
+            "fluxqueue_webhook_review_seconds",
+            "Time from a review's body to the response.",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._expiry = Gauge(
-            "fluxqueue_webhook_certificate_expiry_timestamp_seconds", "Expiry of the served certificate.", registry=self.registry
+            "fluxqueue_webhook_certificate_expiry_timestamp_seconds",
+            "Expiry of the served certificate.",
+            registry=self.registry,
         )
         self._reloads = Counter(
             "fluxqueue_webhook_certificate_reloads",
@@ -76,7 +81,9 @@ class WebhookMetrics:
         self._blocked.observe(seconds)
 
     def certificate(self, ends: float | None) -> None:
-        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
+        """Record a pair that was found on disk: its end in seconds since the epoch,
+        or None if it was refused.
+        """
         if ends is None:
             self._reloads.labels("refused").inc()
             return

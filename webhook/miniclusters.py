@@ -1,7 +1,7 @@
 """Validation of MiniClusters: the rules of `fluxqueue.minicluster.rules`, and which edits come too late.
 
-A MiniCluster that waits may be edited freely, because its Job is rebuilt. Once it has nodes, its pods exist, and only fields that the pods
-do not contain can still change.
+A MiniCluster that waits may be edited freely, because its Job is rebuilt. Once it has nodes, its pods exist,
+and only fields that the pods do not contain can still change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def validate_minicluster(minicluster: MiniCluster, settings: AdmissionSettings) 
     starts = tuple(start_problems("MiniCluster", minicluster.metadata))
     below = unreadable_topology(minicluster.metadata.annotations, levels=settings.levels)
     no_queue = settings.queues.warning("spec.queue", minicluster.spec.queue)
-    return ObjectProblems(errors=(*findings.errors, *starts, *below), warnings=(*findings.warnings, *((no_queue,) if no_queue else ())))
+    return ObjectProblems(
+        errors=(*findings.errors, *starts, *below),
+        warnings=(*findings.warnings, *((no_queue,) if no_queue else ())),
+    )
 
 
 def validate_minicluster_edit(former: MiniCluster, minicluster: MiniCluster) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """JSON Patches (RFC 6902) that change only our own fields.
 
-The Go fluxqueue answered with the difference between the object it received and the object that its own structs can express. So it deleted
-every field newer than its client library. Here a patch is never a difference of two objects. Each function states one change at one path,
-reads the present value, and returns no operation if the change is already made. So a patch is minimal, applying it twice equals applying it
-once, and it cannot contain unknown fields.
+The Go fluxqueue answered with the difference between the object it received and the object that its own
+structs can express. So it deleted every field newer than its client library. Here a patch is never a
+difference of two objects. Each function states one change at one path, reads the present value, and returns
+no operation if the change is already made. So a patch is minimal, applying it twice equals applying it once,
+and it cannot contain unknown fields.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["Operation", "add", "annotate", "drop", "gate", "label", "remove", "r
 
 
 def add(path: str, value: object) -> Operation:
-    """Return an operation that adds a member or a list element. RFC 6902 replaces an existing member, ``null`` included."""
+    """Return an operation that adds a member or a list element.
+    RFC 6902 replaces an existing member, ``null`` included.
+    """
     return Operation("add", path, value)
 
 
@@ -91,7 +94,9 @@ def _entries(path: str, present: Mapping[str, str] | None, wanted: Mapping[str, 
     if present is None:
         return [add(path, dict(wanted))]
     return [
-        (replace if key in present else add)(f"{path}/{_escaped(key)}", value) for key, value in wanted.items() if present.get(key) != value
+        (replace if key in present else add)(f"{path}/{_escaped(key)}", value)
+        for key, value in wanted.items()
+        if present.get(key) != value
     ]
 
 

@@ -1,12 +1,14 @@
 """Pinning a pod to the node of its allocation.
 
-The template of a released Job carries the hostlist of the whole allocation: entry *i* is the node of completion index *i* (RFC 29). Each of
-its pods is created with that list, and with its own index in an annotation that the Job controller writes. Here the list is reduced to the
-pod's own entry, and a required node affinity on ``metadata.name`` is added. It matches exactly one node by name, and it is the only form
-with which kube-scheduler considers one node instead of all. So a Job of thousands of pods is placed without a write per pod.
+The template of a released Job carries the hostlist of the whole allocation: entry *i* is the node of
+completion index *i* (RFC 29). Each of its pods is created with that list, and with its own index in an
+annotation that the Job controller writes. Here the list is reduced to the pod's own entry, and a required
+node affinity on ``metadata.name`` is added. It matches exactly one node by name, and it is the only form with
+which kube-scheduler considers one node instead of all. So a Job of thousands of pods is placed without a
+write per pod.
 
-Node selector terms are alternatives, so the pin has to go into every one of them. An empty term matches no node and stays unchanged,
-because with a pin it would match one. What the user wrote is never removed.
+Node selector terms are alternatives, so the pin has to go into every one of them. An empty term matches no
+node and stays unchanged, because with a pin it would match one. What the user wrote is never removed.
 
 `fluxqueue.webhook.pods` decides whether a pod is pinned.
 
@@ -36,7 +38,9 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class Unpinnable(ValueError):
-    """The pod's allocation names no node for it. The message gives the reason, and the pod has to be gated."""
+    """The pod's allocation names no node for it.
+    The message gives the reason, and the pod has to be gated.
+    """
 
 
 class _Requirement(PartialObject, frozen=True):
@@ -70,7 +74,11 @@ class Affinity(PartialObject, frozen=True):
     @property
     def required(self) -> _NodeSelector | None:
         """The required node selector, or None."""
-        return self.node_affinity.required_during_scheduling_ignored_during_execution if self.node_affinity else None
+        return (
+            self.node_affinity.required_during_scheduling_ignored_during_execution
+            if self.node_affinity
+            else None
+        )
 
 
 _affinities: msgspec.json.Decoder[Affinity | None] = msgspec.json.Decoder(Affinity | None)
@@ -123,8 +131,8 @@ def node_of(meta: ObjectMeta) -> str:
     Raises
     ------
     Unpinnable
-        The list is missing or unreadable, the index is unreadable, beyond the list or without a node, or there are several nodes and no
-        index.
+        The list is missing or unreadable, the index is unreadable, beyond the list or without a node, or
+        there are several nodes and no index.
     """
     text = meta.annotation(names.NODES_ANNOTATION) or ""
     try:
@@ -136,21 +144,29 @@ def node_of(meta: ObjectMeta) -> str:
     written = meta.annotation(names.COMPLETION_INDEX_ANNOTATION)
     if written is None:
         if len(hosts) > 1:
-            raise Unpinnable(f"annotation {names.NODES_ANNOTATION} names {len(hosts)} nodes and the pod has no completion index")
+            raise Unpinnable(
+                f"annotation {names.NODES_ANNOTATION} names {len(hosts)} nodes and the pod has no "
+                "completion index"
+            )
         index = 0
     elif _INDEX.fullmatch(written):
         index = int(written)
     else:
         raise Unpinnable(f"completion index {written!r} is not a number")
     if index >= len(hosts):
-        raise Unpinnable(f"completion index {index} is beyond the {len(hosts)} nodes of annotation {names.NODES_ANNOTATION}")
+        raise Unpinnable(
+            f"completion index {index} is beyond the {len(hosts)} nodes of annotation "
+            f"{names.NODES_ANNOTATION}"
+        )
     return _node_at(hosts, index)
 
 
 def _node_at(hosts: Hostlist, index: int) -> str:
     node = hosts[index]
     if node == names.NO_NODE:
-        raise Unpinnable(f"completion index {index} has no node in annotation {names.NODES_ANNOTATION}: it had finished")
+        raise Unpinnable(
+            f"completion index {index} has no node in annotation {names.NODES_ANNOTATION}: it had finished"
+        )
     if not _NODE_NAME.fullmatch(node):
         raise Unpinnable(f"annotation {names.NODES_ANNOTATION}: {node!r} cannot be the name of a node")
     return node
@@ -159,12 +175,16 @@ def _node_at(hosts: Hostlist, index: int) -> str:
 def pinned_to(meta: ObjectMeta, affinity: Affinity | None) -> str | None:
     """Return the node to which an earlier pass has pinned this pod, or None.
 
-    A pass leaves a list of one node, and the pin in every term. A repeated invocation finds that and must not read the list again, because
-    the pod's index refers to the list of the whole Job.
+    A pass leaves a list of one node, and the pin in every term. A repeated invocation finds that and must not
+    read the list again, because the pod's index refers to the list of the whole Job.
     """
     text = meta.annotation(names.NODES_ANNOTATION)
     required = affinity.required if affinity else None
-    terms = [term for term in (required.node_selector_terms if required else None) or () if not term.matches_nothing]
+    terms = [
+        term
+        for term in (required.node_selector_terms if required else None) or ()
+        if not term.matches_nothing
+    ]
     if not text or not terms:
         return None
     pinned = all(_pins(term, text) for term in terms)
@@ -172,10 +192,12 @@ def pinned_to(meta: ObjectMeta, affinity: Affinity | None) -> str | None:
 
 
 def assigned_to(meta: ObjectMeta) -> str | None:
-    """Return the node that an earlier pass has left in the list of a pod of our scheduler; None if there was no earlier pass.
+    """Return the node that an earlier pass has left in the list of a pod of our scheduler; None if there was
+    no earlier pass.
 
-    Such a pod has no affinity to show it. But a template with an allocation carries our gate, and the pass that reduces the list removes
-    the gate. So call this only for a pod without the gate: its list has one node and must not be read by its index again.
+    Such a pod has no affinity to show it. But a template with an allocation carries our gate, and the pass
+    that reduces the list removes the gate. So call this only for a pod without the gate: its list has one
+    node and must not be read by its index again.
 
     Raises
     ------

@@ -1,17 +1,20 @@
 """Admission of pods: a pod is gated, or pinned to the node of its allocation.
 
-A pod without an allocation gets our scheduling gate and waits. A pod with an allocation is pinned and not gated, so it matters who gave it
-the allocation. Only a Job's template can have: the requester must be a known identity of the Job controller, and the controlling owner must
-be a Job. (A controller manager with one identity for all its controllers also creates the pods of Deployments, whose templates are not
-guarded.) A policy guards the templates of Jobs. Any other allocation is refused.
+A pod without an allocation gets our scheduling gate and waits. A pod with an allocation is pinned and not
+gated, so it matters who gave it the allocation. Only a Job's template can have: the requester must be a known
+identity of the Job controller, and the controlling owner must be a Job. (A controller manager with one
+identity for all its controllers also creates the pods of Deployments, whose templates are not guarded.) A
+policy guards the templates of Jobs. Any other allocation is refused.
 
-A trusted pod is gated and loses its allocation in two cases: its allocation has no node for it (an index added by growing the Job, an index
-that had finished, an unreadable list), or the pin window of its Job has closed (`fluxqueue.api.pinwindows`). The queue then decides on its
-node, as for any gated pod. A template released with a pin carries our gate as well, so that pods created while the webhook was unavailable
-stay gated instead of running anywhere. The webhook removes the gate when it adds the pin.
+A trusted pod is gated and loses its allocation in two cases: its allocation has no node for it (an index
+added by growing the Job, an index that had finished, an unreadable list), or the pin window of its Job has
+closed (`fluxqueue.api.pinwindows`). The queue then decides on its node, as for any gated pod. A template
+released with a pin carries our gate as well, so that pods created while the webhook was unavailable stay
+gated instead of running anywhere. The webhook removes the gate when it adds the pin.
 
-The scheduler of a pod cannot be changed once it exists. So a pod of our own scheduler gets that scheduler's name, gated or not. It is not
-pinned by affinity; its node is written into its annotation (`fluxqueue.webhook.choices`).
+The scheduler of a pod cannot be changed once it exists. So a pod of our own scheduler gets that scheduler's
+name, gated or not. It is not pinned by affinity; its node is written into its annotation
+(`fluxqueue.webhook.choices`).
 
 A pod that becomes a broker of a Flux cluster gets Flux in either case (`fluxqueue.webhook.brokers`).
 """
@@ -55,7 +58,8 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
     Returns
     -------
     Decision
-        Pinned, held, exempt or refused. It depends only on the object's state: a second pass over the patched object changes nothing.
+        Pinned, held, exempt or refused. It depends only on the object's state: a second pass over the patched
+        object changes nothing.
     """
     keys = carried_keys(pod.metadata)
     if keys and not _trusted(review, pod, settings):
@@ -77,24 +81,37 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
 
 
 def _taken_back(pod: ReviewedPod) -> list[patches.Operation]:
-    """Return what takes our gate back from a pod that another webhook took out of the queue after we had gated it."""
-    return patches.ungate(pod.spec.scheduling_gates, names.GATE) if pod.metadata.label(names.SEEN_LABEL) is not None else []
+    """Return what takes our gate back from a pod that another webhook took out of the queue after we had
+    gated it.
+    """
+    return (
+        patches.ungate(pod.spec.scheduling_gates, names.GATE)
+        if pod.metadata.label(names.SEEN_LABEL) is not None
+        else []
+    )
 
 
 def _ours(review: Review, pod: ReviewedPod, settings: AdmissionSettings) -> bool:
     """Return True if our own scheduler binds the pod."""
     choices = settings.choices
-    return choices is not None and choices.of_pod(review.namespace, pod.metadata, pod.spec.scheduler_name) is SchedulerName.FLUXION
+    return (
+        choices is not None
+        and choices.of_pod(review.namespace, pod.metadata, pod.spec.scheduler_name) is SchedulerName.FLUXION
+    )
 
 
 def _with_flux(review: Review, pod: ReviewedPod, decision: Decision, *, ours: bool) -> Decision:
-    """Add Flux to a pod that requests to be a broker. A pod that cannot be one is gated, and the queue reports why."""
+    """Add Flux to a pod that requests to be a broker.
+    A pod that cannot be one is gated, and the queue reports why.
+    """
     if not requests_broker(pod.metadata):
         return decision
     try:
         return replace(decision, operations=(*decision.operations, *inject_flux(review, pod)))
     except InvalidInjection as problem:
-        return _gate(pod, (f"{review.describe()} is held: {problem}",), without=names.ALLOCATION_KEYS, ours=ours)
+        return _gate(
+            pod, (f"{review.describe()} is held: {problem}",), without=names.ALLOCATION_KEYS, ours=ours
+        )
 
 
 def _trusted(review: Review, pod: ReviewedPod, settings: AdmissionSettings) -> bool:
@@ -116,7 +133,9 @@ def _pin(review: Review, pod: ReviewedPod, now: dt.datetime, *, ours: bool) -> D
         node = node or pins.node_of(pod.metadata)
         pinned = _scheduler(pod) if ours else pins.pin(affinity, node)
     except pins.Unpinnable as problem:
-        return _gate(pod, (f"{review.describe()} is held: {problem}",), without=names.ALLOCATION_KEYS, ours=ours)
+        return _gate(
+            pod, (f"{review.describe()} is held: {problem}",), without=names.ALLOCATION_KEYS, ours=ours
+        )
     operations = [
         *patches.label("/metadata", pod.metadata, _SEEN),
         *patches.annotate("/metadata", pod.metadata, {names.NODES_ANNOTATION: node}),
@@ -137,10 +156,16 @@ def _earlier_node(pod: ReviewedPod, affinity: pins.Affinity | None, *, ours: boo
 
 def _scheduler(pod: ReviewedPod) -> list[patches.Operation]:
     """Return the operation that leaves the pod to our own scheduler."""
-    return [] if pod.spec.scheduler_name == names.SCHEDULER_NAME else [patches.add("/spec/schedulerName", names.SCHEDULER_NAME)]
+    return (
+        []
+        if pod.spec.scheduler_name == names.SCHEDULER_NAME
+        else [patches.add("/spec/schedulerName", names.SCHEDULER_NAME)]
+    )
 
 
-def _gate(pod: ReviewedPod, warnings: tuple[str, ...], without: tuple[str, ...] = (), *, ours: bool) -> Decision:
+def _gate(
+    pod: ReviewedPod, warnings: tuple[str, ...], without: tuple[str, ...] = (), *, ours: bool
+) -> Decision:
     operations = [
         *patches.label("/metadata", pod.metadata, _SEEN),
         *patches.drop("/metadata", pod.metadata, without),

@@ -1,12 +1,13 @@
 """AdmissionReviews and the responses to them.
 
-The API server sends the whole object, with defaults and in its canonical form. Only the fields that a decision needs are read, as partial
-structs. A field that is not read is not written either, so a field of a newer Kubernetes survives. Jobs and Pods are decoded only on
-CREATE, because nothing is decided about them later and a DELETE contains no object. Objects of our own kinds stay undecoded until
+The API server sends the whole object, with defaults and in its canonical form. Only the fields that a
+decision needs are read, as partial structs. A field that is not read is not written either, so a field of a
+newer Kubernetes survives. Jobs and Pods are decoded only on CREATE, because nothing is decided about them
+later and a DELETE contains no object. Objects of our own kinds stay undecoded until
 `fluxqueue.webhook.validation` knows their struct.
 
-A review that cannot be read raises `MalformedReview`. The server responds with HTTP 400 and the sentence. The API server treats that as a
-webhook failure, so ``failurePolicy`` decides, and kubectl shows the sentence.
+A review that cannot be read raises `MalformedReview`. The server responds with HTTP 400 and the sentence. The
+API server treats that as a webhook failure, so ``failurePolicy`` decides, and kubectl shows the sentence.
 """
 
 from __future__ import annotations
@@ -165,7 +166,9 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     former: msgspec.Raw = msgspec.Raw(b"")
 
     def describe(self) -> str:
-        """Return kind, namespace (if any) and name of the object for messages; ``name-*`` if the name is still to be generated."""
+        """Return kind, namespace (if any) and name of the object for messages;
+        ``name-*`` if the name is still to be generated.
+        """
         meta = self.object.metadata if self.object is not None else ObjectMeta(name=self.name)
         name = meta.name or (f"{meta.generate_name}*" if meta.generate_name else "*")
         return f"{self.kind} {self.namespace}/{name}" if self.namespace else f"{self.kind} {name}"
@@ -195,12 +198,14 @@ def read_review(body: bytes) -> Review:
     Raises
     ------
     MalformedReview
-        Not JSON, not a review, no request uid, another version, or an object whose fields have the wrong type. Never another exception.
+        Not JSON, not a review, no request uid, another version, or an object whose fields have the wrong
+        type. Never another exception.
     """
     envelope = decode(_envelopes, body, "AdmissionReview")
     if envelope.kind != "AdmissionReview" or envelope.api_version != API_VERSION:
         raise MalformedReview(
-            f"apiVersion {envelope.api_version!r}, kind {envelope.kind!r} is not understood: send an AdmissionReview of {API_VERSION}"
+            f"apiVersion {envelope.api_version!r}, kind {envelope.kind!r} is not understood: send an "
+            f"AdmissionReview of {API_VERSION}"
         )
     request = envelope.request
     if not request.uid:
@@ -214,7 +219,9 @@ def read_review(body: bytes) -> Review:
         namespace=request.namespace or "",
         requester=request.user_info.username,
         dry_run=bool(request.dry_run),
-        object=decode(decoder, request.object, f"object of kind {request.kind.kind}") if known and decoder is not None else None,
+        object=decode(decoder, request.object, f"object of kind {request.kind.kind}")
+        if known and decoder is not None
+        else None,
         group=request.kind.group,
         name=request.name or "",
         subresource=request.sub_resource or "",
@@ -224,7 +231,9 @@ def read_review(body: bytes) -> Review:
 
 
 def decode(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, what: str) -> _T:
-    """Decode a part of a review; raise `MalformedReview` if it does not match its type or is nested too deep."""
+    """Decode a part of a review; raise `MalformedReview` if it does not match its type or is nested too
+    deep.
+    """
     try:
         return decode_limited(decoder, body, _MOST_TOKENS)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

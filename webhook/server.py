@@ -1,9 +1,10 @@
 """The HTTPS server of the webhook, with our certificate, our signal handling and a drain.
 
-The API server pools its connections and does not repeat an admission POST that met a closed one (`fluxqueue.certs.guarded_server`). So
-SIGTERM does not stop the server at once. For ``drain_s`` seconds it keeps answering, new connections included, because endpoints take some
-time to leave the tables of every node. Readiness fails, and every response carries ``Connection: close``. Then the server stops listening,
-and requests in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
+The API server pools its connections and does not repeat an admission POST that met a closed one
+(`fluxqueue.certs.guarded_server`). So SIGTERM does not stop the server at once. For ``drain_s`` seconds it
+keeps answering, new connections included, because endpoints take some time to leave the tables of every node.
+Readiness fails, and every response carries ``Connection: close``. Then the server stops listening, and
+requests in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
 """
 
 from __future__ import annotations
@@ -108,10 +109,24 @@ async def serve(
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    log.info("webhook.listening", host=settings.host, port=server.port, certificates=str(settings.certificate_directory))
-    self_call = SelfCall(settings.certificate_directory, settings.name, _own_address(listening), certificate, readiness, loop.time)
+    log.info(
+        "webhook.listening",
+        host=settings.host,
+        port=server.port,
+        certificates=str(settings.certificate_directory),
+    )
+    self_call = SelfCall(
+        settings.certificate_directory,
+        settings.name,
+        _own_address(listening),
+        certificate,
+        readiness,
+        loop.time,
+    )
     following = asyncio.create_task(_follow(certificate, self_call, settings.look_s), name="certificate")
-    stopping = asyncio.create_task(_stop_on_signal(server, readiness, signals, settings.drain_s), name="signals")
+    stopping = asyncio.create_task(
+        _stop_on_signal(server, readiness, signals, settings.drain_s), name="signals"
+    )
     serving = asyncio.create_task(server.serve(), name="server")
     beside = [asyncio.create_task(watch(), name="watch")] if watch is not None else []
     beside += [asyncio.create_task(health.serve(), name="health")] if health is not None else []
@@ -133,7 +148,9 @@ async def serve(
 
 
 def _health(settings: ServerSettings, readiness: Readiness, clock: Callable[[], dt.datetime]) -> HealthServer:
-    """Return the server of the health port; the kubelet asks the HTTPS port whether it is ready, as that is what has to answer."""
+    """Return the server of the health port; the kubelet asks the HTTPS port whether it is ready,
+    as that is what has to answer.
+    """
 
     def ready() -> tuple[bool, dict[str, object]]:
         problem = readiness.problem(clock())
@@ -156,7 +173,9 @@ def _own_address(listening: socket.socket) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104  compared, not listened on
 
 
-async def _stop_on_signal(server: GuardedServer, readiness: Readiness, signals: asyncio.Queue[signal.Signals], drain_s: float) -> None:
+async def _stop_on_signal(
+    server: GuardedServer, readiness: Readiness, signals: asyncio.Queue[signal.Signals], drain_s: float
+) -> None:
     number = await signals.get()
     readiness.draining = True
     if number is signal.SIGTERM:

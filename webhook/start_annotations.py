@@ -1,7 +1,7 @@
 """Checks of the annotations that say what must have happened before a workload may start.
 
-The webhook knows only the object itself. Whether the other objects exist, and whether they can still do what is awaited, the queue finds
-out and shows on the FluxJob.
+The webhook knows only the object itself. Whether the other objects exist, and whether they can still do what
+is awaited, the queue finds out and shows on the FluxJob.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def start_problems(kind: str, meta: ObjectMeta) -> Iterator[str]:
         Of the object.
     """
     if (text := meta.annotation(names.AFTER_ANNOTATION)) is not None:
-        yield from (f"annotation {names.AFTER_ANNOTATION}: {problem}" for problem in _after(text, kind, meta.name))
+        yield from (
+            f"annotation {names.AFTER_ANNOTATION}: {problem}" for problem in _after(text, kind, meta.name)
+        )
     for key in (names.BEGIN_ANNOTATION, names.DEADLINE_ANNOTATION):
         try:
             if (text := meta.annotation(key)) is not None:
@@ -38,11 +40,15 @@ def start_problems(kind: str, meta: ObjectMeta) -> Iterator[str]:
             yield f"annotation {key}: {error}"
     singleton = meta.annotation(names.SINGLETON_ANNOTATION)
     if singleton is not None and not is_object_name(singleton):
-        yield f"annotation {names.SINGLETON_ANNOTATION}: {singleton[:80]!r} is not a name: write letters, digits, '-', '_' and '.'"
+        yield (
+            f"annotation {names.SINGLETON_ANNOTATION}: {singleton[:80]!r} is not a name: "
+            "write letters, digits, '-', '_' and '.'"
+        )
 
 
 def deadline_warnings(meta: ObjectMeta, now: datetime) -> tuple[str, ...]:
-    """Return why the deadline of an object that is being created cannot be met by its own annotations, whatever the cluster does.
+    """Return why the deadline of an object that is being created cannot be met by its own annotations,
+    whatever the cluster does.
 
     Parameters
     ----------
@@ -66,7 +72,10 @@ def deadline_warnings(meta: ObjectMeta, now: datetime) -> tuple[str, ...]:
     first = f" from {names.BEGIN_ANNOTATION} on" if begin > now else ""
     remedy = "move the deadline, or shorten the duration"
     return (
-        f"annotation {names.DEADLINE_ANNOTATION}: by its duration{first} it ends at {end:%Y-%m-%dT%H:%M:%SZ} at the earliest: {remedy}",
+        (
+            f"annotation {names.DEADLINE_ANNOTATION}: by its duration{first} it ends at "
+            f"{end:%Y-%m-%dT%H:%M:%SZ} at the earliest: {remedy}"
+        ),
     )
 
 

@@ -1,11 +1,12 @@
 """Validation of objects of our own kinds: the rules that a schema cannot express, kind by kind.
 
-``/validate`` receives CREATE and UPDATE. The API server has checked types, enums and the CEL rules of the CRD before. The remaining rules
-need to understand the text of a field (is this a label? can a pod have this name?). Each kind has one pure function from the object to
-`ObjectProblems`, and `RULES` lists them. A new kind needs one line there, and its resource in the chart's ValidatingWebhookConfiguration.
+``/validate`` receives CREATE and UPDATE. The API server has checked types, enums and the CEL rules of the CRD
+before. The remaining rules need to understand the text of a field (is this a label? can a pod have this
+name?). Each kind has one pure function from the object to `ObjectProblems`, and `RULES` lists them. A new
+kind needs one line there, and its resource in the chart's ValidatingWebhookConfiguration.
 
-An object that was stored before a rule existed must remain editable. On an update, a problem that its former state already had is a
-warning, not an error. An object that is being deleted always passes.
+An object that was stored before a rule existed must remain editable. On an update, a problem that its former
+state already had is a warning, not an error. An object that is being deleted always passes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Rule:
     validate
         From such a struct, and the settings, to `ObjectProblems`.
     validate_edit
-        From the former and the new object to the errors of the change itself; None if every change can be applied.
+        From the former and the new object to the errors of the change itself; None if every change can be
+        applied.
     """
 
     kind: type[Any]
@@ -54,7 +56,9 @@ class Rule:
 RULES: Mapping[tuple[str, str], Rule] = {
     (names.GROUP, "FluxQueue"): Rule(FluxQueue, validate_fluxqueue),
     (names.GROUP, "FluxReservation"): Rule(FluxReservation, validate_fluxreservation),
-    (names.MINICLUSTER_GROUP, "MiniCluster"): Rule(MiniCluster, validate_minicluster, validate_minicluster_edit),
+    (names.MINICLUSTER_GROUP, "MiniCluster"): Rule(
+        MiniCluster, validate_minicluster, validate_minicluster_edit
+    ),
 }
 """Rules by API group and kind."""
 
@@ -72,7 +76,8 @@ def validate(review: Review, settings: AdmissionSettings) -> Decision:
     Returns
     -------
     Decision
-        Allowed, possibly with warnings, or refused with all errors in one message. Kinds and operations without a rule pass.
+        Allowed, possibly with warnings, or refused with all errors in one message. Kinds and operations
+        without a rule pass.
 
     Raises
     ------
@@ -95,8 +100,13 @@ def validate(review: Review, settings: AdmissionSettings) -> Decision:
     errors = [*(error for error in problems.errors if error not in known), *edit]
     if errors:
         where = f"{review.kind} {obj.metadata.namespace}/{obj.metadata.name}".replace(" /", " ")
-        return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", f"{where}: {'; '.join(errors)}"))
-    return Decision(AdmissionOutcome.PASSED, warnings=(*(error for error in problems.errors if error in known), *problems.warnings))
+        return Decision(
+            AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", f"{where}: {'; '.join(errors)}")
+        )
+    return Decision(
+        AdmissionOutcome.PASSED,
+        warnings=(*(error for error in problems.errors if error in known), *problems.warnings),
+    )
 
 
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}

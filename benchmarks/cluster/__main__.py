@@ -1,4 +1,6 @@
-"""Run scenarios for contenders in turn, and write a report: ``python -m cluster`` in the folder ``benchmarks``, or `make bench-cluster`."""
+"""Run scenarios for contenders in turn, and write a report:
+``python -m cluster`` in the folder ``benchmarks``, or `make bench-cluster`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ def main() -> int:
             if results.has(run):
                 continue
             if not arguments.busy and not _idle():
-                print("this machine is busy: end what else runs and pass --resume, or pass --busy", file=sys.stderr)
+                print(
+                    "this machine is busy: end what else runs and pass --resume, or pass --busy",
+                    file=sys.stderr,
+                )
                 return 1
             _perform(run, results, arguments.scale, arguments.json.parent / "profiles")
     if (requests := arguments.json.with_name("request_costs.json")).exists() and not arguments.render:
@@ -59,13 +64,16 @@ def main() -> int:
 def _perform(run: Run, results: Results, scale: float, profiles: Path) -> None:
     """Run once. A failure is noted, and the others follow.
 
-    A run during which the host of this machine took more than a tenth of a core is repeated, at most twice. The least disturbed run counts.
+    A run during which the host of this machine took more than a tenth of a core is repeated, at most twice.
+    The least disturbed run counts.
     """
     began = time.monotonic()
     outcomes = []
     try:
         for _ in range(_ATTEMPTS):
-            outcomes.append(asyncio.run(run_scenario(run.scenario, run.contender, scale=scale, profiles=profiles)))
+            outcomes.append(
+                asyncio.run(run_scenario(run.scenario, run.contender, scale=scale, profiles=profiles))
+            )
             if outcomes[-1].stolen_share <= _MOST_STOLEN:
                 break
         outcome = min(outcomes, key=lambda each: each.stolen_share)
@@ -78,18 +86,38 @@ def _perform(run: Run, results: Results, scale: float, profiles: Path) -> None:
         if outcome.wait_quantiles_s:
             text += f", p50 {outcome.wait_quantiles_s[50]:.3g} s"
         text += f", stolen {outcome.stolen_share:.0%} of a core, attempt {len(outcomes)}"
-    print(f"{run.scenario} {run.round + 1} {run.contender} ({time.monotonic() - began:.0f} s): {text}", file=sys.stderr, flush=True)
+    print(
+        f"{run.scenario} {run.round + 1} {run.contender} ({time.monotonic() - began:.0f} s): {text}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="cluster", description=__doc__)
-    parser.add_argument("--scenario", nargs="+", choices=tuple(SCENARIOS), default=list(_SCENARIOS), help="default: all")
-    parser.add_argument("--contender", nargs="+", choices=CONTENDERS, default=list(_DEFAULT), help=f"default: {' '.join(_DEFAULT)}")
-    parser.add_argument("--rounds", type=int, default=4, help="rounds of each scenario, fewer of the longest (default: 4)")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=tuple(SCENARIOS), default=list(_SCENARIOS), help="default: all"
+    )
+    parser.add_argument(
+        "--contender",
+        nargs="+",
+        choices=CONTENDERS,
+        default=list(_DEFAULT),
+        help=f"default: {' '.join(_DEFAULT)}",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="rounds of each scenario, fewer of the longest (default: 4)"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the number of Jobs (default: 1)")
-    parser.add_argument("--busy", action="store_true", help="measure on a busy machine too: only counts mean anything then")
-    parser.add_argument("--resume", action="store_true", help="keep what the file has, and run what is missing")
-    parser.add_argument("--render", action="store_true", help="run nothing: write the report of the file again")
+    parser.add_argument(
+        "--busy", action="store_true", help="measure on a busy machine too: only counts mean anything then"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what the file has, and run what is missing"
+    )
+    parser.add_argument(
+        "--render", action="store_true", help="run nothing: write the report of the file again"
+    )
     parser.add_argument("--json", type=Path, default=_RESULTS / "cluster.json")
     return parser.parse_args()
 

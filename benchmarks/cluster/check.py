@@ -1,18 +1,21 @@
-"""The short form that guards the costs: ``python -m cluster.check`` in the folder ``benchmarks``, or `make bench-check`. Two
-minutes.
+"""The short form that guards the costs: ``python -m cluster.check`` in the folder ``benchmarks``, or
+`make bench-check`. Two minutes.
 
-Plain Kubernetes and fluxqueue run in turn (A B B A), each on a cluster of its own: 40 Jobs one after the other, then a burst of 120. The
-costs that are the same on every machine are compared with ``limits.json``:
+Plain Kubernetes and fluxqueue run in turn (A B B A), each on a cluster of its own: 40 Jobs one after the
+other, then a burst of 120. The costs that are the same on every machine are compared with ``limits.json``:
 
-* the writes per Job of each kind and the Events, for the Jobs one after the other. They do not depend on time, so there is hardly a margin.
-* CPU time per Job, of the least of two rounds, beside plain Kubernetes in the same run. The programs that fluxqueue adds are compared with
-  the API server of plain Kubernetes, since plain Kubernetes has none of them.
+* the writes per Job of each kind and the Events, for the Jobs one after the other. They do not depend on
+  time, so there is hardly a margin.
+* CPU time per Job, of the least of two rounds, beside plain Kubernetes in the same run. The programs that
+  fluxqueue adds are compared with the API server of plain Kubernetes, since plain Kubernetes has none of
+  them.
 
-A cost above its limit is measured again, up to twice, and the least of all rounds counts: a busy neighbour makes CPU time dearer, and never
-cheaper. What really costs more stays above its limit.
+A cost above its limit is measured again, up to twice, and the least of all rounds counts: a busy neighbour
+makes CPU time dearer, and never cheaper. What really costs more stays above its limit.
 
-The margins of CPU time are from two runs of the same code on two cores with a load average of 7 to 9. They differed by up to 14 % for the
-API server, 19 % for all programs and 25 % for those of fluxqueue, which have more cycles when a burst lasts longer.
+The margins of CPU time are from two runs of the same code on two cores with a load average of 7 to 9. They
+differed by up to 14 % for the API server, 19 % for all programs and 25 % for those of fluxqueue, which have
+more cycles when a burst lasts longer.
 
 Rates and waits are not compared: on a shared machine they vary by more than what a change costs.
 """
@@ -47,7 +50,9 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Ratio:
-    """A figure of fluxqueue beside one of plain Kubernetes, and how often the recorded ratio may be exceeded."""
+    """A figure of fluxqueue beside one of plain Kubernetes, and how often the recorded ratio may be
+    exceeded.
+    """
 
     ours: str
     theirs: str
@@ -85,7 +90,11 @@ def measured_limits(outcomes: Sequence[Mapping[str, Any]]) -> Limits:
     writes = {kind: min(each["writes"].get(kind, 0) / each["jobs"] for each in ours) for kind in kinds}
     writes["Events"] = min(each["events"] / each["jobs"] for each in ours)
     return Limits(
-        writes, {load: {what: _measured(outcomes, load, ratio) for what, ratio in _RATIOS.items()} for load in (_SINGLES, _BURST)}
+        writes,
+        {
+            load: {what: _measured(outcomes, load, ratio) for what, ratio in _RATIOS.items()}
+            for load in (_SINGLES, _BURST)
+        },
     )
 
 
@@ -93,12 +102,18 @@ def breaches(measured: Limits, limits: Limits) -> Iterator[str]:
     """Yield a sentence for each cost that is above its limit."""
     for kind, count in measured.writes.items():
         if count > (limit := limits.writes.get(kind, 0.0)) + _WRITES_MARGIN:
-            yield f"{count:.2f} writes per Job are {kind}: at most {limit:g} and {_WRITES_MARGIN:g} are expected"
+            yield (
+                f"{count:.2f} writes per Job are {kind}: at most {limit:g} and {_WRITES_MARGIN:g} are "
+                "expected"
+            )
     for load, ratios in measured.ratios.items():
         for what, ratio in ratios.items():
             margin = _RATIOS[what].margin
             if ratio > (limit := limits.ratios[load][what]) * margin:
-                yield f"{load}: {what}, is {ratio:.2f} times that of plain Kubernetes: at most {limit:g} times {margin:g} is expected"
+                yield (
+                    f"{load}: {what}, is {ratio:.2f} times that of plain Kubernetes: "
+                    f"at most {limit:g} times {margin:g} is expected"
+                )
 
 
 def main() -> int:
@@ -110,20 +125,30 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     outcomes: list[dict[str, Any]] = []
     for _ in range(_ATTEMPTS):
-        outcomes += [outcome for contender in _ORDER for outcome in asyncio.run(_costs(contender, arguments.scale))]
+        outcomes += [
+            outcome for contender in _ORDER for outcome in asyncio.run(_costs(contender, arguments.scale))
+        ]
         measured = measured_limits(outcomes)
-        found = [] if arguments.record else list(breaches(measured, Limits(**json.loads(_LIMITS.read_text()))))
+        found = (
+            [] if arguments.record else list(breaches(measured, Limits(**json.loads(_LIMITS.read_text()))))
+        )
         if not found:
             break
     print(_table(measured))
     if arguments.record:
-        rounded = {"writes": _rounded(measured.writes), "ratios": {load: _rounded(ratios) for load, ratios in measured.ratios.items()}}
+        rounded = {
+            "writes": _rounded(measured.writes),
+            "ratios": {load: _rounded(ratios) for load, ratios in measured.ratios.items()},
+        }
         _LIMITS.write_text(json.dumps(rounded, indent=2) + "\n")
         return 0
     for sentence in found:
         print(sentence, file=sys.stderr)
     if found:
-        print(f"Make it cheaper, or record the new costs in {_LIMITS.name} with --record and say why.", file=sys.stderr)
+        print(
+            f"Make it cheaper, or record the new costs in {_LIMITS.name} with --record and say why.",
+            file=sys.stderr,
+        )
     return 1 if found else 0
 
 
@@ -135,7 +160,11 @@ async def _costs(contender: str, scale: float) -> list[dict[str, Any]]:
 
 def _measured(outcomes: Sequence[Mapping[str, Any]], load: str, ratio: Ratio) -> float:
     def least(contender: str, name: str) -> float:
-        return min(figures_of(each)[name] for each in outcomes if (each["contender"], each["scenario"]) == (contender, load))
+        return min(
+            figures_of(each)[name]
+            for each in outcomes
+            if (each["contender"], each["scenario"]) == (contender, load)
+        )
 
     return least(FLUXQUEUE, ratio.ours) / least(PLAIN, ratio.theirs)
 
@@ -146,7 +175,11 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 def _table(measured: Limits) -> str:
     lines = [f"{count:8.2f}  {kind}, writes per Job" for kind, count in measured.writes.items()]
-    lines += [f"{ratio:8.2f}  {what}, {load}" for load, ratios in measured.ratios.items() for what, ratio in ratios.items()]
+    lines += [
+        f"{ratio:8.2f}  {what}, {load}"
+        for load, ratios in measured.ratios.items()
+        for what, ratio in ratios.items()
+    ]
     return "\n".join(lines)
 
 

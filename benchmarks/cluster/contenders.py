@@ -1,4 +1,6 @@
-"""The contenders. Each starts a control plane of its own, so that only the measured one runs and none inherits another's objects."""
+"""The contenders. Each starts a control plane of its own,
+so that only the measured one runs and none inherits another's objects.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,19 @@ from fluxqueue.local.fake_nodes import FakeNodeShape
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 from fluxqueue.local.processes import Process
 
-__all__ = ["CONTENDERS", "SERVERS", "Contender", "flux_queues", "make_contender", "submitted_plainly", "submitted_to_fluxqueue"]
+__all__ = [
+    "CONTENDERS",
+    "SERVERS",
+    "Contender",
+    "flux_queues",
+    "make_contender",
+    "submitted_plainly",
+    "submitted_to_fluxqueue",
+]
 
 SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
-"""The programs of Kubernetes that every contender runs; what else runs belongs to the contender, except kwok."""
+"""The programs of Kubernetes that every contender runs;
+what else runs belongs to the contender, except kwok."""
 _NAMESPACE = "contest"
 
 
@@ -112,7 +123,9 @@ class Fluxqueue:
         self._cluster.stop(graceful=False)
 
     def processes(self) -> dict[str, Process]:
-        running = _servers(self.plane) | {name: program.process for name, program in self._cluster.programs.items()}
+        running = _servers(self.plane) | {
+            name: program.process for name, program in self._cluster.programs.items()
+        }
         if self._cluster.postgres.process is not None:
             running["postgres"] = self._cluster.postgres.process
         return running
@@ -200,7 +213,9 @@ def submitted_to_fluxqueue(work: Work) -> dict[str, Any]:
 
 
 def flux_queues(site: Site) -> list[dict[str, Any]]:
-    """Return the FluxQueues of a site: the nodes of the cohort, of which each queue may use its own part and what it may borrow."""
+    """Return the FluxQueues of a site: the nodes of the cohort,
+    of which each queue may use its own part and what it may borrow.
+    """
     return [
         {
             "apiVersion": f"{names.GROUP}/{names.VERSION}",
@@ -218,7 +233,12 @@ def flux_queues(site: Site) -> list[dict[str, Any]]:
 
 def _plane(folder: Path, site: Site) -> ControlPlane:
     shape = FakeNodeShape(str(site.node_cpu), f"{site.node_memory_gib}Gi", pods=site.node_pods)
-    return ControlPlane(folder / "plane", site.nodes, shape, options=ControlPlaneOptions(api_server_flags=site.api_server_flags))
+    return ControlPlane(
+        folder / "plane",
+        site.nodes,
+        shape,
+        options=ControlPlaneOptions(api_server_flags=site.api_server_flags),
+    )
 
 
 def _servers(plane: ControlPlane) -> dict[str, Process]:

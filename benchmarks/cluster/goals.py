@@ -53,7 +53,9 @@ class Verdict:
         return "must" if self.goal.met(self.figure, self.goal.must) else "missed"
 
 
-def _beside(other: Callable[[Summary], float | None], scenario: str, name: str) -> Callable[[Summary], float | None]:
+def _beside(
+    other: Callable[[Summary], float | None], scenario: str, name: str
+) -> Callable[[Summary], float | None]:
     def measured(summary: Summary) -> float | None:
         ours, theirs = summary.median(scenario, FLUXQUEUE, name), other(summary)
         return ours / theirs if ours is not None and theirs else None
@@ -77,18 +79,46 @@ _RATE = "jobs_per_s"
 _ADDED = "cpu_ms added"
 GOALS = (
     Goal("burst of 600, Jobs/s against plain", _plain("burst-600", _RATE), 0.55, 0.8, higher=True, unit="x"),
-    Goal("burst of 600, Jobs/s against Kueue's better setting", _kueue("burst-600", _RATE, higher=True), 2.5, 3.5, higher=True, unit="x"),
+    Goal(
+        "burst of 600, Jobs/s against Kueue's better setting",
+        _kueue("burst-600", _RATE, higher=True),
+        2.5,
+        3.5,
+        higher=True,
+        unit="x",
+    ),
     Goal("burst of 600, p50 wait against plain", _plain("burst-600", "wait_p50_s"), 1.9, 1.3, unit="x"),
-    Goal("100 gangs of 8, Jobs/s against plain", _plain("gangs-100x8", _RATE), 0.7, 0.85, higher=True, unit="x"),
-    Goal("100 gangs of 8, Jobs/s against Kueue's better setting", _kueue("gangs-100x8", _RATE, higher=True), 1.6, 2, higher=True, unit="x"),
+    Goal(
+        "100 gangs of 8, Jobs/s against plain", _plain("gangs-100x8", _RATE), 0.7, 0.85, higher=True, unit="x"
+    ),
+    Goal(
+        "100 gangs of 8, Jobs/s against Kueue's better setting",
+        _kueue("gangs-100x8", _RATE, higher=True),
+        1.6,
+        2,
+        higher=True,
+        unit="x",
+    ),
     Goal("steady 10 Jobs/s, p50 wait", _ours("steady-10", "wait_p50_s"), 0.07, 0.045, unit="s"),
     Goal("steady 10 Jobs/s, p99 wait", _ours("steady-10", "wait_p99_s"), 0.18, 0.1, unit="s"),
     Goal("all CPU per Job, burst of 600, against plain", _plain("burst-600", "cpu_ms"), 1.7, 1.35, unit="x"),
     Goal("all CPU per Job, steady 10/s, against plain", _plain("steady-10", "cpu_ms"), 1.8, 1.4, unit="x"),
-    Goal("API server CPU per Job, burst of 600, against plain", _plain("burst-600", "cpu_ms kube-apiserver"), 1.6, 1.3, unit="x"),
+    Goal(
+        "API server CPU per Job, burst of 600, against plain",
+        _plain("burst-600", "cpu_ms kube-apiserver"),
+        1.6,
+        1.3,
+        unit="x",
+    ),
     Goal("CPU per Job of fluxqueue's programs, burst of 600", _ours("burst-600", _ADDED), 8, 5, unit="ms"),
     Goal("CPU per Job of fluxqueue's programs, steady 10/s", _ours("steady-10", _ADDED), 16, 8, unit="ms"),
-    Goal("idle, fluxqueue's programs together, of a core", _ours("idle", "cpu_percent added"), 0.5, 0.5, unit="%"),
+    Goal(
+        "idle, fluxqueue's programs together, of a core",
+        _ours("idle", "cpu_percent added"),
+        0.5,
+        0.5,
+        unit="%",
+    ),
     Goal(
         "Kueue's baseline scenario, 3,000 Workloads, against its time",
         _kueue("baseline-3000", "makespan_s", higher=False),
@@ -97,7 +127,13 @@ GOALS = (
         unit="x",
     ),
     Goal("the same, sizes that wait in the wrong order", _ours("baseline-3000", "inversions"), 0, 0),
-    Goal("10,000 pending, node free to next pod bound, p50", _ours("backlog-10000", "wait_p50_s"), 0.3, 0.1, unit="s"),
+    Goal(
+        "10,000 pending, node free to next pod bound, p50",
+        _ours("backlog-10000", "wait_p50_s"),
+        0.3,
+        0.1,
+        unit="s",
+    ),
 )
 
 

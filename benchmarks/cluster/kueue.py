@@ -1,9 +1,10 @@
 """Kueue's manager as a process next to a local control plane, for work of ``batch/v1`` Jobs.
 
-The program and its manifests come from the Go module that ``benchmarks/kueue/go.mod`` pins. The manifests are those of ``config/default``
-with these changes: the Deployment runs here, the Service of the webhooks leads to this machine, and webhooks of other kinds than Jobs and
-Kueue's own are left out, because they would only slow it down. Kueue makes its certificates itself, as it is shipped. This module writes
-their Secret to the folder that Kueue reads, as a kubelet would.
+The program and its manifests come from the Go module that ``benchmarks/kueue/go.mod`` pins. The manifests are
+those of ``config/default`` with these changes: the Deployment runs here, the Service of the webhooks leads to
+this machine, and webhooks of other kinds than Jobs and Kueue's own are left out, because they would only slow
+it down. Kueue makes its certificates itself, as it is shipped. This module writes their Secret to the folder
+that Kueue reads, as a kubelet would.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _ACCOUNT = "kueue-controller-manager"
 _SERVICE, _SECRET = "kueue-webhook-service", "kueue-webhook-server-cert"
 _SKIPPED_KINDS = frozenset({"Namespace", "Deployment", "Service", "APIService", "ConfigMap"})
 _DEFINITION, _CONFIGURATION = "CustomResourceDefinition", "WebhookConfiguration"
-_CALLED_FOR = frozenset({"jobs", "jobs/status", "workloads", "workloads/status", "clusterqueues", "cohorts", "resourceflavors"})
+_CALLED_FOR = frozenset(
+    {"jobs", "jobs/status", "workloads", "workloads/status", "clusterqueues", "cohorts", "resourceflavors"}
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,12 @@ class KueueSettings:
 
     def concurrency(self) -> dict[str, int]:
         """Return ``controller.groupKindConcurrency``."""
-        shipped = {"Job.batch": 5, "Workload.kueue.x-k8s.io": 10, "LocalQueue.kueue.x-k8s.io": 5, "ClusterQueue.kueue.x-k8s.io": 5}
+        shipped = {
+            "Job.batch": 5,
+            "Workload.kueue.x-k8s.io": 10,
+            "LocalQueue.kueue.x-k8s.io": 5,
+            "ClusterQueue.kueue.x-k8s.io": 5,
+        }
         return shipped if self.workers is None else dict.fromkeys(shipped, self.workers)
 
 
@@ -97,7 +105,9 @@ class Kueue:
         self._plane = plane
         self._settings = settings
         self._programs = cached_programs(
-            cache_folder() / "benchmarks" / f"kueue-{KUEUE_VERSION}", ["kueue"], lambda target: build_tools(target, module=_MODULE)
+            cache_folder() / "benchmarks" / f"kueue-{KUEUE_VERSION}",
+            ["kueue"],
+            lambda target: build_tools(target, module=_MODULE),
         )
         self._webhook_port, self._health_port = free_port(), free_port()
         self._documents: list[dict[str, Any]] = []
@@ -106,20 +116,30 @@ class Kueue:
     def prepare(self) -> list[dict[str, Any]]:
         """Render the manifests, and return the CustomResourceDefinitions.
 
-        They are created before the controllers of the plane start, because the garbage collector learns of later kinds only every 30 s.
+        They are created before the controllers of the plane start, because the garbage collector learns of
+        later kinds only every 30 s.
         """
         kubectl = self._plane.binaries[Tool.KUBECTL]
         rendered = subprocess.run(
-            [kubectl, "kustomize", self._programs / "config" / "default"], capture_output=True, text=True, timeout=120, check=True
+            [kubectl, "kustomize", self._programs / "config" / "default"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
         )
         self._documents = installed(list(yaml.safe_load_all(rendered.stdout)), self._webhook_port)
         return [document for document in self._documents if document["kind"] == _DEFINITION]
 
     def start(self) -> None:
-        """Install Kueue on the started plane, start its manager, and create its queues without those of namespaces."""
+        """Install Kueue on the started plane, start its manager, and create its queues without those of
+        namespaces.
+        """
         self._folder.mkdir(parents=True)
         self._plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-        self._plane.apply(*(document for document in self._documents if document["kind"] != _DEFINITION), namespace=_NAMESPACE)
+        self._plane.apply(
+            *(document for document in self._documents if document["kind"] != _DEFINITION),
+            namespace=_NAMESPACE,
+        )
         self._start_manager()
         self._plane.apply(*self.queues.cluster_objects())
 
@@ -139,7 +159,11 @@ class Kueue:
             "leaderElection": {"leaderElect": False},
             "controller": {"groupKindConcurrency": settings.concurrency()},
             "clientConnection": {"qps": settings.qps, "burst": settings.burst},
-            "internalCertManagement": {"enable": True, "webhookServiceName": _SERVICE, "webhookSecretName": _SECRET},
+            "internalCertManagement": {
+                "enable": True,
+                "webhookServiceName": _SERVICE,
+                "webhookSecretName": _SECRET,
+            },
             "integrations": {"frameworks": ["batch/job"]},
         }
         path = write_private(self._folder / "manager.json", json.dumps(config).encode())
@@ -165,9 +189,13 @@ class Kueue:
         return self._folder / "serving"
 
     def _ready(self) -> bool:
-        """True if the manager and its webhooks answer. On the way, mount the Secret of its certificate as a kubelet would."""
+        """True if the manager and its webhooks answer.
+        On the way, mount the Secret of its certificate as a kubelet would.
+        """
         if not self._serving.exists():
-            data = self._plane.client.get(f"/api/v1/namespaces/{_NAMESPACE}/secrets/{_SECRET}").get("data") or {}
+            data = (
+                self._plane.client.get(f"/api/v1/namespaces/{_NAMESPACE}/secrets/{_SECRET}").get("data") or {}
+            )
             if "tls.crt" in data:
                 self._serving.mkdir(mode=0o700)
                 for name, text in data.items():
@@ -177,7 +205,9 @@ class Kueue:
 
 
 def installed(documents: Sequence[dict[str, Any]], port: int) -> list[dict[str, Any]]:
-    """Return what is installed of the manifests, with webhooks and conversions that lead to a port of this machine."""
+    """Return what is installed of the manifests, with webhooks and conversions that lead to a port of this
+    machine.
+    """
     kept = [document for document in documents if document["kind"] not in _SKIPPED_KINDS]
     for document in kept:
         if document["kind"] == _DEFINITION and "conversion" in document["spec"]:

@@ -20,7 +20,8 @@ class KueueQueues:
     Parameters
     ----------
     site
-        The cluster. Each cohort of its queues gets a ResourceFlavor with the labels of its nodes, so that a quota is room on nodes.
+        The cluster. Each cohort of its queues gets a ResourceFlavor with the labels of its nodes, so that a
+        quota is room on nodes.
     parts
         Number of ClusterQueues where the site has no queues. They lend each other what is free.
     """
@@ -40,7 +41,12 @@ class KueueQueues:
     def local_queues(self, namespace: str) -> list[dict[str, Any]]:
         """Return the LocalQueues of a namespace, one for each ClusterQueue."""
         return [
-            {"apiVersion": _API, "kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": name}}
+            {
+                "apiVersion": _API,
+                "kind": "LocalQueue",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"clusterQueue": name},
+            }
             for name in self._names
         ]
 
@@ -57,12 +63,19 @@ class KueueQueues:
 
     def _part(self, name: str) -> dict[str, Any]:
         site = self._site
-        quota = {"cpu": site.nodes * site.node_cpu * 1000 // self._parts, "memory": site.nodes * site.node_memory_gib * 1024 // self._parts}
+        quota = {
+            "cpu": site.nodes * site.node_cpu * 1000 // self._parts,
+            "memory": site.nodes * site.node_memory_gib * 1024 // self._parts,
+        }
         units = {"cpu": "m", "memory": "Mi"}
-        resources = [{"name": each, "nominalQuota": f"{amount}{units[each]}"} for each, amount in quota.items()]
+        resources = [
+            {"name": each, "nominalQuota": f"{amount}{units[each]}"} for each, amount in quota.items()
+        ]
         spec: dict[str, Any] = {
             "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": list(quota), "flavors": [{"name": _FLAVOR, "resources": resources}]}],
+            "resourceGroups": [
+                {"coveredResources": list(quota), "flavors": [{"name": _FLAVOR, "resources": resources}]}
+            ],
         }
         if self._parts > 1:
             spec["cohortName"] = "site"
@@ -99,10 +112,17 @@ def _cluster_queue(queue: SiteQueue) -> dict[str, Any]:
             "cohortName": queue.cohort,
             "namespaceSelector": {},
             "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": queue.cohort, "resources": [cpu]}]}],
+            "resourceGroups": [
+                {"coveredResources": ["cpu"], "flavors": [{"name": queue.cohort, "resources": [cpu]}]}
+            ],
         },
     }
 
 
 def _priority_class(priority: int) -> dict[str, Any]:
-    return {"apiVersion": _API, "kind": "WorkloadPriorityClass", "metadata": {"name": f"priority-{priority}"}, "value": priority}
+    return {
+        "apiVersion": _API,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": f"priority-{priority}"},
+        "value": priority,
+    }

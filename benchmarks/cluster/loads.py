@@ -25,7 +25,8 @@ class LoadResult:
     jobs
         The Jobs by which costs are divided.
     waits_s
-        Seconds from the call that creates a Job to the event that shows its last pod bound, unless the load says otherwise.
+        Seconds from the call that creates a Job to the event that shows its last pod bound, unless the load
+        says otherwise.
     figures
         Others, by name with unit.
     """
@@ -89,7 +90,8 @@ def singles(jobs: int) -> Load:
 
 
 def backlog(pending: int, freed: int) -> Load:
-    """Measure from a node that becomes free to the next pod bound, while many Jobs wait behind a full cluster.
+    """Measure from a node that becomes free to the next pod bound, while many Jobs wait behind a full
+    cluster.
 
     Each Job takes a whole node, so that a quota of the whole cluster is full exactly when its nodes are.
     """

@@ -1,4 +1,6 @@
-"""What a run costs: CPU and memory of each program with its children, requests that the API server counted, and what else ran."""
+"""What a run costs: CPU and memory of each program with its children, requests that the API server counted,
+and what else ran.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class Cost:
     writes
         See `Writes`.
     others_cpu_s
-        Of everything on the machine that is neither a contender's program nor this process; only differences mean anything.
+        Of everything on the machine that is neither a contender's program nor this process; only differences
+        mean anything.
     stolen_s
         See `MachineTime`.
     at_s
@@ -100,7 +103,11 @@ class Cost:
 async def measure(api: Api, processes: Mapping[str, Process]) -> Cost:
     """Read all counters."""
     children = _children()
-    cpu_s = {name: process_cpu_s(process.pid, children) for name, process in processes.items() if process.pid is not None}
+    cpu_s = {
+        name: process_cpu_s(process.pid, children)
+        for name, process in processes.items()
+        if process.pid is not None
+    }
     machine = read_machine()
     others_s = machine.total_s - machine.idle_s - machine.stolen_s - sum(cpu_s.values()) - own_cpu_s()
     return Cost(cpu_s, await read_writes(api), others_s, machine.stolen_s, time.monotonic())
@@ -133,9 +140,15 @@ def own_cpu_s() -> float:
 
 
 def pss_mib(processes: Mapping[str, Process]) -> dict[str, float]:
-    """Return the resident memory of each program with its children, in MiB; what processes share counts once (PSS)."""
+    """Return the resident memory of each program with its children, in MiB;
+    what processes share counts once (PSS).
+    """
     children = _children()
-    return {name: sum(map(_pss_kib, _family(process.pid, children))) / 1024 for name, process in processes.items() if process.pid}
+    return {
+        name: sum(map(_pss_kib, _family(process.pid, children))) / 1024
+        for name, process in processes.items()
+        if process.pid
+    }
 
 
 def read_machine() -> MachineTime:

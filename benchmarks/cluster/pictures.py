@@ -32,7 +32,9 @@ def pictures(summary: Summary) -> dict[str, str]:
         if (runs := [outcome["wait_quantiles_s"] for outcome in summary.outcomes("burst-600", contender)])
     }
     if lines:
-        found["cluster-waits.svg"] = waits("Jobs of a burst of 600 that are bound after so many seconds", lines)
+        found["cluster-waits.svg"] = waits(
+            "Jobs of a burst of 600 that are bound after so many seconds", lines
+        )
     cpu = {
         f"{scenario}: {contender}": parts
         for scenario in _CPU
@@ -56,7 +58,9 @@ def bars(title: str, series: Series) -> str:
             if name in values:
                 left = (index + 0.1) / len(series) + number * width
                 parts += [_bar(left, width, 0, values[name] / most, number)]
-                parts.append(_text(_x(left + width / 2), _y(values[name] / most) - 3, f"{values[name]:.3g}", "middle"))
+                parts.append(
+                    _text(_x(left + width / 2), _y(values[name] / most) - 3, f"{values[name]:.3g}", "middle")
+                )
     return _svg([*parts, *_legend(names)])
 
 
@@ -73,19 +77,32 @@ def stacks_of_bars(title: str, series: Series) -> str:
             low = high
         scenario, _, contender = group.partition(": ")
         parts.append(_text(_x(left + width / 2), _HEIGHT - _BOTTOM + 13, contender or group, "middle"))
-        parts.append(_text(_x(left + width / 2), _HEIGHT - _BOTTOM + 26, scenario if contender else "", "middle"))
+        parts.append(
+            _text(_x(left + width / 2), _HEIGHT - _BOTTOM + 26, scenario if contender else "", "middle")
+        )
         parts.append(_text(_x(left + width / 2), _y(low) - 3, f"{fsum(values.values()):.3g}", "middle"))
     return _svg([*parts, *_legend(names)])
 
 
 def waits(title: str, lines: Mapping[str, Sequence[float]]) -> str:
-    """Return a chart of the part of the Jobs that is bound after a time, from the percentiles of their waits."""
+    """Return a chart of the part of the Jobs that is bound after a time,
+    from the percentiles of their waits.
+    """
     most = max((values[-1] for values in lines.values()), default=1.0) or 1.0
     parts = [_frame(title), *(_mark(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1.0))]
-    parts += [_text(_x(share), _HEIGHT - _BOTTOM + 14, f"{most * share:.3g} s", "middle") for share in (0, 0.25, 0.5, 0.75, 1.0)]
+    parts += [
+        _text(_x(share), _HEIGHT - _BOTTOM + 14, f"{most * share:.3g} s", "middle")
+        for share in (0, 0.25, 0.5, 0.75, 1.0)
+    ]
     for number, values in enumerate(lines.values()):
-        points = " ".join(f"{_x(value / most):.1f},{_y(index / (len(values) - 1)):.1f}" for index, value in enumerate(values))
-        parts.append(f'<polyline fill="none" stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="1.6" points="{points}"/>')
+        points = " ".join(
+            f"{_x(value / most):.1f},{_y(index / (len(values) - 1)):.1f}"
+            for index, value in enumerate(values)
+        )
+        parts.append(
+            f'<polyline fill="none" stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="1.6" '
+            f'points="{points}"/>'
+        )
     return _svg([*parts, *_legend(list(lines))])
 
 
@@ -103,7 +120,9 @@ def _figures(summary: Summary, scenarios: Sequence[str], name: str) -> dict[str,
 
 def _cpu_parts(summary: Summary, scenario: str, contender: str) -> dict[str, float]:
     """Return the milliseconds of each server of Kubernetes, and of each added program."""
-    names = [name for name in summary.names(scenario) if name.startswith("cpu_ms ") and name != "cpu_ms added"]
+    names = [
+        name for name in summary.names(scenario) if name.startswith("cpu_ms ") and name != "cpu_ms added"
+    ]
     values = {name.removeprefix("cpu_ms "): summary.median(scenario, contender, name) for name in names}
     ordered = [*SERVERS, *(name for name in values if name not in SERVERS)]
     return {name: value for name in ordered if (value := values.get(name)) is not None}
@@ -119,8 +138,8 @@ def _y(share: float) -> float:
 
 def _bar(left: float, width: float, low: float, high: float, colour: int) -> str:
     return (
-        f'<rect x="{_x(left):.1f}" y="{_y(high):.1f}" width="{_x(width) - _x(0):.1f}" height="{_y(low) - _y(high):.1f}" '
-        f'fill="{_COLOURS[colour % len(_COLOURS)]}"/>'
+        f'<rect x="{_x(left):.1f}" y="{_y(high):.1f}" width="{_x(width) - _x(0):.1f}" '
+        f'height="{_y(low) - _y(high):.1f}" fill="{_COLOURS[colour % len(_COLOURS)]}"/>'
     )
 
 
@@ -129,7 +148,10 @@ def _marks(most: float) -> list[str]:
 
 
 def _mark(share: float, text: str) -> str:
-    line = f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_y(share):.1f}" y2="{_y(share):.1f}" stroke="#e3e3e3"/>'
+    line = (
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_y(share):.1f}" y2="{_y(share):.1f}" '
+        'stroke="#e3e3e3"/>'
+    )
     return line + _text(_LEFT - 5, _y(share) + 4, text, "end")
 
 
@@ -138,7 +160,10 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _frame(title: str) -> str:
-    box = f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_HEIGHT - _TOP - _BOTTOM}" fill="none" stroke="#999"/>'
+    box = (
+        f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" '
+        f'height="{_HEIGHT - _TOP - _BOTTOM}" fill="none" stroke="#999"/>'
+    )
     return box + _text(_LEFT, 18, title, "start")
 
 
@@ -146,11 +171,17 @@ def _legend(names: Sequence[str]) -> list[str]:
     parts = []
     for index, name in enumerate(names):
         y = _TOP + 6 + 18 * index
-        parts.append(f'<rect x="{_WIDTH - _RIGHT + 12}" y="{y}" width="10" height="10" fill="{_COLOURS[index % len(_COLOURS)]}"/>')
+        parts.append(
+            f'<rect x="{_WIDTH - _RIGHT + 12}" y="{y}" width="10" height="10" '
+            f'fill="{_COLOURS[index % len(_COLOURS)]}"/>'
+        )
         parts.append(_text(_WIDTH - _RIGHT + 27, y + 9, name, "start"))
     return parts
 
 
 def _svg(parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="10" fill="#222">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
+        'font-size="10" fill="#222">'
+    )
     return "\n".join([head, f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>', *parts, "</svg>", ""])

@@ -1,7 +1,8 @@
-"""Where the API server spends its CPU time during a load: its own profiles, and the share of each area of its code.
+"""Where the API server spends its CPU time during a load: its own profiles, and the share of each area of its
+code.
 
-Go's ``pprof`` reads the profiles. A sample belongs to each area that one of its functions matches, so areas overlap: the decoding of a
-webhook's answer counts as webhook and as JSON.
+Go's ``pprof`` reads the profiles. A sample belongs to each area that one of its functions matches, so areas
+overlap: the decoding of a webhook's answer counts as webhook and as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ async def profiled(api: Api, folder: Path) -> AsyncIterator[list[Path]]:
         while not ended.is_set():
             with contextlib.suppress(ApiError):
                 query = {"seconds": str(_WINDOW_S)}
-                taken = await api.request("GET", "/debug/pprof/profile", query=query, timeout_s=_WINDOW_S + 30.0)
+                taken = await api.request(
+                    "GET", "/debug/pprof/profile", query=query, timeout_s=_WINDOW_S + 30.0
+                )
                 file = folder / f"{len(files)}.pb.gz"
                 await asyncio.to_thread(file.write_bytes, taken)
                 files.append(file)
@@ -67,7 +70,9 @@ def read_traces(files: Sequence[Path]) -> str:
     go = find_go(_Quiet(), (1, 21))
     command: list[str | Path] = [go, "tool", "pprof", "-traces", "-unit=ms", *files]
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": ""}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=True
+    ).stdout
 
 
 def stacks(traces: str) -> Iterator[tuple[float, list[str]]]:
@@ -88,7 +93,9 @@ def area_shares(traces: str, areas: Mapping[str, str] = AREAS) -> dict[str, floa
         for name, pattern in patterns.items():
             if any(map(pattern.search, functions)):
                 times[name] += spent_ms
-    return {"seconds": total_ms / 1000} | {name: spent_ms / total_ms if total_ms else 0.0 for name, spent_ms in times.items()}
+    return {"seconds": total_ms / 1000} | {
+        name: spent_ms / total_ms if total_ms else 0.0 for name, spent_ms in times.items()
+    }
 
 
 class _Quiet:

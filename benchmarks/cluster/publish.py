@@ -1,8 +1,8 @@
 """Publish the results of a comparison: ``python -m cluster.publish`` in the folder ``benchmarks``.
 
-The raw data go to ``docs/cluster-benchmark.json``. Everything else is derived from that file: the first table, the goals and the pictures
-of ``docs/benchmarks.md``, the tables of ``docs/reference/measurements-cluster.md``, and the speed table of the README. A unit test
-compares them.
+The raw data go to ``docs/cluster-benchmark.json``. Everything else is derived from that file: the first
+table, the goals and the pictures of ``docs/benchmarks.md``, the tables of
+``docs/reference/measurements-cluster.md``, and the speed table of the README. A unit test compares them.
 """
 
 from __future__ import annotations
@@ -33,22 +33,32 @@ _NOTHING = "No comparison is published yet."
 def main() -> int:
     """Publish; with ``--check`` write nothing and return 1 if a file differs from the published data."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=_RESULTS, help="the results to publish (default: those of the last run)")
+    parser.add_argument(
+        "--json", type=Path, default=_RESULTS, help="the results to publish (default: those of the last run)"
+    )
     parser.add_argument("--check", action="store_true", help="compare the pages with the published data")
     arguments = parser.parse_args()
     if not arguments.check:
         (_ROOT / _RAW).write_text(one_line_each(json.loads(arguments.json.read_text())))
-    differing = {path: text for path, text in derived(_ROOT).items() if not path.exists() or path.read_text() != text}
+    differing = {
+        path: text for path, text in derived(_ROOT).items() if not path.exists() or path.read_text() != text
+    }
     for path, text in differing.items():
         if not arguments.check:
             path.write_text(text)
-        state = "differs from docs/cluster-benchmark.json: run python -m cluster.publish" if arguments.check else "written"
+        state = (
+            "differs from docs/cluster-benchmark.json: run python -m cluster.publish"
+            if arguments.check
+            else "written"
+        )
         print(f"{path.relative_to(_ROOT)} {state}")
     return 1 if arguments.check and differing else 0
 
 
 def one_line_each(document: Mapping[str, Any]) -> str:
-    """Return the published data as JSON with one outcome in a line, so that a change shows which outcomes differ."""
+    """Return the published data as JSON with one outcome in a line,
+    so that a change shows which outcomes differ.
+    """
     head = json.dumps({key: value for key, value in document.items() if key != "outcomes"})
     outcomes = ",\n".join(json.dumps(outcome) for outcome in document["outcomes"])
     return f'{head[:-1]}, "outcomes": [\n{outcomes}\n]}}\n'
@@ -81,7 +91,9 @@ def filled(page: str, name: str, content: str) -> str:
         The page has no such region.
     """
     region = f"<!-- generated: {name} -->"
-    text, found = re.subn(f"{region}.*?<!-- end -->", lambda _: f"{region}\n{content}\n<!-- end -->", page, flags=re.DOTALL)
+    text, found = re.subn(
+        f"{region}.*?<!-- end -->", lambda _: f"{region}\n{content}\n<!-- end -->", page, flags=re.DOTALL
+    )
     if found != 1:
         raise ValueError(f"a page must have one region '{region} ... <!-- end -->', this one has {found}")
     return text

@@ -1,4 +1,6 @@
-"""The report of a comparison as Markdown: goals, the short table of the README, and a table of each scenario."""
+"""The report of a comparison as Markdown: goals, the short table of the README,
+and a table of each scenario.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ _TITLES = {
     "gangs-100x8": "100 Indexed Jobs of 8 pods",
     "steady-10": "10 Jobs a second for 3 minutes",
     "steady-20": "20 Jobs a second for 3 minutes",
-    "backlog-10000": "10,000 pending Jobs behind a full cluster; waits are from a node that becomes free to the next pod bound",
+    "backlog-10000": (
+        "10,000 pending Jobs behind a full cluster; waits are from a node that becomes free to the next pod "
+        "bound"
+    ),
     "baseline-3000": "Kueue's baseline scenario, 30 queues, 3,000 Workloads as Jobs",
     "baseline-15000": "Kueue's baseline scenario, 30 queues, 15,000 Workloads as Jobs",
     "clogging": "Clogging: 100 Jobs of 2 to 6 pods of a whole node each, on 8 nodes",
-    "profile-600": "CPU time of the API server during a burst of 600 Jobs, by area of its code (areas overlap)",
+    "profile-600": (
+        "CPU time of the API server during a burst of 600 Jobs, by area of its code (areas overlap)"
+    ),
 }
 _LABELS = {
     "jobs_per_s": "Jobs/s, create to bound",
@@ -58,7 +65,8 @@ _CYCLES = (
     ("the same, conservative: full, s", "2.7-2.8"),
     ("- after one end, ms", "560"),
 )
-"""Figures of `benchmarks/scheduling_cycle.py`, which no run of a comparison measures: they are changed by hand."""
+"""Figures of `benchmarks/scheduling_cycle.py`, which no run of a comparison measures:
+they are changed by hand."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,20 @@ def answers(document: Mapping[str, Any]) -> str:
     """Return the conditions, and what a reader wants to know in one table."""
     summary = Summary(document)
     names = _contenders(summary)
-    lines = [_conditions(document), "", "| | " + " | ".join(names) + " | beside plain |", "|---|" + "---|" * (len(names) + 1)]
-    lines += [f"| {row.label} | {cells} | {_beside_plain(summary, row)} |" for row, cells in _short_rows(summary, names)]
-    ours = [f"| {label} | " + " | ".join(text if name == FLUXQUEUE else "-" for name in names) + " | - |" for label, text in _CYCLES]
+    lines = [
+        _conditions(document),
+        "",
+        "| | " + " | ".join(names) + " | beside plain |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
+    lines += [
+        f"| {row.label} | {cells} | {_beside_plain(summary, row)} |"
+        for row, cells in _short_rows(summary, names)
+    ]
+    ours = [
+        f"| {label} | " + " | ".join(text if name == FLUXQUEUE else "-" for name in names) + " | - |"
+        for label, text in _CYCLES
+    ]
     return "\n".join([*lines, *ours])
 
 
@@ -119,7 +138,12 @@ def measurements(document: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for scenario in summary.scenarios:
         title = _TITLES.get(scenario, scenario)
-        lines += ["", f"**{title}** (`{scenario}`, {_rounds(summary, scenario)})", "", *_table(summary, scenario)]
+        lines += [
+            "",
+            f"**{title}** (`{scenario}`, {_rounds(summary, scenario)})",
+            "",
+            *_table(summary, scenario),
+        ]
     if requests := document.get("request_ms"):
         lines += [
             "",
@@ -131,7 +155,10 @@ def measurements(document: Mapping[str, Any]) -> str:
         lines += [f"| {name} | {_number(cost_ms)} |" for name, cost_ms in requests.items()]
     for failure in document["failures"]:
         problem = " ".join(str(failure["problem"]).split())[:300]
-        lines += ["", f"Failed: `{failure['scenario']}`, {failure['key']}, round {failure['round'] + 1}: {problem}"]
+        lines += [
+            "",
+            f"Failed: `{failure['scenario']}`, {failure['key']}, round {failure['round'] + 1}: {problem}",
+        ]
     return "\n".join(lines).strip()
 
 
@@ -140,7 +167,12 @@ def speed_table(document: Mapping[str, Any]) -> str:
     summary = Summary(document)
     names = _contenders(summary)
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    return "\n".join([*lines, *(f"| {row.label} | {cells} |" for row, cells in _short_rows(summary, names) if row.in_readme)])
+    return "\n".join(
+        [
+            *lines,
+            *(f"| {row.label} | {cells} |" for row, cells in _short_rows(summary, names) if row.in_readme),
+        ]
+    )
 
 
 def _contenders(summary: Summary) -> list[str]:
@@ -163,16 +195,22 @@ def _beside_plain(summary: Summary, row: _Row) -> str:
 def _conditions(document: Mapping[str, Any]) -> str:
     machine, versions = document["machine"], document["versions"]
     lines = [
-        f"Measured on {document['at'][:10]}: {machine['cpus']} x {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}, "
+        (
+            f"Measured on {document['at'][:10]}: {machine['cpus']} x {machine['cpu']}, Linux "
+            f"{machine['kernel']}, Python {machine['python']}, "
+        )
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + "."
     ]
     if document["scale"] != 1:
         lines.append(f"This is a short form: every number of Jobs is multiplied by {document['scale']:g}.")
-    most = max((outcome["others_cpu_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
+    most = max(
+        (outcome["others_cpu_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0
+    )
     stolen = max((outcome["stolen_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
     lines.append(
-        f"During a run other programs used at most {most:.0%} of a core, and the host of this virtual machine took at most {stolen:.0%}."
+        f"During a run other programs used at most {most:.0%} of a core, and the host of this virtual "
+        f"machine took at most {stolen:.0%}."
     )
     return "\n".join(lines)
 
@@ -191,7 +229,9 @@ def _rounds(summary: Summary, scenario: str) -> str:
     code = f"fluxqueue {', '.join(summary.commits(scenario))}"
     if rounds == {1}:
         return f"one round, {code}"
-    return f"{'-'.join(map(str, sorted({min(rounds), max(rounds)})))} rounds, {code}: median, and least-greatest"
+    return (
+        f"{'-'.join(map(str, sorted({min(rounds), max(rounds)})))} rounds, {code}: median, and least-greatest"
+    )
 
 
 def _table(summary: Summary, scenario: str) -> list[str]:
@@ -199,7 +239,10 @@ def _table(summary: Summary, scenario: str) -> list[str]:
     lines = ["| | " + " | ".join(contenders) + " |", "|---|" + "---|" * len(contenders)]
     for name in _ordered(summary.names(scenario), profiled=scenario.startswith("profile")):
         plain = summary.figure(scenario, PLAIN, name)
-        cells = [_cell(summary.figure(scenario, each, name), plain if each == FLUXQUEUE else None, name) for each in contenders]
+        cells = [
+            _cell(summary.figure(scenario, each, name), plain if each == FLUXQUEUE else None, name)
+            for each in contenders
+        ]
         lines.append(f"| {_label(name)} | " + " | ".join(cells) + " |")
     return lines
 

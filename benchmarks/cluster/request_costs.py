@@ -1,9 +1,11 @@
-"""CPU time of the API server for one request of each kind that a Job costs: ``python -m cluster.request_costs`` in ``benchmarks/``.
+"""CPU time of the API server for one request of each kind that a Job costs:
+``python -m cluster.request_costs`` in ``benchmarks/``.
 
-Controllers, kubelets and the queue are stopped, so nothing but the requests runs. The requests of one kind follow one another on one
-connection, in rounds: each round has a part of every kind, and the figure is the median of the rounds. What the API server uses without
-requests is measured first and taken off. The figures are CPU time, so they do not depend on who else runs; but on a busy machine
-all of them are larger, and only those of one run can be compared.
+Controllers, kubelets and the queue are stopped, so nothing but the requests runs. The requests of one kind
+follow one another on one connection, in rounds: each round has a part of every kind, and the figure is the
+median of the rounds. What the API server uses without requests is measured first and taken off. The figures
+are CPU time, so they do not depend on who else runs; but on a busy machine all of them are larger, and only
+those of one run can be compared.
 """
 
 from __future__ import annotations
@@ -56,9 +58,13 @@ Request = Callable[[int], Awaitable[object]]
 def main() -> None:
     """Measure, print a table and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=100, help="of each kind in each round (default: %(default)s)")
+    parser.add_argument(
+        "--requests", type=int, default=100, help="of each kind in each round (default: %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parents[1] / "results" / "request_costs.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parents[1] / "results" / "request_costs.json"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-costs-") as folder:
         Path(folder).chmod(0o711)
@@ -88,7 +94,9 @@ async def _measure(cluster: InProcessCluster, count: int, rounds: int) -> dict[s
             return await _costs(cluster, _requests(admin, queue, controller), count, rounds)
 
 
-async def _costs(cluster: InProcessCluster, requests: Mapping[str, Request], count: int, rounds: int) -> dict[str, float]:
+async def _costs(
+    cluster: InProcessCluster, requests: Mapping[str, Request], count: int, rounds: int
+) -> dict[str, float]:
     for request in requests.values():
         for number in range(_WARM_UP):
             await request(number)
@@ -104,7 +112,9 @@ async def _costs(cluster: InProcessCluster, requests: Mapping[str, Request], cou
             before_s, started_s = _cpu_s(pid), time.monotonic()
             for number in range(first, first + count):
                 await request(number)
-            found[name].append(1000 * (_cpu_s(pid) - before_s - idle * (time.monotonic() - started_s)) / count)
+            found[name].append(
+                1000 * (_cpu_s(pid) - before_s - idle * (time.monotonic() - started_s)) / count
+            )
     return {name: statistics.median(each) for name, each in found.items()}
 
 
@@ -129,7 +139,12 @@ def _requests(admin: Api, queue: Api, controller: Api) -> dict[str, Request]:
 
     def status(api: Api, kind: Any, prefix: str, namespace: str, change: dict[str, Any]) -> Request:
         return lambda number: api.patch(
-            kind, f"{prefix}-{number}", {"status": change}, namespace=namespace, patch_type=merge, subresource="status"
+            kind,
+            f"{prefix}-{number}",
+            {"status": change},
+            namespace=namespace,
+            patch_type=merge,
+            subresource="status",
         )
 
     async def fluxjob_status(number: int) -> None:
@@ -139,16 +154,20 @@ def _requests(admin: Api, queue: Api, controller: Api) -> dict[str, Request]:
     return {
         "Job: create, not managed": lambda number: admin.create(JOBS, _job(f"job-{number}"), _OTHER),
         "Job: create, managed (webhook)": lambda number: admin.create(JOBS, _job(f"job-{number}"), _MANAGED),
-        "FluxJob: create, with its status": lambda number: queue.create(FLUXJOBS, _fluxjob(f"job-{number}"), _MANAGED),
+        "FluxJob: create, with its status": lambda number: queue.create(
+            FLUXJOBS, _fluxjob(f"job-{number}"), _MANAGED
+        ),
         "Job: release (strategic merge patch)": lambda number: queue.patch(
             JOBS, f"job-{number}", _release(), namespace=_MANAGED, patch_type=PatchType.STRATEGIC
         ),
-        "Pod of a Job: create, not managed": lambda number: controller.create(PODS, _pod_of_job(f"pod-{number}"), _OTHER),
+        "Pod of a Job: create, not managed": lambda number: controller.create(
+            PODS, _pod_of_job(f"pod-{number}"), _OTHER
+        ),
         "Pod of a released Job: create, managed (webhook)": lambda number: controller.create(
             PODS, _pod_of_job(f"pod-{number}", released=True), _MANAGED
         ),
-        "Pod of a released Job: create, managed, its template holds the node": lambda number: controller.create(
-            PODS, _pod_of_job(f"held-by-template-{number}", in_template=True), _MANAGED
+        "Pod of a released Job: create, managed, its template holds the node": lambda number: (
+            controller.create(PODS, _pod_of_job(f"held-by-template-{number}", in_template=True), _MANAGED)
         ),
         "Pod: bind, not managed": lambda number: admin.request(
             "POST", PODS.path(_OTHER, f"pod-{number}", "binding"), body=_binding(f"pod-{number}")
@@ -161,16 +180,24 @@ def _requests(admin: Api, queue: Api, controller: Api) -> dict[str, Request]:
         "Job: status, not managed": status(admin, JOBS, "job", _OTHER, {"active": 1}),
         "Job: status, managed and released": status(admin, JOBS, "job", _MANAGED, {"active": 1}),
         "FluxJob: status (JSON patch)": fluxjob_status,
-        "Pod: create, held by a gate (webhook)": lambda number: admin.create(PODS, _pod(f"held-{number}"), _MANAGED),
+        "Pod: create, held by a gate (webhook)": lambda number: admin.create(
+            PODS, _pod(f"held-{number}"), _MANAGED
+        ),
         "Pod: release from its gate (strategic merge patch)": lambda number: queue.patch(
             PODS, f"held-{number}", _pod_release(), namespace=_MANAGED, patch_type=PatchType.STRATEGIC
         ),
-        "Event: create": lambda number: controller.request("POST", f"/api/v1/namespaces/{_MANAGED}/events", body=_event(f"job-{number}")),
+        "Event: create": lambda number: controller.request(
+            "POST", f"/api/v1/namespaces/{_MANAGED}/events", body=_event(f"job-{number}")
+        ),
     }
 
 
 def _template() -> dict[str, Any]:
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+    }
     return {"restartPolicy": "Never", "containers": [container]}
 
 
@@ -180,7 +207,11 @@ def _job(name: str) -> dict[str, Any]:
 
 def _pod_of_job(name: str, *, released: bool = False, in_template: bool = False) -> dict[str, Any]:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": _uid(name), "controller": True}
-    labels = {"batch.kubernetes.io/job-name": name, "batch.kubernetes.io/controller-uid": _uid(name), "job-name": name}
+    labels = {
+        "batch.kubernetes.io/job-name": name,
+        "batch.kubernetes.io/controller-uid": _uid(name),
+        "job-name": name,
+    }
     metadata: dict[str, Any] = {"name": name, "ownerReferences": [owner], "labels": labels}
     if in_template:
         metadata |= {"labels": labels | _HELD, "annotations": _HELD_ALLOCATION}
@@ -193,7 +224,10 @@ def _pod_of_job(name: str, *, released: bool = False, in_template: bool = False)
 
 def _release() -> dict[str, Any]:
     """Return the patch that releases a Job of one pod, as `fluxqueue.queue.release.patches` builds it."""
-    template = {"metadata": {"labels": _HELD, "annotations": _HELD_ALLOCATION}, "spec": {"affinity": node_affinity(_NODE)}}
+    template = {
+        "metadata": {"labels": _HELD, "annotations": _HELD_ALLOCATION},
+        "spec": {"affinity": node_affinity(_NODE)},
+    }
     return {
         "metadata": {"labels": _JOBID, "annotations": {names.SUSPENDED_BY_ANNOTATION: None}},
         "spec": {"suspend": False, "template": template},
@@ -213,7 +247,13 @@ def _pod_release() -> dict[str, Any]:
 
 
 def _event(name: str) -> dict[str, Any]:
-    subject = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "namespace": _MANAGED, "uid": _uid(name)}
+    subject = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": name,
+        "namespace": _MANAGED,
+        "uid": _uid(name),
+    }
     return {
         "metadata": {"generateName": f"{name}.", "namespace": _MANAGED},
         "involvedObject": subject,
@@ -236,7 +276,12 @@ def _binding(name: str) -> dict[str, Any]:
 def _fluxjob(name: str) -> dict[str, Any]:
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": _uid(name)}
     jobspec = json.dumps(
-        {"version": 9999, "resources": [{"type": "slot", "count": 1, "label": "pod", "with": [{"type": "core", "count": 1}]}]}
+        {
+            "version": 9999,
+            "resources": [
+                {"type": "slot", "count": 1, "label": "pod", "with": [{"type": "core", "count": 1}]}
+            ],
+        }
     )
     return {
         "metadata": {

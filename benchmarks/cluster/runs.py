@@ -1,7 +1,8 @@
-"""The runs of a comparison: their order, and the file that grows by one run at a time, so that an interrupted comparison continues.
+"""The runs of a comparison: their order, and the file that grows by one run at a time, so that an interrupted
+comparison continues.
 
-All contenders of a scenario are measured with one commit. Scenarios may have different ones, and the report names the commit of each: the
-whole comparison takes hours, and a change of the queue need not wait for it.
+All contenders of a scenario are measured with one commit. Scenarios may have different ones, and the report
+names the commit of each: the whole comparison takes hours, and a change of the queue need not wait for it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Run:
 
 
 def planned(scenarios: Sequence[str], contenders: Sequence[str], rounds: int) -> Iterator[Run]:
-    """Yield the runs in their order: each scenario in rounds, every second of them in reverse order (A B C C B A).
+    """Yield the runs in their order: each scenario in rounds, every second of them in reverse order (A B C C
+    B A).
 
     What drifts on a machine, such as its temperature or its neighbours, then affects all contenders alike.
     """
@@ -78,33 +80,45 @@ class Results:
             earlier = json.loads(path.read_text())
             if (kept := (earlier["scale"], earlier["versions"])) != (scale, self.document["versions"]):
                 told = f"{path} has results of --scale {kept[0]:g} and {kept[1]}"
-                raise ValueError(f"{told}, which cannot be continued: remove the file, or name another with --json")
+                raise ValueError(
+                    f"{told}, which cannot be continued: remove the file, or name another with --json"
+                )
             self.document |= {key: earlier[key] for key in ("at", "outcomes", "request_ms") if key in earlier}
 
     def restart_stale(self, runs: Iterable[Run]) -> None:
         """Forget the runs of every scenario that is not complete and was begun with another commit."""
         incomplete = {run.scenario for run in runs if not self.has(run)}
         self.document["outcomes"] = [
-            each for each in self.document["outcomes"] if each["scenario"] not in incomplete or each["commit"] == self._commit
+            each
+            for each in self.document["outcomes"]
+            if each["scenario"] not in incomplete or each["commit"] == self._commit
         ]
 
     def has(self, run: Run) -> bool:
         """True if a run is there."""
         key = (run.scenario, run.contender, run.round)
-        return any((each["scenario"], each["key"], each["round"]) == key for each in self.document["outcomes"])
+        return any(
+            (each["scenario"], each["key"], each["round"]) == key for each in self.document["outcomes"]
+        )
 
     def add(self, run: Run, outcome: dict[str, Any]) -> None:
         """Add a run, and write the file."""
-        self.document["outcomes"].append({**outcome, "key": run.contender, "round": run.round, "commit": self._commit})
+        self.document["outcomes"].append(
+            {**outcome, "key": run.contender, "round": run.round, "commit": self._commit}
+        )
         self._write()
 
     def add_failure(self, run: Run, problem: str) -> None:
         """Add that a run failed, and write the file."""
-        self.document["failures"].append({"scenario": run.scenario, "key": run.contender, "round": run.round, "problem": problem})
+        self.document["failures"].append(
+            {"scenario": run.scenario, "key": run.contender, "round": run.round, "problem": problem}
+        )
         self._write()
 
     def add_requests(self, costs_ms: dict[str, float]) -> None:
-        """Add what `cluster.request_costs` measured: CPU milliseconds of the API server by kind of request; and write the file."""
+        """Add what `cluster.request_costs` measured: CPU milliseconds of the API server by kind of request;
+        and write the file.
+        """
         self.document["request_ms"] = {name: float(f"{cost_ms:.3g}") for name, cost_ms in costs_ms.items()}
         self._write()
 
@@ -116,7 +130,9 @@ class Results:
 
 
 def checked_out_commit() -> str:
-    """Return the commit of this checkout, with ``-dirty`` if files differ from it; ``unknown`` without git."""
+    """Return the commit of this checkout, with ``-dirty`` if files differ from it;
+    ``unknown`` without git.
+    """
     folder = str(Path(__file__).parent)
     command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
     try:
@@ -126,7 +142,11 @@ def checked_out_commit() -> str:
 
 
 def _machine() -> dict[str, Any]:
-    cpus = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpus = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     return {
         "cpu": cpus[0] if cpus else platform.machine(),
         "cpus": len(cpus),

@@ -35,7 +35,8 @@ class Scenario:
     settles
         Costs are read when nothing is written any more, so that work which comes after the start counts.
     rests_s
-        Without work before costs are read first, so that what follows the start of the programs does not count.
+        Without work before costs are read first, so that what follows the start of the programs does not
+        count.
     without
         Contenders that are left out, because the scenario takes long and its claim does not need them.
     """
@@ -64,7 +65,8 @@ SCENARIOS: Mapping[str, Scenario] = {
     "check-burst": Scenario(burst(120)),
     "check-singles": Scenario(singles(40)),
 }
-"""All bursts and steady loads fit the cluster of 32 nodes with 8 cpu at once. Those of `make bench-check` come last."""
+"""All bursts and steady loads fit the cluster of 32 nodes with 8 cpu at once.
+Those of `make bench-check` come last."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,11 @@ async def run_on(stage: Stage, scenario: str, *, scale: float = 1.0) -> Outcome:
 def quantiles(waits_s: Any) -> list[float]:
     """Return the 0th to the 100th percentile, each a wait that occurred; nothing if there are none."""
     ordered = sorted(waits_s)
-    return [ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] for percent in range(101)] if ordered else []
+    return (
+        [ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] for percent in range(101)]
+        if ordered
+        else []
+    )
 
 
 def _rounded(value: Any) -> Any:

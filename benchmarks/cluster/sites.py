@@ -43,11 +43,13 @@ class Site:
     nodes, node_cpu, node_memory_gib, node_pods
         The number of nodes, and the shape of each.
     queues
-        The queues; none: everything goes to one queue for all nodes (or to those that a contender makes of it).
+        The queues; none: everything goes to one queue for all nodes (or to those that a contender makes of
+        it).
     priorities
         The priorities that Jobs have.
     profiled
-        The API server serves its profiles. This costs some CPU time, so such a scenario gives no other figures.
+        The API server serves its profiles. This costs some CPU time, so such a scenario gives no other
+        figures.
     """
 
     nodes: int = 32
@@ -100,10 +102,16 @@ class Work:
 
 
 def job(work: Work) -> dict[str, Any]:
-    """Return the Job as a user of plain Kubernetes writes it, without queue and priority, which each contender adds in its own way."""
+    """Return the Job as a user of plain Kubernetes writes it, without queue and priority,
+    which each contender adds in its own way.
+    """
     requests = {"cpu": work.cpu} | ({"memory": work.memory} if work.memory else {})
     container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
-    shape = {"completionMode": "Indexed", "completions": work.pods, "parallelism": work.pods} if work.pods > 1 else {}
+    shape = (
+        {"completionMode": "Indexed", "completions": work.pods, "parallelism": work.pods}
+        if work.pods > 1
+        else {}
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -1,4 +1,6 @@
-"""A contender that runs, a client that creates Jobs, and one watch that follows every pod: the same for all contenders."""
+"""A contender that runs, a client that creates Jobs, and one watch that follows every pod:
+the same for all contenders.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,9 @@ class Stage:
         return await measure(self.api, self.contender.processes())
 
     async def settled(self, limit_s: float = 20.0) -> float:
-        """Wait until nothing was written for two seconds, or ``limit_s`` has passed; return how long that took without those seconds."""
+        """Wait until nothing was written for two seconds, or ``limit_s`` has passed;
+        return how long that took without those seconds.
+        """
         began = quiet_since = time.monotonic()
         before = await read_writes(self.api)
         while (now := time.monotonic()) - quiet_since < _QUIET_S and now - began < limit_s:
@@ -137,11 +141,17 @@ class Stage:
         return quiet_since - began
 
     async def warm_up(self) -> None:
-        """Run some Jobs one after the other, for caches, connections and compiled policies, and remove them."""
+        """Run some Jobs one after the other, for caches, connections and compiled policies,
+        and remove them.
+        """
         queues: list[str | None] = [queue.name for queue in self.site.queues]
         queues = queues or [None]
         for number in range(max(_WARM_JOBS, len(queues))):
-            work = Work(f"warm-{number}", memory=None if self.site.queues else "64Mi", queue=queues[number % len(queues)])
+            work = Work(
+                f"warm-{number}",
+                memory=None if self.site.queues else "64Mi",
+                queue=queues[number % len(queues)],
+            )
             await self.create(work)
             await self.times.until_bound([work.name])
             await self.api.delete(JOBS, work.name, namespace=self.contender.namespace)
@@ -156,7 +166,9 @@ async def staged(contender: Contender, site: Site) -> AsyncIterator[Stage]:
     """Start a contender, follow its pods, and in the end stop it and remove its files."""
     try:
         await asyncio.to_thread(contender.start)
-        async with Api.connect(contender.plane.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=_CLIENTS * 2) as api:
+        async with Api.connect(
+            contender.plane.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=_CLIENTS * 2
+        ) as api:
             pods: ObjectCache[Pod] = ObjectCache()
             stage = Stage(contender, site, api, pods)
             reflector = Reflector(api, PODS, pods, namespace=contender.namespace)

@@ -29,7 +29,9 @@ class Figure:
 
 
 def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of one run by name; costs per Job, or as percent of a core where there are no Jobs."""
+    """Return the figures of one run by name; costs per Job, or as percent of a core where there are no
+    Jobs.
+    """
     figures = dict(outcome["figures"])
     if waits := outcome["wait_quantiles_s"]:
         figures |= {"wait_p50_s": waits[50], "wait_p99_s": waits[99]}
@@ -61,7 +63,9 @@ class Summary:
         self.document = document
         self._outcomes: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
         for outcome in document["outcomes"]:
-            self._outcomes.setdefault(outcome["scenario"], {}).setdefault(outcome["contender"], []).append(outcome)
+            self._outcomes.setdefault(outcome["scenario"], {}).setdefault(outcome["contender"], []).append(
+                outcome
+            )
 
     @property
     def scenarios(self) -> list[str]:
@@ -69,7 +73,9 @@ class Summary:
         return [name for name in SCENARIOS if name in self._outcomes]
 
     def commits(self, scenario: str) -> list[str]:
-        """Return the commits of fluxqueue with which a scenario was measured; more than one is a fault of the file."""
+        """Return the commits of fluxqueue with which a scenario was measured;
+        more than one is a fault of the file.
+        """
         return sorted({run["commit"] for runs in self._outcomes.get(scenario, {}).values() for run in runs})
 
     def contenders(self, scenario: str) -> list[str]:
@@ -82,7 +88,14 @@ class Summary:
 
     def names(self, scenario: str) -> list[str]:
         """Return the names of the figures of any contender."""
-        return list(dict.fromkeys(name for runs in self._outcomes.get(scenario, {}).values() for run in runs for name in figures_of(run)))
+        return list(
+            dict.fromkeys(
+                name
+                for runs in self._outcomes.get(scenario, {}).values()
+                for run in runs
+                for name in figures_of(run)
+            )
+        )
 
     def figure(self, scenario: str, contender: str, name: str) -> Figure | None:
         """Return a figure over the rounds; None if no run has it."""

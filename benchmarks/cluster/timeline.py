@@ -1,9 +1,11 @@
-"""When each Job of a burst passes each step of its way, and what was used until then: ``python -m cluster.timeline`` in ``benchmarks/``.
+"""When each Job of a burst passes each step of its way, and what was used until then:
+``python -m cluster.timeline`` in ``benchmarks/``.
 
-A step is seen in the watch of this program, or is a time in the tables of the queue. For each step the table has when the Jobs passed it,
-from the begin of the burst, and how long each Job took for it from the step before. Below it are the CPU time of each program for one Job
-until the last pod was bound, and until nothing was written any more: what is between the two could delay no start. On a machine that others
-use, the times are longer; the CPU times, the order of the steps and the writes are comparable.
+A step is seen in the watch of this program, or is a time in the tables of the queue. For each step the table
+has when the Jobs passed it, from the begin of the burst, and how long each Job took for it from the step
+before. Below it are the CPU time of each program for one Job until the last pod was bound, and until nothing
+was written any more: what is between the two could delay no start. On a machine that others use, the times
+are longer; the CPU times, the order of the steps and the writes are comparable.
 """
 
 from __future__ import annotations
@@ -154,12 +156,17 @@ async def run(contender: str, jobs: int, pods: int) -> dict[str, Any]:
             bound, idle = await stage.cost(), idle_share(machine, read_machine())
             await stage.settled(60)
             settled = await stage.cost()
-        times = {step: {name: at - began for name, at in found.items()} for step, found in watch.times.items()}
+        times = {
+            step: {name: at - began for name, at in found.items()} for step, found in watch.times.items()
+        }
         if isinstance(stage.contender, Fluxqueue):
             stored: Times = defaultdict(dict)
             await asyncio.to_thread(stored_times, stage.contender.database_dsn, stored)
             names = {work.name for work in works}
-            times |= {step: {name: at - began for name, at in found.items() if name in names} for step, found in stored.items()}
+            times |= {
+                step: {name: at - began for name, at in found.items() if name in names}
+                for step, found in stored.items()
+            }
         return {
             "contender": contender,
             "jobs": jobs,
@@ -174,7 +181,8 @@ async def run(contender: str, jobs: int, pods: int) -> dict[str, Any]:
 def _used(cost: Cost, jobs: int) -> dict[str, dict[str, float]]:
     return {
         "cpu_ms": {name: 1_000 * used / jobs for name, used in cost.cpu_s.items()},
-        "writes": {name: count / jobs for name, count in cost.writes.objects.items()} | {"events": cost.writes.events / jobs},
+        "writes": {name: count / jobs for name, count in cost.writes.objects.items()}
+        | {"events": cost.writes.events / jobs},
     }
 
 
@@ -190,7 +198,10 @@ def table(found: Mapping[str, Any]) -> str:
     rate = jobs / max(times["last pod bound"].values())
     wait = f"wait p50 {quantile(waits, 0.5):.2f} s, p99 {quantile(waits, 0.99):.2f} s"
     lines = [
-        f"{found['contender']}: {jobs} Jobs of {found['pods']}: {rate:.1f} Jobs/s, {wait}; the machine was idle for {found['idle']:.0%}",
+        (
+            f"{found['contender']}: {jobs} Jobs of {found['pods']}: {rate:.1f} Jobs/s, {wait}; the machine "
+            f"was idle for {found['idle']:.0%}"
+        ),
         f"  {'step':34}{'Jobs':>6}{'first':>8}{'p50':>8}{'last':>8}{'| took p10':>12}{'p50':>8}{'p90':>8}",
     ]
     former: Mapping[str, float] = {}
@@ -200,16 +211,32 @@ def table(found: Mapping[str, Any]) -> str:
             continue
         ordered = sorted(passed.values())
         took = sorted(at - former[name] for name, at in passed.items() if name in former)
-        told = "".join(f"{quantile(took, share):{width}.3f}" for share, width in ((0.1, 12), (0.5, 8), (0.9, 8))) if took else ""
-        lines.append(f"  {step:34}{len(passed):6}{ordered[0]:8.2f}{quantile(ordered, 0.5):8.2f}{ordered[-1]:8.2f}{told}")
+        told = (
+            "".join(f"{quantile(took, share):{width}.3f}" for share, width in ((0.1, 12), (0.5, 8), (0.9, 8)))
+            if took
+            else ""
+        )
+        lines.append(
+            f"  {step:34}{len(passed):6}{ordered[0]:8.2f}{quantile(ordered, 0.5):8.2f}{ordered[-1]:8.2f}"
+            f"{told}"
+        )
         if step in STEPS and not step.startswith("suspended"):
             former = passed
     for what in ("bound", "settled"):
         cpu, writes = found[what]["cpu_ms"], found[what]["writes"]
-        used = ", ".join(f"{name} {ms:.1f}" for name, ms in sorted(cpu.items(), key=lambda each: -each[1]) if ms >= 0.05)
+        used = ", ".join(
+            f"{name} {ms:.1f}" for name, ms in sorted(cpu.items(), key=lambda each: -each[1]) if ms >= 0.05
+        )
         lines.append(f"  CPU ms per Job until {what}: {sum(cpu.values()):.1f} ({used})")
-        told = ", ".join(f"{name} {count:.2f}" for name, count in sorted(writes.items(), key=lambda each: -each[1]) if count >= 0.01)
-        lines.append(f"  writes per Job until {what}: {sum(writes.values()) - writes['events']:.1f} + {writes['events']:.1f} ({told})")
+        told = ", ".join(
+            f"{name} {count:.2f}"
+            for name, count in sorted(writes.items(), key=lambda each: -each[1])
+            if count >= 0.01
+        )
+        lines.append(
+            f"  writes per Job until {what}: {sum(writes.values()) - writes['events']:.1f} + "
+            f"{writes['events']:.1f} ({told})"
+        )
     return "\n".join(lines)
 
 

@@ -1,13 +1,14 @@
-"""An API server stand-in for benchmarks: it answers list, watch, create, patch and delete from memory, over plain HTTP.
+"""An API server stand-in for benchmarks: it answers list, watch, create, patch and delete from memory, over
+plain HTTP.
 
-It is no API server: there is no storage, no schema, no admission, no authorisation and no priority. It exists so that the queue service
-can be measured at a scale at which a real API server on the same machine would take all of its time. `scale_jobs` stands in for the Job
-controller, the scheduler and the kubelets.
+It is no API server: there is no storage, no schema, no admission, no authorisation and no priority. It exists
+so that the queue service can be measured at a scale at which a real API server on the same machine would take
+all of its time. `scale_jobs` stands in for the Job controller, the scheduler and the kubelets.
 
     PYTHONPATH=tests python benchmarks/scale/scale_api_server.py --port 8001 --nodes 5000
 
-What the benchmark asks it: ``POST /standin/make/running/1000``, ``POST /standin/make/pending/1000``, ``POST /standin/finish/1`` and
-``GET /standin/counts``.
+What the benchmark asks it: ``POST /standin/make/running/1000``, ``POST /standin/make/pending/1000``,
+``POST /standin/finish/1`` and ``GET /standin/counts``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ApiServerStandIn:
         app.router.add_route("*", "/{path:apis?/.*}", self._answer)
         return app
 
-    # ---- for the benchmark -----------------------------------------------------------------------------------------------------
+    # ---- for the benchmark ---------------------------------------------------------------------------------
 
     async def _make(self, request: web.Request) -> web.Response:
         made = self._runner.make(request.match_info["what"], int(request.match_info["count"]))
@@ -59,10 +60,15 @@ class ApiServerStandIn:
         return web.json_response({"finished": self._runner.finish(int(request.match_info["count"]))})
 
     async def _counts(self, _request: web.Request) -> web.Response:
-        objects = {plural: len(self._store.collection(plural)) for plural in ("jobs", "pods", "nodes", names.FLUXJOBS)}
-        return web.json_response({"objects": objects, "writes": self._store.writes, "running": len(self._runner.running)})
+        objects = {
+            plural: len(self._store.collection(plural))
+            for plural in ("jobs", "pods", "nodes", names.FLUXJOBS)
+        }
+        return web.json_response(
+            {"objects": objects, "writes": self._store.writes, "running": len(self._runner.running)}
+        )
 
-    # ---- as an API server ------------------------------------------------------------------------------------------------------
+    # ---- as an API server ----------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -72,8 +78,15 @@ class ApiServerStandIn:
             content = await request.read()
             body = orjson.loads(content) if content else {}
             if request.method == "GET":
-                return _json(self._store.get(plural, namespace, name) if name else self._list(request, plural, namespace))
-            return _json(self._write(request, plural, namespace, name, part, body), 201 if request.method == "POST" else 200)
+                return _json(
+                    self._store.get(plural, namespace, name)
+                    if name
+                    else self._list(request, plural, namespace)
+                )
+            return _json(
+                self._write(request, plural, namespace, name, part, body),
+                201 if request.method == "POST" else 200,
+            )
         except Refused as refused:
             return web.Response(status=refused.status, body=refused.body(), content_type="application/json")
 
@@ -84,7 +97,10 @@ class ApiServerStandIn:
             if not version:
                 raise Refused(410, "Expired", "the continue token is unknown")
         else:
-            rest, version = self._store.select(plural, Selection.of(namespace, request.query)), str(self._store.version)
+            rest, version = (
+                self._store.select(plural, Selection.of(namespace, request.query)),
+                str(self._store.version),
+            )
         page, rest = (rest[:limit], rest[limit:]) if limit else (rest, [])
         meta: Json = {"resourceVersion": version}
         if rest:
@@ -104,7 +120,9 @@ class ApiServerStandIn:
                         await watcher.woken.wait()
                 except TimeoutError:
                     metadata = {"resourceVersion": str(self._store.version)}
-                    watcher.lines.append(orjson.dumps({"type": "BOOKMARK", "object": {"metadata": metadata}}) + b"\n")
+                    watcher.lines.append(
+                        orjson.dumps({"type": "BOOKMARK", "object": {"metadata": metadata}}) + b"\n"
+                    )
                 watcher.woken.clear()
                 lines, watcher.lines = watcher.lines, []
                 await response.write(b"".join(lines))
@@ -114,7 +132,9 @@ class ApiServerStandIn:
             self._store.unwatch(plural, watcher)
         return response
 
-    def _write(self, request: web.Request, plural: str, namespace: str, name: str, part: str, body: Any) -> Json:
+    def _write(
+        self, request: web.Request, plural: str, namespace: str, name: str, part: str, body: Any
+    ) -> Json:
         resource = f"{plural}/{part}" if part else plural
         self._store.count(f"{request.method} {resource}")
         if plural in _NOT_STORED:
@@ -123,7 +143,9 @@ class ApiServerStandIn:
             case "POST":
                 return self._store.create(plural, namespace, body)
             case "PATCH":
-                return self._store.patch(plural, namespace, name, body, request.content_type, status=part == "status")
+                return self._store.patch(
+                    plural, namespace, name, body, request.content_type, status=part == "status"
+                )
             case "DELETE":
                 return self._store.delete(plural, namespace, name, body.get("preconditions") or {})
         raise Refused(405, "MethodNotAllowed", f"the stand-in has no {request.method} {request.path}")
@@ -134,7 +156,11 @@ def _review(plural: str, body: Json) -> Json:
     match plural:
         case "tokenreviews":
             audiences = body["spec"].get("audiences") or []
-            return {**body, "metadata": {}, "status": {"authenticated": True, "user": {"username": "admin"}, "audiences": audiences}}
+            return {
+                **body,
+                "metadata": {},
+                "status": {"authenticated": True, "user": {"username": "admin"}, "audiences": audiences},
+            }
         case "subjectaccessreviews":
             return {**body, "metadata": {}, "status": {"allowed": True}}
     return {**body, "metadata": {"resourceVersion": "1", "uid": "event", **(body.get("metadata") or {})}}
@@ -161,9 +187,15 @@ async def serve(port: int, nodes: int, policy: str, seed: int) -> None:
     """Serve until terminated."""
     store = ObjectStore()
     runner = JobRunner(store, seed)
-    for name, labels in ((NAMESPACE, {names.MANAGED_LABEL: "true"}), ("fluxqueue-system", {}), ("kube-system", {})):
+    for name, labels in (
+        (NAMESPACE, {names.MANAGED_LABEL: "true"}),
+        ("fluxqueue-system", {}),
+        ("kube-system", {}),
+    ):
         store.create("namespaces", "", {"metadata": {"name": name, "labels": labels}})
-    store.create(names.FLUXQUEUES, "", {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {"policy": policy}})
+    store.create(
+        names.FLUXQUEUES, "", {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {"policy": policy}}
+    )
     for number in range(nodes):
         store.create("nodes", "", node(number))
     web_runner = web.AppRunner(ApiServerStandIn(store, runner).app(), access_log=None)
@@ -174,7 +206,9 @@ async def serve(port: int, nodes: int, policy: str, seed: int) -> None:
 
 def main() -> None:
     """Read the command line, and serve."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--policy", default="easy")

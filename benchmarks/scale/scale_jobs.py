@@ -1,7 +1,9 @@
-"""The Job controller, scheduler and kubelet of the simulated cluster, in one: pods start as soon as their Job is resumed.
+"""The Job controller, scheduler and kubelet of the simulated cluster, in one: pods start as soon as their Job
+is resumed.
 
-A released Job gets its pods at once. Each is admitted by the webhook's code, bound to the node that this gives it, and runs until the
-benchmark ends its Job. A pod that the webhook gates runs as soon as the queue has given it a node and removed the gate.
+A released Job gets its pods at once. Each is admitted by the webhook's code, bound to the node that this
+gives it, and runs until the benchmark ends its Job. A pod that the webhook gates runs as soon as the queue
+has given it a node and removed the gate.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class JobRunner:
         """Create Jobs, ``running`` or ``pending``; return how many there are of them in all."""
         made = self._made.get(what, 0)
         for number in range(made, made + count):
-            job = running_job(number, self._chance) if what == "running" else pending_job(number, self._chance)
+            job = (
+                running_job(number, self._chance) if what == "running" else pending_job(number, self._chance)
+            )
             self._store.create("jobs", NAMESPACE, job)
         self._made[what] = made + count
         return made + count
@@ -54,7 +58,12 @@ class JobRunner:
                 pod = self._store.get("pods", NAMESPACE, f"{name}-{number}")
                 self._store.replace("pods", pod, {**pod, "status": succeeded(pod["status"])})
             completed = {"type": "Complete", "status": "True", "lastTransitionTime": _ENDED}
-            status = {"startTime": _STARTED, "completionTime": _ENDED, "succeeded": job["spec"]["completions"], "conditions": [completed]}
+            status = {
+                "startTime": _STARTED,
+                "completionTime": _ENDED,
+                "succeeded": job["spec"]["completions"],
+                "conditions": [completed],
+            }
             self._store.replace("jobs", job, {**job, "status": status})
         return names
 
@@ -76,7 +85,9 @@ class JobRunner:
             self._bind(self._store.create("pods", NAMESPACE, allowed), node)
         job = self._store.get("jobs", NAMESPACE, job["metadata"]["name"])
         count = job["spec"]["completions"]
-        self._store.replace("jobs", job, {**job, "status": {"startTime": _STARTED, "active": count, "ready": count}})
+        self._store.replace(
+            "jobs", job, {**job, "status": {"startTime": _STARTED, "active": count, "ready": count}}
+        )
         if job["metadata"]["name"].startswith("run-"):
             self.running.append(job["metadata"]["name"])
 
@@ -84,14 +95,19 @@ class JobRunner:
         """Bind a pod and let it run, if it has a node and no gate."""
         if not node or pod["spec"].get("schedulingGates") or pod["spec"].get("nodeName"):
             return
-        conditions = [{"type": kind, "status": "True", "lastTransitionTime": _STARTED} for kind in ("PodScheduled", "Ready")]
+        conditions = [
+            {"type": kind, "status": "True", "lastTransitionTime": _STARTED}
+            for kind in ("PodScheduled", "Ready")
+        ]
         status = {"phase": "Running", "startTime": _STARTED, "conditions": conditions}
         self._store.replace("pods", pod, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status})
 
 
 def _pinned_node(pod: Json) -> str:
     """Return the node to which the required node affinity of a pod ties it; empty if there is none."""
-    affinity: Any = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    affinity: Any = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
     for term in (affinity or {}).get("nodeSelectorTerms") or ():
         for rule in term.get("matchFields") or ():
             if rule["key"] == "metadata.name" and rule["operator"] == "In":

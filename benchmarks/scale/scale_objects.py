@@ -1,4 +1,6 @@
-"""The objects of the simulated cluster: nodes, Jobs as the webhook leaves them, and their pods, admitted by the webhook's own code."""
+"""The objects of the simulated cluster: nodes, Jobs as the webhook leaves them, and their pods,
+admitted by the webhook's own code.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def running_job(number: int, chance: random.Random) -> Json:
 def pending_job(number: int, chance: random.Random) -> Json:
     """Return a Job that fits no node while the running Jobs are there."""
     duration = f"{chance.choice(PENDING_MINUTES)}m"
-    return _job(make_job(f"wait-{number:06}").indexed(chance.choice(PENDING_PODS)), chance.choice(PENDING_CORES), duration)
+    return _job(
+        make_job(f"wait-{number:06}").indexed(chance.choice(PENDING_PODS)),
+        chance.choice(PENDING_CORES),
+        duration,
+    )
 
 
 def _job(builder: Any, cores: int, duration: str) -> Json:
@@ -57,7 +63,11 @@ def pod_of(job: Json, index: int) -> Json:
     """Return a pod as the Job controller sends it."""
     template, meta = job["spec"]["template"], job["metadata"]
     indexed = job["spec"]["completionMode"] == "Indexed"
-    labels = {"job-name": meta["name"], "batch.kubernetes.io/job-name": meta["name"], "batch.kubernetes.io/controller-uid": meta["uid"]}
+    labels = {
+        "job-name": meta["name"],
+        "batch.kubernetes.io/job-name": meta["name"],
+        "batch.kubernetes.io/controller-uid": meta["uid"],
+    }
     annotations = {names.COMPLETION_INDEX_ANNOTATION: str(index)} if indexed else {}
     owner = {
         "apiVersion": "batch/v1",
@@ -74,7 +84,11 @@ def pod_of(job: Json, index: int) -> Json:
         "metadata": {
             "name": f"{meta['name']}-{index}",
             "namespace": meta["namespace"],
-            "labels": {**(given.get("labels") or {}), **labels, **({names.COMPLETION_INDEX_ANNOTATION: str(index)} if indexed else {})},
+            "labels": {
+                **(given.get("labels") or {}),
+                **labels,
+                **({names.COMPLETION_INDEX_ANNOTATION: str(index)} if indexed else {}),
+            },
             "annotations": {**(given.get("annotations") or {}), **annotations},
             "ownerReferences": [owner],
             "finalizers": ["batch.kubernetes.io/job-tracking"],
@@ -85,14 +99,17 @@ def pod_of(job: Json, index: int) -> Json:
 
 
 def admitted(pod: Json) -> tuple[Json, str]:
-    """Return a pod after the webhook's decision, and the node that it gave; the node is empty if it gates the pod.
+    """Return a pod after the webhook's decision, and the node that it gave; the node is empty if it gates the
+    pod.
 
     Raises
     ------
     ValueError
         The webhook refuses the pod.
     """
-    decision = decide(read_review(make_review(pod, user=_CONTROLLER).body()), _SETTINGS, dt.datetime.now(dt.UTC))
+    decision = decide(
+        read_review(make_review(pod, user=_CONTROLLER).body()), _SETTINGS, dt.datetime.now(dt.UTC)
+    )
     if decision.refusal is not None:
         raise ValueError(decision.refusal.message)
     after: Json = apply_patch(pod, msgspec.json.decode(msgspec.json.encode(decision.operations)))

@@ -24,9 +24,18 @@ Point = Mapping[str, float | str]
 
 
 def table(points: Sequence[Point], nodes: int, policy: str) -> str:
-    """Return Markdown: a row for each point, and for each figure the exponent with which it grows from the first point to the last."""
-    lines = [f"{nodes:,} nodes, {policy}", "", "| " + " | ".join(title for _, title, _ in COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    lines += ["| " + " | ".join(form.format(point[name]) for name, _, form in COLUMNS) + " |" for point in points]
+    """Return Markdown: a row for each point, and for each figure the exponent with which it grows from the
+    first point to the last.
+    """
+    lines = [
+        f"{nodes:,} nodes, {policy}",
+        "",
+        "| " + " | ".join(title for _, title, _ in COLUMNS) + " |",
+        "|---" * len(COLUMNS) + "|",
+    ]
+    lines += [
+        "| " + " | ".join(form.format(point[name]) for name, _, form in COLUMNS) + " |" for point in points
+    ]
     if len(points) > 1:
         lines += ["", "| figure | grows with the number of pending as |", "|---|---|"]
         lines += [f"| {name} | n^{growth(points, name):.2f} |" for name in GROWING]
@@ -36,4 +45,8 @@ def table(points: Sequence[Point], nodes: int, policy: str) -> str:
 def growth(points: Sequence[Point], name: str) -> float:
     """Return the exponent of a figure's growth between the last two points: 1 is linear, 2 is quadratic."""
     (before, first), (after, last) = ((float(point["pending"]), float(point[name])) for point in points[-2:])
-    return math.log(last / first) / math.log(after / before) if first > 0 and last > 0 and after > before else 0.0
+    return (
+        math.log(last / first) / math.log(after / before)
+        if first > 0 and last > 0 and after > before
+        else 0.0
+    )

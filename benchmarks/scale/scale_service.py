@@ -1,4 +1,6 @@
-"""The programs that the scale benchmark measures: Postgres, Fluxion and the queue, as a pod runs them, next to the API server stand-in."""
+"""The programs that the scale benchmark measures:
+Postgres, Fluxion and the queue, as a pod runs them, next to the API server stand-in.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def until(what: str, holds: Callable[[], bool], within_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a program uses, with its child processes: CPU seconds since its start, and memory in MiB (PSS: shared pages in parts)."""
+    """What a program uses, with its child processes:
+    CPU seconds since its start, and memory in MiB (PSS: shared pages in parts).
+    """
 
     cpu_s: float
     memory_mib: float
@@ -67,7 +71,9 @@ class ScaleService:
 
     def __init__(self, folder: Path, nodes: int, policy: str, seed: int) -> None:
         self._folder = folder
-        self._api_port, self._fluxion_port, self._health_port, self._metrics_port = (free_port() for _ in range(4))
+        self._api_port, self._fluxion_port, self._health_port, self._metrics_port = (
+            free_port() for _ in range(4)
+        )
         self._postgres = LocalPostgres(folder / "postgres")
         authority = Authority(folder / "pki", dt.datetime.now(dt.UTC))
         pair = authority.issue_server("tls", ["127.0.0.1"])
@@ -75,20 +81,63 @@ class ScaleService:
         kubeconfig = folder / "kubeconfig"
         context = {"name": "s", "context": {"cluster": "s", "user": "s"}}
         cluster = {"name": "s", "cluster": {"server": f"http://127.0.0.1:{self._api_port}"}}
-        whole = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [{"name": "s", "user": {}}], "contexts": [context]}
+        whole = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "users": [{"name": "s", "user": {}}],
+            "contexts": [context],
+        }
         kubeconfig.write_text(json.dumps({**whole, "current-context": "s"}))
-        options = ["--port", str(self._api_port), "--nodes", str(nodes), "--policy", policy, "--seed", str(seed)]
+        options = [
+            "--port",
+            str(self._api_port),
+            "--nodes",
+            str(nodes),
+            "--policy",
+            policy,
+            "--seed",
+            str(seed),
+        ]
         standin = [sys.executable, str(_FOLDER / "scale_api_server.py"), *options]
-        self.api_server = Process("API server stand-in", standin, folder / "api.log", {**os.environ, "PYTHONPATH": str(_TESTS)})
-        fluxion = [sys.executable, "-c", _ENTRY, "fluxion", "--host", "127.0.0.1", "--port", str(self._fluxion_port)]
+        self.api_server = Process(
+            "API server stand-in", standin, folder / "api.log", {**os.environ, "PYTHONPATH": str(_TESTS)}
+        )
+        fluxion = [
+            sys.executable,
+            "-c",
+            _ENTRY,
+            "fluxion",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self._fluxion_port),
+        ]
         self.fluxion = Process("fluxion", fluxion, folder / "fluxion.log")
-        ports = ["--host", "127.0.0.1", "--health-port", str(self._health_port), "--metrics-port", str(self._metrics_port)]
-        queue = [sys.executable, "-c", _ENTRY, "queue", "--fluxion", f"127.0.0.1:{self._fluxion_port}", *ports]
+        ports = [
+            "--host",
+            "127.0.0.1",
+            "--health-port",
+            str(self._health_port),
+            "--metrics-port",
+            str(self._metrics_port),
+        ]
+        queue = [
+            sys.executable,
+            "-c",
+            _ENTRY,
+            "queue",
+            "--fluxion",
+            f"127.0.0.1:{self._fluxion_port}",
+            *ports,
+        ]
         self._queue_command = [*queue, "--tls-dir", str(folder / "pki"), "--kubeconfig", str(kubeconfig)]
         self.queue = self._new_queue("")
 
     def _new_queue(self, dsn: str) -> Process:
-        return Process("queue", self._queue_command, self._folder / "queue.log", {**os.environ, "DATABASE_URL": dsn})
+        return Process(
+            "queue", self._queue_command, self._folder / "queue.log", {**os.environ, "DATABASE_URL": dsn}
+        )
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ScaleService]:
@@ -115,7 +164,9 @@ class ScaleService:
         return time.monotonic() - began
 
     def restart_queue(self) -> tuple[float, float]:
-        """Start the queue again; return the seconds until it leads and is ready, and until its first cycle is over."""
+        """Start the queue again; return the seconds until it leads and is ready,
+        and until its first cycle is over.
+        """
         self.queue.stop(60)
         began = time.monotonic()
         self.queue.start()
@@ -124,7 +175,7 @@ class ScaleService:
         until("the first cycle after a restart", lambda: self.cycles()[0] > 0, 900)
         return ready_s, time.monotonic() - began
 
-    # ---- what it says ----------------------------------------------------------------------------------------------------------
+    # ---- what it says --------------------------------------------------------------------------------------
 
     def standin(self, method: str, path: str) -> Any:
         """Ask the stand-in something."""
@@ -135,7 +186,9 @@ class ScaleService:
     def states(self) -> dict[str, int]:
         """Return the number of workloads by state."""
         with psycopg.connect(self._dsn) as connection:
-            return dict(connection.execute("SELECT state, count(*) FROM fluxqueue.workload GROUP BY state").fetchall())
+            return dict(
+                connection.execute("SELECT state, count(*) FROM fluxqueue.workload GROUP BY state").fetchall()
+            )
 
     def cycles(self) -> tuple[int, float]:
         """Return how many cycles have ended since the start of the queue, and their seconds in all."""
@@ -149,8 +202,16 @@ class ScaleService:
     def use(self) -> dict[str, ProcessUse]:
         """Return what each program uses."""
         postgres = self._postgres.process
-        found = {"queue": self.queue.pid, "fluxion": self.fluxion.pid, "postgres": postgres.pid if postgres else None}
-        return {name: _use(pid) for name, pid in {**found, "api stand-in": self.api_server.pid}.items() if pid is not None}
+        found = {
+            "queue": self.queue.pid,
+            "fluxion": self.fluxion.pid,
+            "postgres": postgres.pid if postgres else None,
+        }
+        return {
+            name: _use(pid)
+            for name, pid in {**found, "api stand-in": self.api_server.pid}.items()
+            if pid is not None
+        }
 
     def _leads(self) -> bool:
         try:
@@ -197,5 +258,7 @@ def _use(pid: int) -> ProcessUse:
         total_cpu_s += cpu.get(each, 0.0)
         with contextlib.suppress(OSError):
             rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
-            total_mib += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+            total_mib += (
+                next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+            )
     return ProcessUse(total_cpu_s, total_mib)

@@ -1,6 +1,7 @@
 """The objects of the API server stand-in: collections with versions, a short history for watches, and owners.
 
-Objects are plain JSON values that are never changed in place: a write replaces the object. So a list, a watch and the history share them.
+Objects are plain JSON values that are never changed in place: a write replaces the object. So a list, a watch
+and the history share them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,15 @@ class Refused(Exception):
 
     def body(self) -> bytes:
         """Return the Status object."""
-        return orjson.dumps({"kind": "Status", "apiVersion": "v1", "code": self.status, "reason": self.reason, "message": str(self)})
+        return orjson.dumps(
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "code": self.status,
+                "reason": self.reason,
+                "message": str(self),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,10 @@ class Selection:
             )
             for name in ("labelSelector", "fieldSelector")
         ]
-        if any("!=" in query.get(name, "") or " in " in query.get(name, "") for name in ("labelSelector", "fieldSelector")):
+        if any(
+            "!=" in query.get(name, "") or " in " in query.get(name, "")
+            for name in ("labelSelector", "fieldSelector")
+        ):
             raise Refused(400, "BadRequest", "the stand-in knows selectors of equality only")
         return cls(namespace, *pairs)
 
@@ -125,7 +137,9 @@ class ObjectStore:
     """
 
     def __init__(self) -> None:
-        self.changed: Callable[[str, Json | None, Json | None], None] = lambda _plural, _former, _present: None
+        self.changed: Callable[[str, Json | None, Json | None], None] = lambda _plural, _former, _present: (
+            None
+        )
         self.writes: dict[str, int] = {}
         self._collections: dict[str, _Collection] = {}
         self._owned: dict[str, set[Key]] = {}
@@ -139,7 +153,7 @@ class ObjectStore:
     def _of(self, plural: str) -> _Collection:
         return self._collections.setdefault(plural, _Collection())
 
-    # ---- reads -----------------------------------------------------------------------------------------------------------------
+    # ---- reads ---------------------------------------------------------------------------------------------
 
     def get(self, plural: str, namespace: str, name: str) -> Json:
         """Return an object."""
@@ -156,7 +170,11 @@ class ObjectStore:
         """Open a watch that begins with what happened since a version."""
         collection = self._of(plural)
         if since < collection.dropped_to:
-            raise Refused(410, "Expired", f"the version {since} is too old: the history begins at {collection.dropped_to}")
+            raise Refused(
+                410,
+                "Expired",
+                f"the version {since} is too old: the history begins at {collection.dropped_to}",
+            )
         watcher = Watcher(selection)
         for event in collection.history:
             if event.version > since:
@@ -168,7 +186,7 @@ class ObjectStore:
         """Close a watch."""
         self._of(plural).watchers.discard(watcher)
 
-    # ---- writes ----------------------------------------------------------------------------------------------------------------
+    # ---- writes --------------------------------------------------------------------------------------------
 
     def create(self, plural: str, namespace: str, body: Json) -> Json:
         """Create an object."""
@@ -182,7 +200,9 @@ class ObjectStore:
         meta.update(creationTimestamp="2026-11-22T08:00:00Z", generation=1)
         return self._put(plural, (namespace, name), {**body, "metadata": meta}, None)
 
-    def patch(self, plural: str, namespace: str, name: str, body: Any, content_type: str, *, status: bool) -> Json:
+    def patch(
+        self, plural: str, namespace: str, name: str, body: Any, content_type: str, *, status: bool
+    ) -> Json:
         """Patch an object or its status."""
         former = self.get(plural, namespace, name)
         if isinstance(body, list):
@@ -204,7 +224,9 @@ class ObjectStore:
         meta = dict(changed["metadata"])
         if changed.get("spec") != former.get("spec"):
             meta["generation"] = former["metadata"]["generation"] + 1
-        return self._put(plural, (meta.get("namespace", ""), meta["name"]), {**changed, "metadata": meta}, former)
+        return self._put(
+            plural, (meta.get("namespace", ""), meta["name"]), {**changed, "metadata": meta}, former
+        )
 
     def delete(self, plural: str, namespace: str, name: str, preconditions: Mapping[str, str]) -> Json:
         """Delete an object and all that it owns."""

@@ -1,12 +1,15 @@
 """`fluxqueue uninstall`: the order of the steps, and what the user reads.
 
-1. The webhook configurations go, so that nothing new is held. Then the policies, which would refuse the release of held work.
-2. The programs go, and the command waits until no queue runs and its Lease is over: a leader would hold the work again.
+1. The webhook configurations go, so that nothing new is held. Then the policies, which would refuse the
+  release of held work.
+2. The programs go, and the command waits until no queue runs and its Lease is over: a leader would hold the
+  work again.
 3. Held work is released to plain Kubernetes, or kept.
-4. FluxJobs, Leases, certificates and all other objects go; the data and the CRDs only if the user asks for it.
+4. FluxJobs, Leases, certificates and all other objects go; the data and the CRDs only if the user asks for
+  it.
 
-Before that the permissions are checked, so a refusal comes before the first change. No step remembers anything: a repeated command finds
-what is left.
+Before that the permissions are checked, so a refusal comes before the first change. No step remembers
+anything: a repeated command finds what is left.
 """
 
 from __future__ import annotations
@@ -26,7 +29,12 @@ from fluxqueue.cli.uninstall import removal as stages
 from fluxqueue.cli.uninstall.held_work import HeldWork, ReleasePass, find_held, pages, release_pass
 from fluxqueue.cli.uninstall.helm_release import HelmFailed, has_record, helm_command, run_helm
 from fluxqueue.cli.uninstall.installation import Installation, SeveralInstallations, find_installation
-from fluxqueue.cli.uninstall.options import DESCRIPTION, UninstallOptions, add_uninstall_options, read_uninstall_options
+from fluxqueue.cli.uninstall.options import (
+    DESCRIPTION,
+    UninstallOptions,
+    add_uninstall_options,
+    read_uninstall_options,
+)
 from fluxqueue.cli.uninstall.permissions import PermissionMissing, PermissionNeed, check_permissions
 from fluxqueue.cli.uninstall.removal import QueueStillRuns, Removal
 from fluxqueue.cli.usage_errors import UsageParser
@@ -50,14 +58,24 @@ class UninstallRefused(Exception):
     """The uninstallation does not start, or stopped before its end; the message says why."""
 
 
-_EXPECTED = (ApiError, HelmFailed, NoConfiguration, PermissionMissing, QueueStillRuns, SeveralInstallations, UninstallRefused)
+_EXPECTED = (
+    ApiError,
+    HelmFailed,
+    NoConfiguration,
+    PermissionMissing,
+    QueueStillRuns,
+    SeveralInstallations,
+    UninstallRefused,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``fluxqueue uninstall``; return the exit code."""
     parser = UsageParser(prog="fluxqueue uninstall", description=DESCRIPTION)
     parser.example = "fluxqueue uninstall --release-held"
-    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to read instead of KUBECONFIG or ~/.kube/config")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig to read instead of KUBECONFIG or ~/.kube/config"
+    )
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     add_uninstall_options(parser)
     return run(parser.parse_args(argv))
@@ -82,7 +100,9 @@ def _remedy(error: Exception) -> str:
 
 async def _uninstall(options: UninstallOptions) -> None:
     async with Api.connect(options.kubeconfig, options.context, "fluxqueue/uninstall", timeout_s=30.0) as api:
-        await Uninstaller(api, await find_installation(api, options.namespace, options.release), options).run()
+        await Uninstaller(
+            api, await find_installation(api, options.namespace, options.release), options
+        ).run()
 
 
 @dataclass
@@ -161,14 +181,19 @@ class Uninstaller:
         await self.remove()
 
     async def check_miniclusters(self) -> None:
-        """Refuse to delete the CRDs while MiniClusters exist: they would be deleted with them, and what runs in them."""
+        """Refuse to delete the CRDs while MiniClusters exist:
+        they would be deleted with them, and what runs in them.
+        """
         if not self._options.delete_crds:
             return
         existing: list[str] = []
         async for page in pages(self._api, kinds.MINICLUSTERS):
             existing += [f"{each.metadata.namespace}/{each.metadata.name}" for each in page.items]
         if existing:
-            raise UninstallRefused(f"--delete-crds would delete {_counted(existing, 'MiniCluster')}: delete them first, or leave the CRDs")
+            raise UninstallRefused(
+                f"--delete-crds would delete {_counted(existing, 'MiniCluster')}: delete them first, "
+                "or leave the CRDs"
+            )
 
     async def remove(self) -> None:
         """Carry out all steps."""
@@ -199,7 +224,9 @@ class Uninstaller:
         await self._say_leftovers()
 
     async def _release(self, gone_at: float) -> _Released:
-        """Run passes until nothing is held any more; a pass after the webhook is surely gone is one of them."""
+        """Run passes until nothing is held any more; a pass after the webhook is surely gone is one of
+        them.
+        """
         released = _Released()
         progress_at = time.monotonic()
         while True:
@@ -211,13 +238,21 @@ class Uninstaller:
             if time.monotonic() - progress_at > self._options.timeout_s:
                 waiting = _counted(released.last.waiting, "object")
                 raise UninstallRefused(
-                    f"{waiting} could not be released within {self._options.timeout_s:g} s: repeat this command, "
+                    f"{waiting} could not be released within {self._options.timeout_s:g} s: "
+                    "repeat this command, "
                     "or keep them with --keep-held"
                 )
             await asyncio.sleep(self._pass_s)
         self._say(
-            f"Released {_number(len(released.jobs), 'Job')} and {_number(len(released.pods), 'pod')} to plain Kubernetes"
-            + (f", and deleted {some_of(sorted(released.deleted), _SHOWN)}, which their owners create again" if released.deleted else "")
+            (
+                f"Released {_number(len(released.jobs), 'Job')} and {_number(len(released.pods), 'pod')} to "
+                "plain Kubernetes"
+            )
+            + (
+                f", and deleted {some_of(sorted(released.deleted), _SHOWN)}, which their owners create again"
+                if released.deleted
+                else ""
+            )
             + "."
         )
         for sentence in released.last.left:
@@ -234,14 +269,19 @@ class Uninstaller:
             jobs = (await release_pass(self._api)).gated_later
         if jobs:
             self._say(
-                f"{_counted(jobs, 'running Job')}: a running Job's pod template cannot change, so pods that it creates later (retries, "
-                "further completions) have our gate. Repeat this command with --wait 24h to release them until these Jobs have ended."
+                f"{_counted(jobs, 'running Job')}: a running Job's pod template cannot change, so pods that "
+                "it creates later (retries, further completions) have our gate. Repeat this command with "
+                "--wait 24h to release them until these Jobs have ended."
             )
 
     async def _say_plan(self, held: HeldWork) -> None:
         installation, options = self._installation, self._options
         where = f"release {installation.release} in namespace {installation.namespace}"
-        self._say(f"Removes {where}." if installation.exists else f"No object of {where} was found: removes what such a release leaves.")
+        self._say(
+            f"Removes {where}."
+            if installation.exists
+            else f"No object of {where} was found: removes what such a release leaves."
+        )
         for kind in (*stages.ADMISSION, *stages.POLICIES, *stages.PROGRAMS, *stages.OTHERS):
             if found := await self._removal.find(kind):
                 self._say(f"  {kind.plural}: {some_of([name for _, name in found], _SHOWN)}")
@@ -252,13 +292,17 @@ class Uninstaller:
         if data := await self._removal.data():
             self._say(f"{'Deletes' if options.delete_data else 'Leaves'} the data: {some_of(data, _SHOWN)}.")
         if definitions := await self._removal.definitions():
-            self._say(f"{'Deletes' if options.delete_crds else 'Leaves'} the CRDs: {some_of(definitions, _SHOWN)}.")
+            self._say(
+                f"{'Deletes' if options.delete_crds else 'Leaves'} the CRDs: {some_of(definitions, _SHOWN)}."
+            )
 
     def _confirm(self) -> None:
         if self._options.yes:
             return
         if not sys.stdin.isatty():
-            raise UninstallRefused("standard input is no terminal, so nobody can confirm: give --yes, or --dry-run")
+            raise UninstallRefused(
+                "standard input is no terminal, so nobody can confirm: give --yes, or --dry-run"
+            )
         if input("Remove it? [y/N] ").strip().lower() not in ("y", "yes"):
             raise UninstallRefused("nothing was changed")
 
@@ -266,8 +310,8 @@ class Uninstaller:
         held = await find_held(self._api)
         if held.jobs or held.pods:
             self._say(
-                f"Kept {_counted(held.jobs, 'Job')} and {_counted(held.pods, 'other pod')}: nothing starts them until fluxqueue is "
-                "installed again, or this command is repeated with --release-held."
+                f"Kept {_counted(held.jobs, 'Job')} and {_counted(held.pods, 'other pod')}: nothing starts "
+                "them until fluxqueue is installed again, or this command is repeated with --release-held."
             )
         return held
 
@@ -276,19 +320,31 @@ class Uninstaller:
             return
         command = helm_command(self._installation, self._options.kubeconfig, self._options.context)
         done = await run_helm(command)
-        self._say("Helm has removed its record of the release." if done else f"Helm still lists the release: run '{' '.join(command)}'.")
+        self._say(
+            "Helm has removed its record of the release."
+            if done
+            else f"Helm still lists the release: run '{' '.join(command)}'."
+        )
 
     async def _say_leftovers(self) -> None:
         if data := await self._removal.data():
             self._say(f"Left: {some_of(data, _SHOWN)}. Repeat with --delete-data to delete the data.")
         if dumps := await self._removal.dumps():
-            self._say(f"Left: {some_of(dumps, _SHOWN)}, with dumps of the database. Delete it with kubectl once nobody needs them.")
+            self._say(
+                f"Left: {some_of(dumps, _SHOWN)}, with dumps of the database. "
+                "Delete it with kubectl once nobody needs them."
+            )
         if definitions := await self._removal.definitions():
-            self._say(f"Left: the CRDs {some_of(definitions, _SHOWN)}, with their objects. Repeat with --delete-crds to delete them.")
+            self._say(
+                f"Left: the CRDs {some_of(definitions, _SHOWN)}, with their objects. "
+                "Repeat with --delete-crds to delete them."
+            )
         self._say("Namespaces keep the label fluxqueue/managed. fluxqueue is removed.")
 
     def _say_removed(self, what: str, removed: Sequence[str]) -> None:
-        self._say(f"Deleted {what}: {some_of(removed, _SHOWN)}." if removed else f"Deleted {what}: there were none.")
+        self._say(
+            f"Deleted {what}: {some_of(removed, _SHOWN)}." if removed else f"Deleted {what}: there were none."
+        )
 
     def _say(self, line: str) -> None:
         print(line, file=self._out, flush=True)
@@ -297,11 +353,26 @@ class Uninstaller:
 def _needs(installation: Installation, options: UninstallOptions) -> list[PermissionNeed]:
     """Return the permissions of all steps."""
     removed = (*stages.ADMISSION, *stages.POLICIES, *stages.PROGRAMS, *stages.OTHERS)
-    needs = [PermissionNeed(kind, ("delete", "list"), installation.namespace if kind.namespaced else "") for kind in removed]
-    needs += [PermissionNeed(kinds.JOBS, ("list", "patch", "delete")), PermissionNeed(kinds.PODS, ("list", "patch", "delete"))]
-    needs += [PermissionNeed(kinds.FLUXJOBS, ("list", "delete")), PermissionNeed(kinds.LEASES, ("get", "delete"), installation.namespace)]
-    needs.append(PermissionNeed(kinds.CLAIMS, ("list", "delete") if options.delete_data else ("list",), installation.namespace))
-    needs.append(PermissionNeed(kinds.CUSTOM_RESOURCES, ("get", "delete") if options.delete_crds else ("get",)))
+    needs = [
+        PermissionNeed(kind, ("delete", "list"), installation.namespace if kind.namespaced else "")
+        for kind in removed
+    ]
+    needs += [
+        PermissionNeed(kinds.JOBS, ("list", "patch", "delete")),
+        PermissionNeed(kinds.PODS, ("list", "patch", "delete")),
+    ]
+    needs += [
+        PermissionNeed(kinds.FLUXJOBS, ("list", "delete")),
+        PermissionNeed(kinds.LEASES, ("get", "delete"), installation.namespace),
+    ]
+    needs.append(
+        PermissionNeed(
+            kinds.CLAIMS, ("list", "delete") if options.delete_data else ("list",), installation.namespace
+        )
+    )
+    needs.append(
+        PermissionNeed(kinds.CUSTOM_RESOURCES, ("get", "delete") if options.delete_crds else ("get",))
+    )
     if options.delete_crds:
         needs.append(PermissionNeed(kinds.MINICLUSTERS, ("list",)))
     return needs

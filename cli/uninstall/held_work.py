@@ -1,8 +1,9 @@
 """Finds the work that fluxqueue holds, and releases it to plain Kubernetes, in passes.
 
-A pass reads all Jobs and all pods that are not bound, page by page, and takes one step for each that is held; most work needs one. The
-next pass repeats what could not be done: the pods of a Job stop first, its object changed meanwhile, or an API server still has a deleted
-policy. So nothing is remembered between passes, nor between two runs of the command.
+A pass reads all Jobs and all pods that are not bound, page by page, and takes one step for each that is held;
+most work needs one. The next pass repeats what could not be done: the pods of a Job stop first, its object
+changed meanwhile, or an API server still has a deleted policy. So nothing is remembered between passes, nor
+between two runs of the command.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class HeldWork:
 
 @dataclass
 class ReleasePass:
-    """What a pass did: names of released and deleted objects, why others are left, and what the next pass has to do."""
+    """What a pass did: names of released and deleted objects, why others are left,
+    and what the next pass has to do.
+    """
 
     jobs: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
@@ -70,22 +73,31 @@ class _PodsByOwner:
     others: list[Pod]
 
     def without_job(self) -> list[Pod]:
-        """Return the others, and those of Jobs that are gone: `of_jobs` has only these when all Jobs were read."""
+        """Return the others, and those of Jobs that are gone:
+        `of_jobs` has only these when all Jobs were read.
+        """
         return [*self.others, *(pod for pods in self.of_jobs.values() for pod in pods)]
 
 
-async def pages(api: Api, kind: Kind[T], *, label_selector: str | None = None, field_selector: str | None = None) -> AsyncIterator[Page[T]]:
-    """Yield the objects of a kind, of all namespaces, page by page; none if the server does not have the kind."""
+async def pages(
+    api: Api, kind: Kind[T], *, label_selector: str | None = None, field_selector: str | None = None
+) -> AsyncIterator[Page[T]]:
+    """Yield the objects of a kind, of all namespaces, page by page;
+    none if the server does not have the kind.
+    """
     token = ""
     while True:
         try:
-            page = await api.page(kind, label_selector=label_selector, field_selector=field_selector, continue_token=token)
+            page = await api.page(
+                kind, label_selector=label_selector, field_selector=field_selector, continue_token=token
+            )
         except NotFound:
             return
         except Expired:
             if not token:
                 raise
-            token = ""  # the list is older than the server remembers: from the start, whatever is done is not found again
+            # the list is older than the server remembers: from the start, whatever is done is not found again
+            token = ""
             continue
         yield page
         token = page.continue_token
@@ -138,11 +150,18 @@ async def release_pass(api: Api) -> ReleasePass:
     served = {pod.metadata.label(names.SERVICES_OF_LABEL) for pod in pods.others}
     running: dict[str, Job] = {}
     async for page in pages(api, JOBS):
-        running |= {job.metadata.uid: job for job in page.items if job.metadata.uid in served and not job.spec.suspend}
-        await run_bounded(_job_step(api, job, pods.of_jobs.pop(job.metadata.uid, []), result) for job in page.items)
-        result.left += [f"Job {key[0]}/{key[1]} cannot be read: {problem}" for key, problem in page.undecodable.items()]
+        running |= {
+            job.metadata.uid: job for job in page.items if job.metadata.uid in served and not job.spec.suspend
+        }
+        await run_bounded(
+            _job_step(api, job, pods.of_jobs.pop(job.metadata.uid, []), result) for job in page.items
+        )
+        result.left += [
+            f"Job {key[0]}/{key[1]} cannot be read: {problem}" for key, problem in page.undecodable.items()
+        ]
     await run_bounded(
-        _pod_step(api, pod, running.get(pod.metadata.label(names.SERVICES_OF_LABEL) or ""), result) for pod in pods.without_job()
+        _pod_step(api, pod, running.get(pod.metadata.label(names.SERVICES_OF_LABEL) or ""), result)
+        for pod in pods.without_job()
     )
     return result
 
@@ -199,7 +218,9 @@ async def _has_started(api: Api, job: Job) -> bool:
             return False
 
 
-async def _carry_out(api: Api, kind: Kind[T], obj: T, action: WorkAction, result: ReleasePass, released: list[str]) -> None:
+async def _carry_out(
+    api: Api, kind: Kind[T], obj: T, action: WorkAction, result: ReleasePass, released: list[str]
+) -> None:
     meta, name = obj.metadata, f"{kind.kind} {obj.metadata.namespace}/{obj.metadata.name}"
 
     async def patch(body: dict[str, object]) -> None:
@@ -212,7 +233,12 @@ async def _carry_out(api: Api, kind: Kind[T], obj: T, action: WorkAction, result
         case Wait():
             result.waiting.append(f"{name}: its pods are stopping")
         case Delete():
-            if await _tried(api.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid), name, result) is None:
+            if (
+                await _tried(
+                    api.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid), name, result
+                )
+                is None
+            ):
                 result.deleted.append(name)
         case JobPatch(body, then_again):
             error = await _tried(patch(body), name, result)
@@ -220,7 +246,12 @@ async def _carry_out(api: Api, kind: Kind[T], obj: T, action: WorkAction, result
                 result.waiting.append(f"{name}: is stopped, so that its pod template can change")
             elif error is None:
                 released.append(name)
-            elif isinstance(error, Invalid) and isinstance(obj, Job) and obj.spec.suspend and obj.status.start_time is not None:
+            elif (
+                isinstance(error, Invalid)
+                and isinstance(obj, Job)
+                and obj.spec.suspend
+                and obj.status.start_time is not None
+            ):
                 await _clear_start_time(api, obj)
         case PodPatch(body):
             if await _tried(patch(body), name, result) is None:
@@ -228,7 +259,9 @@ async def _carry_out(api: Api, kind: Kind[T], obj: T, action: WorkAction, result
 
 
 async def _tried(call: Awaitable[object], name: str, result: ReleasePass) -> ApiError | None:
-    """Return why the call failed; None if it succeeded. A refusal is for the next pass, and an object that is gone needs none."""
+    """Return why the call failed; None if it succeeded.
+    A refusal is for the next pass, and an object that is gone needs none.
+    """
     try:
         await call
     except NotFound as error:
@@ -243,11 +276,18 @@ async def _tried(call: Awaitable[object], name: str, result: ReleasePass) -> Api
 
 
 async def _clear_start_time(api: Api, job: Job) -> None:
-    """Make the template of a stopped Job mutable on Kubernetes before 1.36; if it is refused, the next pass says so again."""
+    """Make the template of a stopped Job mutable on Kubernetes before 1.36;
+    if it is refused, the next pass says so again.
+    """
     meta = job.metadata
-    body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": {"startTime": None}}
+    body = {
+        "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        "status": {"startTime": None},
+    }
     ignored = ReleasePass()
-    await _tried(api.patch(JOBS, meta.name, body, namespace=meta.namespace, subresource="status"), "", ignored)
+    await _tried(
+        api.patch(JOBS, meta.name, body, namespace=meta.namespace, subresource="status"), "", ignored
+    )
 
 
 def _named(obj: Job | Pod) -> str:

@@ -1,7 +1,8 @@
 """Removes the record that Helm keeps of a release.
 
-The command deletes the objects itself, because not every installation is Helm's, and because their order matters. Then Helm's record is all
-that is left. Only Helm writes it, so `helm uninstall` is run where the program is installed, and is named to the user where it is not.
+The command deletes the objects itself, because not every installation is Helm's, and because their order
+matters. Then Helm's record is all that is left. Only Helm writes it, so `helm uninstall` is run where the
+program is installed, and is named to the user where it is not.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ async def has_record(api: Api, installation: Installation) -> bool:
     return bool((await api.page(SECRETS, installation.namespace, label_selector=selector, limit=1)).items)
 
 
-def helm_command(installation: Installation, kubeconfig: str | None = None, context: str | None = None) -> list[str]:
+def helm_command(
+    installation: Installation, kubeconfig: str | None = None, context: str | None = None
+) -> list[str]:
     """Return the command that removes the record."""
-    where = [*(["--kubeconfig", kubeconfig] if kubeconfig else ()), *(["--kube-context", context] if context else ())]
+    where = [
+        *(["--kubeconfig", kubeconfig] if kubeconfig else ()),
+        *(["--kube-context", context] if context else ()),
+    ]
     return ["helm", "uninstall", installation.release, "--namespace", installation.namespace, *where]
 
 
@@ -46,7 +52,11 @@ async def run_helm(command: list[str]) -> bool:
     if program is None:
         return False
     process = await asyncio.create_subprocess_exec(
-        program, *command[1:], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        program,
+        *command[1:],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)

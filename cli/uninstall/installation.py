@@ -1,8 +1,8 @@
 """Finds an installation of the chart: its namespace, its release and the prefix of its names.
 
-The Deployment of the queue shows all three, and so does its ServiceAccount, which goes last. A webhook configuration that was left alone
-shows the release. Where nothing is left of a release, the names that were given or the defaults say where its Lease, its
-Secrets and its volume claim are.
+The Deployment of the queue shows all three, and so does its ServiceAccount, which goes last. A webhook
+configuration that was left alone shows the release. Where nothing is left of a release, the names that were
+given or the defaults say where its Lease, its Secrets and its volume claim are.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ async def find_installation(api: Api, namespace: str = "", release: str = "") ->
                 found.setdefault((installation.namespace, installation.release), installation)
     if len(found) > 1:
         listed = ", ".join(f"{one.release} in {one.namespace}" for one in found.values())
-        raise SeveralInstallations(f"there are several installations ({listed}): choose one with --system-namespace and --release")
+        raise SeveralInstallations(
+            f"there are several installations ({listed}): choose one with --system-namespace and --release"
+        )
     for installation in found.values():
         return installation
     chosen = release or _CHART
@@ -125,7 +127,9 @@ async def _seen(api: Api, kind: Kind[Any], suffix: str, selector: str | None) ->
 
 
 def _is_ours(obj: Any) -> bool:
-    """True if an object is of this chart: nobody else's webhook has our name, and the chart's name is in its label."""
+    """True if an object is of this chart: nobody else's webhook has our name,
+    and the chart's name is in its label.
+    """
     if isinstance(obj, WebhookConfiguration):
         return any(webhook.name == _WEBHOOK for webhook in obj.webhooks or ())
     return _CHART in (obj.metadata.label("helm.sh/chart") or "")

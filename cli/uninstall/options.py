@@ -11,9 +11,10 @@ __all__ = ["DESCRIPTION", "SUMMARY", "UninstallOptions", "add_uninstall_options"
 
 SUMMARY = "remove fluxqueue from the cluster; release the work it holds, or keep it"
 DESCRIPTION = (
-    "Remove fluxqueue from the cluster, in this order: webhook configurations, admission policies, programs; then held work is released "
-    "to plain Kubernetes, or kept; then FluxJobs, Leases, certificates and everything else. Running work goes on. The command can be "
-    "repeated after any interruption, and after 'helm uninstall'."
+    "Remove fluxqueue from the cluster, in this order: webhook configurations, admission policies, "
+    "programs; then held work is released to plain Kubernetes, or kept; then FluxJobs, Leases, certificates "
+    "and everything else. Running work goes on. The command can be repeated after any interruption, "
+    "and after 'helm uninstall'."
 )
 _TIMEOUT_S = 120.0
 
@@ -56,28 +57,54 @@ class UninstallOptions:
 def add_uninstall_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     held = parser.add_mutually_exclusive_group(required=True)
-    held.add_argument("--release-held", action="store_true", help="release held work to plain Kubernetes: it starts wherever it fits")
-    held.add_argument("--keep-held", action="store_true", help="keep held work suspended and gated, for a later installation; it is listed")
-    parser.add_argument(
-        "--delete-data", action="store_true", help="delete the volume claim of the chart's Postgres and its password, not dumps"
+    held.add_argument(
+        "--release-held",
+        action="store_true",
+        help="release held work to plain Kubernetes: it starts wherever it fits",
+    )
+    held.add_argument(
+        "--keep-held",
+        action="store_true",
+        help="keep held work suspended and gated, for a later installation; it is listed",
     )
     parser.add_argument(
-        "--delete-crds", action="store_true", help="delete the CRDs, and so all FluxQueues and FluxAccounts; not while MiniClusters exist"
+        "--delete-data",
+        action="store_true",
+        help="delete the volume claim of the chart's Postgres and its password, not dumps",
+    )
+    parser.add_argument(
+        "--delete-crds",
+        action="store_true",
+        help="delete the CRDs, and so all FluxQueues and FluxAccounts; not while MiniClusters exist",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would happen, and change nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument(
-        "--wait", type=_duration, default=0, metavar="TIME", help="stay for at most this long and ungate later pods of running Jobs (2h)"
+        "--wait",
+        type=_duration,
+        default=0,
+        metavar="TIME",
+        help="stay for at most this long and ungate later pods of running Jobs (2h)",
     )
     parser.add_argument(
         "--timeout",
         type=_duration,
         default=_TIMEOUT_S,
         metavar="TIME",
-        help="how long programs may take to end, and held work to be released after the last progress (default: 120s)",
+        help=(
+            "how long programs may take to end, and held work to be released after the last progress "
+            "(default: 120s)"
+        ),
     )
-    parser.add_argument("--system-namespace", default="", metavar="NAME", help="namespace of fluxqueue; by default found by label")
-    parser.add_argument("--release", default="", metavar="NAME", help="name of the Helm release; by default found by label")
+    parser.add_argument(
+        "--system-namespace",
+        default="",
+        metavar="NAME",
+        help="namespace of fluxqueue; by default found by label",
+    )
+    parser.add_argument(
+        "--release", default="", metavar="NAME", help="name of the Helm release; by default found by label"
+    )
 
 
 def read_uninstall_options(arguments: argparse.Namespace) -> UninstallOptions:

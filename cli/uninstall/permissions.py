@@ -1,4 +1,6 @@
-"""Asks the API server whether the user may do everything that an uninstallation does, before anything changes."""
+"""Asks the API server whether the user may do everything that an uninstallation does,
+before anything changes.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,34 @@ async def check_permissions(api: Api, needs: Iterable[PermissionNeed]) -> None:
     """
     asked = [(need, verb) for need in needs for verb in need.verbs]
     answers = await asyncio.gather(*(_allowed(api, need, verb) for need, verb in asked))
-    if missing := [_named(need, verb) for (need, verb), allowed in zip(asked, answers, strict=True) if not allowed]:
-        raise PermissionMissing(f"you may not {_listed(missing)}: nothing was changed; ask an administrator of the cluster")
+    if missing := [
+        _named(need, verb) for (need, verb), allowed in zip(asked, answers, strict=True) if not allowed
+    ]:
+        raise PermissionMissing(
+            f"you may not {_listed(missing)}: nothing was changed; ask an administrator of the cluster"
+        )
 
 
 async def _allowed(api: Api, need: PermissionNeed, verb: str) -> bool:
-    attributes = {"verb": verb, "group": need.kind.group, "resource": need.kind.plural, "namespace": need.namespace}
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+    attributes = {
+        "verb": verb,
+        "group": need.kind.group,
+        "resource": need.kind.plural,
+        "namespace": need.namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
     return msgspec.json.decode(await api.request("POST", _PATH, body=body), type=_Review).status.allowed
 
 
 def _named(need: PermissionNeed, verb: str) -> str:
-    return f"{verb} {need.kind.plural} in {f'namespace {need.namespace}' if need.namespace else 'all namespaces'}"
+    return (
+        f"{verb} {need.kind.plural} in "
+        f"{f'namespace {need.namespace}' if need.namespace else 'all namespaces'}"
+    )
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Removes the objects of an installation, in an order in which none of them acts on held work any more.
 
-Objects of the chart are found by their labels, so it does not matter whether Helm installed them, or whether Helm has removed some of
-them. What the programs created has names that follow from those of the chart. Objects that Helm is told to keep are removed only if the
-user asks for it.
+Objects of the chart are found by their labels, so it does not matter whether Helm installed them, or whether
+Helm has removed some of them. What the programs created has names that follow from those of the chart.
+Objects that Helm is told to keep are removed only if the user asks for it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,11 @@ class Removal:
                 elsewhere = kind.namespaced and meta.namespace != self._installation.namespace
                 if kind is kinds.CLAIMS and (meta.label(_COMPONENT) == _BACKUP) is not dumps:
                     continue
-                if not elsewhere and self._installation.has(meta) and (meta.annotation(_KEEP) == "keep") is kept:
+                if (
+                    not elsewhere
+                    and self._installation.has(meta)
+                    and (meta.annotation(_KEEP) == "keep") is kept
+                ):
                     found.append((meta.namespace if kind.namespaced else "", meta.name))
         return found
 
@@ -135,7 +139,9 @@ class Removal:
         for component in ("queue", "scheduler"):
             selector = f"{installation.selector},{_COMPONENT}={component}"
             pods = await self._api.list(kinds.PODS, installation.namespace, label_selector=selector)
-            running += [f"Pod {pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not pod.terminal]
+            running += [
+                f"Pod {pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not pod.terminal
+            ]
         return running
 
     async def _lease_ends(self, name: str, until: float) -> None:
@@ -154,22 +160,33 @@ class Removal:
                 return
             if now > until:
                 raise QueueStillRuns(
-                    f"Lease {self._installation.namespace}/{name} is still renewed by {spec.holder_identity}: "
+                    f"Lease {self._installation.namespace}/{name} is still renewed by "
+                    f"{spec.holder_identity}: "
                     "end that program, then repeat this command"
                 )
             await asyncio.sleep(_POLL_S)
 
     async def remove_fluxjobs(self, of_kept: Collection[str]) -> int:
-        """Delete the FluxJobs, except those of objects with these uids, and the requests for nodes; return how many FluxJobs."""
+        """Delete the FluxJobs, except those of objects with these uids, and the requests for nodes;
+        return how many FluxJobs.
+        """
         removed: list[str] = []
         async for page in pages(self._api, kinds.FLUXJOBS):
-            keys = [(job.metadata.namespace, job.metadata.name) for job in page.items if job.spec.object_ref.uid not in of_kept]
+            keys = [
+                (job.metadata.namespace, job.metadata.name)
+                for job in page.items
+                if job.spec.object_ref.uid not in of_kept
+            ]
             await run_bounded(self._delete(kinds.FLUXJOBS, key, removed) for key in keys)
         others: list[str] = []
         requests: tuple[Kind[Any], ...] = (kinds.PROVISIONING_REQUESTS, kinds.POD_TEMPLATES)
         for kind in requests:
             async for found in pages(self._api, kind, label_selector=names.PROVISIONS_LABEL):
-                metas = [obj.metadata for obj in found.items if obj.metadata.label(names.PROVISIONS_LABEL) is not None]
+                metas = [
+                    obj.metadata
+                    for obj in found.items
+                    if obj.metadata.label(names.PROVISIONS_LABEL) is not None
+                ]
                 await run_bounded(self._delete(kind, (meta.namespace, meta.name), others) for meta in metas)
         own = self._installation.namespace
         for label in (names.ROOM_LABEL, names.KEEPS_LABEL):
@@ -179,7 +196,9 @@ class Removal:
         return len(removed)
 
     async def remove_created(self) -> list[str]:
-        """Delete the Leases and the Secrets of certificates, which the programs create; return their names."""
+        """Delete the Leases and the Secrets of certificates, which the programs create;
+        return their names.
+        """
         removed: list[str] = []
         namespace = self._installation.namespace
         for name in self._installation.leases:
@@ -190,11 +209,16 @@ class Removal:
 
     async def data(self) -> list[str]:
         """Return the names of the volume claims and of the Secrets that open the database."""
-        return [kind.describe(name, namespace) for kind, keys in await self._data() for namespace, name in keys]
+        return [
+            kind.describe(name, namespace) for kind, keys in await self._data() for namespace, name in keys
+        ]
 
     async def dumps(self) -> list[str]:
         """Return the names of the volume claims with dumps of the database, which are never deleted here."""
-        found = [*await self.find(kinds.CLAIMS, dumps=True), *await self.find(kinds.CLAIMS, kept=True, dumps=True)]
+        found = [
+            *await self.find(kinds.CLAIMS, dumps=True),
+            *await self.find(kinds.CLAIMS, kept=True, dumps=True),
+        ]
         return [kinds.CLAIMS.describe(name, namespace) for namespace, name in found]
 
     async def remove_data(self) -> list[str]:
@@ -230,7 +254,9 @@ class Removal:
     async def _delete(self, kind: Kind[Any], key: Key, removed: list[str]) -> None:
         namespace, name = key
         try:
-            await self._api.delete(kind, name, namespace=namespace or None, propagation=Propagation.BACKGROUND)
+            await self._api.delete(
+                kind, name, namespace=namespace or None, propagation=Propagation.BACKGROUND
+            )
         except (NotFound, Conflict):
             return
         removed.append(kind.describe(name, namespace or None))

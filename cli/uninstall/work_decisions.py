@@ -1,11 +1,13 @@
 """What releases one held Job or pod to plain Kubernetes.
 
-All is pure: an object in, one action out. The actions are level-triggered. A Job that has to stop before its template can change is
-suspended with the mark of the webhook, and is then like any other held Job, also for the next run of the command.
+All is pure: an object in, one action out. The actions are level-triggered. A Job that has to stop before its
+template can change is suspended with the mark of the webhook, and is then like any other held Job, also for
+the next run of the command.
 
-What cannot run without fluxqueue is not started. The pods of a MiniCluster get Flux from the webhook when they are created, so a waiting
-one keeps its MiniCluster and loses its Job, which a controller of MiniClusters creates again. A template that names our scheduler cannot
-change, so no scheduler would bind its pods. Both are said to the user (`Left`).
+What cannot run without fluxqueue is not started. The pods of a MiniCluster get Flux from the webhook when
+they are created, so a waiting one keeps its MiniCluster and loses its Job, which a controller of MiniClusters
+creates again. A template that names our scheduler cannot change, so no scheduler would bind its pods. Both
+are said to the user (`Left`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,19 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import affinity_patch_without_pin
 
-__all__ = ["Delete", "HeldState", "JobPatch", "Left", "PodPatch", "Wait", "WorkAction", "decide_job", "decide_pod", "held_state", "is_held"]
+__all__ = [
+    "Delete",
+    "HeldState",
+    "JobPatch",
+    "Left",
+    "PodPatch",
+    "Wait",
+    "WorkAction",
+    "decide_job",
+    "decide_pod",
+    "held_state",
+    "is_held",
+]
 
 _BACKOFF_LIMIT = 6
 """``spec.backoffLimit`` of a Job that does not set it."""
@@ -77,7 +91,9 @@ def held_state(job: Job, held_pods: Sequence[Pod] = ()) -> HeldState:
         return HeldState.FREE
     if job.spec.suspend:
         return (
-            HeldState.SUSPENDED if job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK else HeldState.FREE
+            HeldState.SUSPENDED
+            if job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
+            else HeldState.FREE
         )
     if held_pods:
         return HeldState.GATED
@@ -121,7 +137,9 @@ def decide_job(job: Job, held_pods: Sequence[Pod], *, has_started: bool) -> Work
 
 
 def decide_pod(pod: Pod, job: Job | None = None) -> WorkAction | None:
-    """Return what releases a pod; ``job`` is the running Job that controls it, or, of a MiniCluster's services pod, that it serves."""
+    """Return what releases a pod; ``job`` is the running Job that controls it, or,
+    of a MiniCluster's services pod, that it serves.
+    """
     if not is_held(pod):
         return None
     owner = pod.metadata.controller
@@ -131,9 +149,15 @@ def decide_pod(pod: Pod, job: Job | None = None) -> WorkAction | None:
         return _ungated(pod)
     where = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     if owner is None or pod.metadata.label(names.SEEN_LABEL) is None:
-        return Left(f"{where} asks for {names.SCHEDULER_NAME}, which cannot be changed: create it again without spec.schedulerName")
+        return Left(
+            f"{where} asks for {names.SCHEDULER_NAME}, which cannot be changed: "
+            "create it again without spec.schedulerName"
+        )
     if job is not None and not _can_lose_a_pod(job):
-        return Left(f"{where} waits for {names.SCHEDULER_NAME}, and its Job allows no failure: delete the Job and create it again")
+        return Left(
+            f"{where} waits for {names.SCHEDULER_NAME}, and its Job allows no failure: "
+            "delete the Job and create it again"
+        )
     return Delete()
 
 
@@ -142,31 +166,49 @@ def _release_suspended(job: Job) -> WorkAction:
     if _owned_by_minicluster(job.metadata):
         return Delete()
     template = job.spec.template
-    if "true" in (part.annotation(names.MINICLUSTER_ANNOTATION) for part in (job.metadata, template.metadata)):
-        return Left(f"{where} asks for a Flux cluster, which only fluxqueue forms: it stays suspended until you delete it")
+    if "true" in (
+        part.annotation(names.MINICLUSTER_ANNOTATION) for part in (job.metadata, template.metadata)
+    ):
+        return Left(
+            f"{where} asks for a Flux cluster, which only fluxqueue forms: "
+            "it stays suspended until you delete it"
+        )
     if template.spec.scheduler_name == names.SCHEDULER_NAME:
-        return Left(f"{where} names {names.SCHEDULER_NAME} in its pod template, which cannot be changed: create it again without it")
+        return Left(
+            f"{where} names {names.SCHEDULER_NAME} in its pod template, which cannot be changed: "
+            "create it again without it"
+        )
     change = _template_change(job)
     if change and not _template_is_mutable(job):
         return Wait()
     gone = {names.SUSPENDED_BY_ANNOTATION: None, **dict.fromkeys(_annotations_of(job.metadata))}
     labels = dict.fromkeys((names.SEEN_LABEL, names.UNSCHEDULABLE_LABEL, *names.ALLOCATION_LABELS))
     spec = {"suspend": False, **({"template": change} if change else {})}
-    return JobPatch(_guarded(job.metadata, {"metadata": {"annotations": gone, "labels": labels}, "spec": spec}))
+    return JobPatch(
+        _guarded(job.metadata, {"metadata": {"annotations": gone, "labels": labels}, "spec": spec})
+    )
 
 
 def _clean_suspended(job: Job) -> WorkAction | None:
-    """Remove what the queue left on a Job that its user suspended: the gate would hold its pods when the user resumes it."""
+    """Remove what the queue left on a Job that its user suspended:
+    the gate would hold its pods when the user resumes it.
+    """
     change = _template_change(job)
     if not change:
         return None
     if not _template_is_mutable(job):
         return Wait()
-    own = {"annotations": dict.fromkeys(_annotations_of(job.metadata)), "labels": dict.fromkeys(names.ALLOCATION_LABELS)}
+    own = {
+        "annotations": dict.fromkeys(_annotations_of(job.metadata)),
+        "labels": dict.fromkeys(names.ALLOCATION_LABELS),
+    }
     return JobPatch(_guarded(job.metadata, {"metadata": own, "spec": {"template": change}}))
 
 
-_SUSPENSION = {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}}, "spec": {"suspend": True}}
+_SUSPENSION = {
+    "metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}},
+    "spec": {"suspend": True},
+}
 
 
 def _template_change(job: Job) -> dict[str, Any]:
@@ -180,7 +222,11 @@ def _template_change(job: Job) -> dict[str, Any]:
         metadata["labels"] = dict.fromkeys(labels)
     if metadata:
         change["metadata"] = metadata
-    gates = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]} if template.spec.gated_by(names.GATE) else {}
+    gates = (
+        {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}
+        if template.spec.gated_by(names.GATE)
+        else {}
+    )
     if spec := {**gates, **affinity_patch_without_pin(template)}:
         change["spec"] = spec
     return change
@@ -198,12 +244,18 @@ def _annotations_of(meta: ObjectMeta, *more: str) -> list[str]:
 def _ungated(pod: Pod) -> PodPatch:
     gates = [{"name": names.GATE, "$patch": "delete"}]
     labels = dict.fromkeys((names.SEEN_LABEL, names.UNSCHEDULABLE_LABEL))
-    return PodPatch(_guarded(pod.metadata, {"metadata": {"labels": labels}, "spec": {"schedulingGates": gates}}))
+    return PodPatch(
+        _guarded(pod.metadata, {"metadata": {"labels": labels}, "spec": {"schedulingGates": gates}})
+    )
 
 
 def _owned_by_minicluster(meta: ObjectMeta) -> bool:
     owner = meta.controller
-    return owner is not None and owner.kind == "MiniCluster" and owner.api_version.partition("/")[0] == names.MINICLUSTER_GROUP
+    return (
+        owner is not None
+        and owner.kind == "MiniCluster"
+        and owner.api_version.partition("/")[0] == names.MINICLUSTER_GROUP
+    )
 
 
 def _can_lose_a_pod(job: Job) -> bool:
@@ -215,4 +267,7 @@ def _can_lose_a_pod(job: Job) -> bool:
 
 
 def _guarded(meta: ObjectMeta, patch: dict[str, Any]) -> dict[str, Any]:
-    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": meta.uid, "resourceVersion": meta.resource_version}}
+    return {
+        **patch,
+        "metadata": {**patch.get("metadata", {}), "uid": meta.uid, "resourceVersion": meta.resource_version},
+    }

@@ -27,7 +27,11 @@ def add_options(verb: str, command: UsageParser) -> None:
     command.description = options.DESCRIPTIONS[verb]
     command.example = options.EXAMPLES[verb]
     command.of_others = OF_SACCT
-    add = {"history": options.add_history_options, "report": options.add_report_options, "stats": options.add_stats_options}
+    add = {
+        "history": options.add_history_options,
+        "report": options.add_report_options,
+        "stats": options.add_stats_options,
+    }
     add[verb](command)
 
 
@@ -63,18 +67,25 @@ def _stats(source: HistorySource, arguments: argparse.Namespace, namespace: str)
     until = min((instant(answer.get("until")) or time).astimezone(time.tzinfo), time)
     step = timedelta(seconds=arguments.step) if arguments.step else throughput.default_step(until - since)
     if arguments.output != "json" and not arguments.no_headers:
-        print(f"From {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}, in steps of {age(step.total_seconds())}")
+        print(
+            f"From {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}, in steps of {age(step.total_seconds())}"
+        )
     plain = arguments.ascii or "utf" not in (sys.stdout.encoding or "").lower()
     view = throughput.StatsView(step, _cores(arguments), titles=not arguments.no_headers, ascii_only=plain)
     throughput.write_steps(throughput.steps_of(rows, since, until, step), view, arguments.output, sys.stdout)
     if len(rows) >= options.MOST_SUMMED:
-        print(f"Only {options.MOST_SUMMED} workloads are summed: name a shorter time with --since and --until.", file=sys.stderr)
+        print(
+            f"Only {options.MOST_SUMMED} workloads are summed: name a shorter time with --since and --until.",
+            file=sys.stderr,
+        )
     return 0
 
 
 def _cores(arguments: argparse.Namespace) -> float | None:
     """Return how many cores the nodes have; None if the person may not see them, or filters the work."""
-    if not arguments.all_namespaces or any(getattr(arguments, name) is not None for name in ("queue", "account", "user")):
+    if not arguments.all_namespaces or any(
+        getattr(arguments, name) is not None for name in ("queue", "account", "user")
+    ):
         return None
     from fluxqueue.cli.node_use import count_cores
 
@@ -86,5 +97,7 @@ def _cores(arguments: argparse.Namespace) -> float | None:
 def _source(arguments: argparse.Namespace) -> Iterator[tuple[HistorySource, str]]:
     chosen = connection_of(arguments)
     namespace = "" if arguments.all_namespaces else namespace_of(arguments, chosen)
-    with find_history(options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)) as source:
+    with find_history(
+        options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)
+    ) as source:
         yield source, namespace

@@ -1,6 +1,7 @@
 """`kubectl fluxqueue completion`: the scripts that complete ``kubectl-fluxqueue`` in a shell.
 
-``kubectl fluxqueue`` needs none of them: kubectl's own completion runs `kubectl_complete-fluxqueue`, which is installed with the plugin.
+``kubectl fluxqueue`` needs none of them: kubectl's own completion runs `kubectl_complete-fluxqueue`, which is
+installed with the plugin.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Print what a shell needs to complete kubectl-fluxqueue. `kubectl fluxqueue` is completed by kubectl's own completion, where "
-        "kubectl_complete-fluxqueue is on the PATH."
+        "Print what a shell needs to complete kubectl-fluxqueue. `kubectl fluxqueue` is completed by "
+        "kubectl's own completion, where kubectl_complete-fluxqueue is on the PATH."
     )
     command.example = f"kubectl fluxqueue {verb} bash"
     command.add_argument("shell", metavar="SHELL", choices=sorted(_SCRIPTS), help=", ".join(sorted(_SCRIPTS)))

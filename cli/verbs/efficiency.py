@@ -22,7 +22,11 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = "What a workload asked for, and what it uses of that: its time, cores and memory."
     command.example = f"kubectl fluxqueue {verb} lammps"
-    command.add_argument("name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, pod/probe, deployment/web")
+    command.add_argument(
+        "name",
+        metavar="NAME",
+        help="a FluxJob, or your object: lammps, job/lammps, pod/probe, deployment/web",
+    )
     options.add_address_options(command)
 
 
@@ -53,7 +57,9 @@ def _remembered(arguments: argparse.Namespace, namespace: str) -> str | None:
 
     chosen = connection_of(arguments)
     try:
-        with find_history(options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)) as source:
+        with find_history(
+            options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)
+        ) as source:
             row = of_history(source, namespace, arguments.name)
     except ClusterError:
         return None

@@ -21,11 +21,21 @@ __all__ = ["add_options", "run"]
 
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
-    command.description = "The request of a workload, its state, why it waits, what helps, and the node of each pod."
+    command.description = (
+        "The request of a workload, its state, why it waits, what helps, and the node of each pod."
+    )
     command.example = f"kubectl fluxqueue {verb} lammps"
-    command.add_argument("name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, pod/probe, deployment/web")
     command.add_argument(
-        "-o", "--output", default="", choices=["wide", "json", "yaml"], help="wide: every pod of a big workload; the others: its FluxJob"
+        "name",
+        metavar="NAME",
+        help="a FluxJob, or your object: lammps, job/lammps, pod/probe, deployment/web",
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        default="",
+        choices=["wide", "json", "yaml"],
+        help="wide: every pod of a big workload; the others: its FluxJob",
     )
 
 
@@ -44,7 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
         guaranteed = guarantees_of(client, [seen.job for seen in workloads])
     time, wide, colour = now(), arguments.output == "wide", wants_colour(sys.stdout)
     texts = [
-        explain(seen, time, every_pod=wide, colour=colour, guaranteed=guaranteed(seen.job), matcher=matcher(seen.job)) for seen in workloads
+        explain(
+            seen,
+            time,
+            every_pod=wide,
+            colour=colour,
+            guaranteed=guaranteed(seen.job),
+            matcher=matcher(seen.job),
+        )
+        for seen in workloads
     ]
     sys.stdout.write("\n".join(texts))
     return 0

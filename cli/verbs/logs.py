@@ -22,12 +22,24 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = "What all pods of a workload print; each line begins with the rank of its pod."
     command.example = f"kubectl fluxqueue {verb} -f lammps"
-    command.add_argument("name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, deployment/web")
-    command.add_argument("-f", "--follow", action="store_true", help="go on until it has ended, also with pods that come later")
-    command.add_argument("-c", "--container", default="", metavar="NAME", help="of the pods; the first one if not given")
-    command.add_argument("--rank", default=frozenset(), type=_ranks, metavar="RANKS", help="only these, such as 0 or 0,4-7")
-    command.add_argument("--tail", default=None, type=_lines, metavar="N", help="only the last lines of each pod")
-    command.add_argument("--since", default=None, type=_seconds, metavar="TIME", help="only what is not older: 30s, 10m")
+    command.add_argument(
+        "name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, deployment/web"
+    )
+    command.add_argument(
+        "-f", "--follow", action="store_true", help="go on until it has ended, also with pods that come later"
+    )
+    command.add_argument(
+        "-c", "--container", default="", metavar="NAME", help="of the pods; the first one if not given"
+    )
+    command.add_argument(
+        "--rank", default=frozenset(), type=_ranks, metavar="RANKS", help="only these, such as 0 or 0,4-7"
+    )
+    command.add_argument(
+        "--tail", default=None, type=_lines, metavar="N", help="only the last lines of each pod"
+    )
+    command.add_argument(
+        "--since", default=None, type=_seconds, metavar="TIME", help="only what is not older: 30s, 10m"
+    )
     command.add_argument("--no-prefix", action="store_true", help="lines without their rank")
 
 
@@ -48,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             return print_logs(client, jobs, options, sys.stdout, sys.stderr)
         if len(jobs) > 1:
             raise ClusterError(
-                f"error: {arguments.name} has {len(jobs)} workloads, and one is followed at a time: name one of them, "
+                f"error: {arguments.name} has {len(jobs)} workloads, and one is followed at a time: "
+                "name one of them, "
                 f"such as fluxjob/{jobs[0].metadata.name}"
             )
         return follow_logs(client, jobs[0], options, sys.stdout, sys.stderr)
@@ -58,7 +71,9 @@ def _ranks(text: str) -> frozenset[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not (first.isdigit() and (last.isdigit() or not dash)) or int(last or first) - int(first) not in range(_MOST_RANKS):
+        if not (first.isdigit() and (last.isdigit() or not dash)) or int(last or first) - int(
+            first
+        ) not in range(_MOST_RANKS):
             raise argparse.ArgumentTypeError(f"--rank is a list such as 0 or 0,4-7: {text[:40]!r} is none")
         ranks.update(range(int(first), int(last or first) + 1))
     return frozenset(ranks)

@@ -19,8 +19,13 @@ from fluxqueue.cli.usage_errors import UsageParser
 __all__ = ["add_options", "run"]
 
 _ABOUT = {
-    "queues": "The FluxQueues of the cluster, with what they use of their limits: workloads that run, nodes and cores.",
-    "reservations": "The FluxReservations of the cluster: nodes that are set aside for people or for maintenance.",
+    "queues": (
+        "The FluxQueues of the cluster, with what they use of their limits: workloads that run, "
+        "nodes and cores."
+    ),
+    "reservations": (
+        "The FluxReservations of the cluster: nodes that are set aside for people or for maintenance."
+    ),
 }
 _PLURALS = {"queues": names.FLUXQUEUES, "reservations": names.FLUXRESERVATIONS}
 _DAY_S = 86_400
@@ -31,12 +36,24 @@ _MOST_LINES = 200
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of one of the commands."""
     command.description = _ABOUT[verb]
-    command.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
+    command.add_argument(
+        "-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output"
+    )
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
     if verb == "reservations":
         command.example = "kubectl fluxqueue reservations --gantt --hours 8h"
-        command.add_argument("--gantt", action="store_true", help="as a picture, with the work that runs and that has a planned start")
-        command.add_argument("--hours", default=_DAY_S, type=_length, metavar="TIME", help="how long the picture is: 8h, 2d (default: 1d)")
+        command.add_argument(
+            "--gantt",
+            action="store_true",
+            help="as a picture, with the work that runs and that has a planned start",
+        )
+        command.add_argument(
+            "--hours",
+            default=_DAY_S,
+            type=_length,
+            metavar="TIME",
+            help="how long the picture is: 8h, 2d (default: 1d)",
+        )
         command.add_argument("--ascii", action="store_true", help="draw with characters of ASCII")
 
 
@@ -49,8 +66,16 @@ def run(arguments: argparse.Namespace) -> int:
                 raise ClusterError("error: --gantt is a picture: leave it out, or -o")
             return _gantt(client, namespace_of(arguments, chosen), arguments)
         if arguments.command == "queues" and arguments.output in ("", "wide"):
-            return queues(client, sys.stdout, now(), wide=arguments.output == "wide", titles=not arguments.no_headers)
-        return objects(client, _PLURALS[arguments.command], sys.stdout, output=arguments.output, titles=not arguments.no_headers)
+            return queues(
+                client, sys.stdout, now(), wide=arguments.output == "wide", titles=not arguments.no_headers
+            )
+        return objects(
+            client,
+            _PLURALS[arguments.command],
+            sys.stdout,
+            output=arguments.output,
+            titles=not arguments.no_headers,
+        )
 
 
 def _gantt(client: ApiClient, namespace: str, arguments: argparse.Namespace) -> int:
@@ -59,7 +84,12 @@ def _gantt(client: ApiClient, namespace: str, arguments: argparse.Namespace) -> 
     from fluxqueue.cli.gantt import Chart, chart, job_bars, reservation_bars
 
     plain = arguments.ascii or "utf" not in (sys.stdout.encoding or "").lower()
-    view = Chart(now().replace(second=0, microsecond=0), timedelta(seconds=arguments.hours), line_width(sys.stdout) or 80, plain)
+    view = Chart(
+        now().replace(second=0, microsecond=0),
+        timedelta(seconds=arguments.hours),
+        line_width(sys.stdout) or 80,
+        plain,
+    )
     raw, _ = list_objects(client, names.FLUXRESERVATIONS, None)
     try:
         listed, _ = list_jobs(client, None)
@@ -69,7 +99,9 @@ def _gantt(client: ApiClient, namespace: str, arguments: argparse.Namespace) -> 
             raise
         listed, _ = list_jobs(client, namespace)
         namespaces = False
-        sys.stderr.write(f"Only the work of namespace {namespace} is shown: you may not list the FluxJobs of all.\n")
+        sys.stderr.write(
+            f"Only the work of namespace {namespace} is shown: you may not list the FluxJobs of all.\n"
+        )
     bars = reservation_bars([msgspec.json.decode(item, type=FluxReservation) for item in raw], view)
     bars += job_bars([item.job for item in listed], view, namespaces=namespaces)
     if not bars:

@@ -26,8 +26,13 @@ def add_options(verb: str, command: UsageParser) -> None:
         command.example = "kubectl fluxqueue uninstall --release-held"
         options.add_uninstall_options(command)
     elif verb == "doctor":
-        command.description = "Compare the cluster, the queue's tables and its graph. Print each difference; exit code 1 if there is any."
-        command.add_argument("--repair", action="store_true", help="repair what can be repaired, then compare again")
+        command.description = (
+            "Compare the cluster, the queue's tables and its graph. Print each difference; "
+            "exit code 1 if there is any."
+        )
+        command.add_argument(
+            "--repair", action="store_true", help="repair what can be repaired, then compare again"
+        )
         command.add_argument(
             "--bundle",
             default="",
@@ -35,9 +40,21 @@ def add_options(verb: str, command: UsageParser) -> None:
             help="write FILE (.tgz) for who looks for the fault: versions, settings, logs; no secrets",
         )
         command.add_argument("--json", action="store_true", help="as JSON")
-        command.add_argument("--system-namespace", default="", metavar="NAME", help="namespace of fluxqueue; by default found by label")
-        command.add_argument("--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address")
-        command.add_argument("--queue-url", default="", metavar="URL", help="ask this address instead of going through the API server")
+        command.add_argument(
+            "--system-namespace",
+            default="",
+            metavar="NAME",
+            help="namespace of fluxqueue; by default found by label",
+        )
+        command.add_argument(
+            "--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address"
+        )
+        command.add_argument(
+            "--queue-url",
+            default="",
+            metavar="URL",
+            help="ask this address instead of going through the API server",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:

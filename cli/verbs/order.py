@@ -16,13 +16,19 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of one of the commands."""
     if verb == "priority":
         command.description = "The priority by which each waiting workload is ordered, and its parts."
-        command.add_argument("name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)")
+        command.add_argument(
+            "name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)"
+        )
         command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
         command.add_argument("-q", "--queue", default="", metavar="QUEUE", help="only this queue")
-        command.add_argument("-o", "--output", default="", choices=["wide"], help="wide: also what the parts come from")
+        command.add_argument(
+            "-o", "--output", default="", choices=["wide"], help="wide: also what the parts come from"
+        )
         command.add_argument("-w", "--weights", action="store_true", help="the weights of the queues instead")
     else:
-        command.description = "The accounts as a tree: what each is to have, what it used, and its fair-share factor."
+        command.description = (
+            "The accounts as a tree: what each is to have, what it used, and its fair-share factor."
+        )
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
 
 

@@ -25,13 +25,22 @@ _EXAMPLE = "kubectl fluxqueue requeue lammps"
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     del verb
-    command.description = "Stop Jobs that run, and have them wait again, with their first submit time. What they computed since is lost."
+    command.description = (
+        "Stop Jobs that run, and have them wait again, with their first submit time. "
+        "What they computed since is lost."
+    )
     command.example = _EXAMPLE
     command.add_argument("name", nargs="*", metavar="NAME", help="FluxJobs, or your Jobs: lammps, job/lammps")
     add_selection_options(command)
     command.add_argument("--all", action="store_true", help="all Jobs of the namespace that run")
     command.add_argument("--hold", action="store_true", help="and hold them")
-    command.add_argument("--timeout", default=600, type=_seconds, metavar="TIME", help="how long they may take to stop (default: 10m)")
+    command.add_argument(
+        "--timeout",
+        default=600,
+        type=_seconds,
+        metavar="TIME",
+        help="how long they may take to stop (default: 10m)",
+    )
     command.add_argument("-y", "--yes", action="store_true", help="do not ask, if a selection hits several")
 
 
@@ -39,8 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Requeue what is named, or what is selected."""
     selects = bool(arguments.selector or arguments.of_queue or arguments.state or arguments.all)
     if bool(arguments.name) == selects:
-        say = "takes names or a selection, not both" if selects else "needs NAME, or a selection (-l, --queue, --state, --all)"
-        raise ClusterError(f"error: requeue {say}, such as {_EXAMPLE} (see 'kubectl fluxqueue requeue --help')")
+        say = (
+            "takes names or a selection, not both"
+            if selects
+            else "needs NAME, or a selection (-l, --queue, --state, --all)"
+        )
+        raise ClusterError(
+            f"error: requeue {say}, such as {_EXAMPLE} (see 'kubectl fluxqueue requeue --help')"
+        )
     chosen = connection_of(arguments)
     namespace = namespace_of(arguments, chosen)
     options = RequeueOptions(hold=arguments.hold, timeout_s=arguments.timeout)
@@ -51,7 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
                 raise ClusterError("\n".join(errors))
             return requeue(client, jobs, options, sys.stdout)
         selection = WorkloadSelection(
-            namespace=namespace, selector=arguments.selector, queue=arguments.of_queue, states=arguments.state or frozenset()
+            namespace=namespace,
+            selector=arguments.selector,
+            queue=arguments.of_queue,
+            states=arguments.state or frozenset(),
         )
         jobs = [item.job for item in selected_jobs(client, selection)[0] if _runs(item.job)]
         if not jobs:

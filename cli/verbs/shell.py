@@ -16,19 +16,33 @@ from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_options", "run"]
 
-_NO_KUBECTL = "error: shell runs kubectl exec, and there is no kubectl on the PATH: install it, or add its folder to PATH"
+_NO_KUBECTL = (
+    "error: shell runs kubectl exec, and there is no kubectl on the PATH: install it, "
+    "or add its folder to PATH"
+)
 
 
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Open a shell in one pod of a workload that runs, or run the command after -- there. kubectl exec does it, so you need "
+        "Open a shell in one pod of a workload that runs, or run the command after -- there. "
+        "kubectl exec does it, so you need "
         "the right to create pods/exec, which the role edit has."
     )
     command.example = f"kubectl fluxqueue {verb} lammps --rank 2 -- nvidia-smi"
-    command.add_argument("name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, pod/probe")
-    command.add_argument("--rank", default=None, type=_rank, metavar="RANK", help="of the pod; the first that runs if not given")
-    command.add_argument("-c", "--container", default="", metavar="NAME", help="of the pod; the first one if not given")
+    command.add_argument(
+        "name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, pod/probe"
+    )
+    command.add_argument(
+        "--rank",
+        default=None,
+        type=_rank,
+        metavar="RANK",
+        help="of the pod; the first that runs if not given",
+    )
+    command.add_argument(
+        "-c", "--container", default="", metavar="NAME", help="of the pod; the first one if not given"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,9 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
     program = shutil.which("kubectl")
     if program is None:
         raise ClusterError(_NO_KUBECTL)
-    target = [word for name in ("kubeconfig", "context") if (value := getattr(arguments, name, None)) for word in (f"--{name}", str(value))]
+    target = [
+        word
+        for name in ("kubeconfig", "context")
+        if (value := getattr(arguments, name, None))
+        for word in (f"--{name}", str(value))
+    ]
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    words = exec_words(program, entered, arguments.after_dashes, container=arguments.container, terminal=terminal, target=target)
+    words = exec_words(
+        program,
+        entered,
+        arguments.after_dashes,
+        container=arguments.container,
+        terminal=terminal,
+        target=target,
+    )
     print(entered.words, file=sys.stderr, flush=True)
     if os.name != "nt":  # there a program cannot become another one
         os.execv(program, words)  # noqa: S606  (no shell reads the words)

@@ -36,8 +36,9 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     del verb
     command.description = (
-        "Submit a Job: its pods start together, or wait together. What runs is a script, whose #FQ lines can have these options, "
-        "and whose #SBATCH lines are read, or the command after --, or that of the image."
+        "Submit a Job: its pods start together, or wait together. What runs is a script, whose #FQ lines "
+        "can have these options, and whose #SBATCH lines are read, or the command after --, "
+        "or that of the image."
     )
     command.example = _EXAMPLE
     command.of_others = OF_SLURM
@@ -46,11 +47,19 @@ def add_options(verb: str, command: UsageParser) -> None:
     dry_run = "client (or no word), server: create nothing, and show the Job with -o yaml"
     command.add_argument("--dry-run", default="none", choices=["none", "client", "server"], help=dry_run)
     command.add_argument(
-        "--test-only", action="store_true", help="create nothing, and say when and where it would start, and what would start later"
+        "--test-only",
+        action="store_true",
+        help="create nothing, and say when and where it would start, and what would start later",
     )
-    command.add_argument("-o", "--output", default="", choices=["yaml", "json", "name"], help="form of the output")
-    command.add_argument("--wait", action="store_true", help="until it has ended; exit code 1 unless it succeeded")
-    command.add_argument("--attach", action="store_true", help="the same, and print what its pods print, with their ranks")
+    command.add_argument(
+        "-o", "--output", default="", choices=["yaml", "json", "name"], help="form of the output"
+    )
+    command.add_argument(
+        "--wait", action="store_true", help="until it has ended; exit code 1 unless it succeeded"
+    )
+    command.add_argument(
+        "--attach", action="store_true", help="the same, and print what its pods print, with their ranks"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
         parts = (slurm.options, header_options(script, path), asked)
         for remark in (*slurm.remarks, *script.remarks):
             print(f"note: {remark}", file=sys.stderr)
-        wanted = submission(_merged(parts), (*script.command, *map(literal, (*words, *after))), slurm.stem or script.name)
+        wanted = submission(
+            _merged(parts), (*script.command, *map(literal, (*words, *after))), slurm.stem or script.name
+        )
     else:
         wanted = submission(asked, after, after[0].rpartition("/")[2] if after else "job")
     if arguments.dry_run == "client":
@@ -95,11 +106,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _require_alone(arguments: argparse.Namespace) -> None:
     """Refuse options that need a Job, beside ``--test-only``, which creates none."""
-    beside = {"--dry-run": arguments.dry_run != "none", "--wait": arguments.wait, "--attach": arguments.attach}
+    beside = {
+        "--dry-run": arguments.dry_run != "none",
+        "--wait": arguments.wait,
+        "--attach": arguments.attach,
+    }
     if given := [option for option, is_given in beside.items() if is_given]:
-        raise ClusterError(f"error: --test-only creates no Job, so {given[0]} cannot be beside it: give one of them")
+        raise ClusterError(
+            f"error: --test-only creates no Job, so {given[0]} cannot be beside it: give one of them"
+        )
     if arguments.output not in ("", "json"):
-        raise ClusterError(f"error: --test-only prints sentences, or one object with -o json: -o {arguments.output} cannot be beside it")
+        raise ClusterError(
+            "error: --test-only prints sentences, or one object with -o json: "
+            f"-o {arguments.output} cannot be beside it"
+        )
 
 
 def _test(arguments: argparse.Namespace, tried: dict[str, Any]) -> int:
@@ -123,18 +143,22 @@ def _tasks_are_pods(namespace: str) -> Iterator[None]:
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return options of which later ones take precedence; variables and labels are added up."""
     merged = {name: value for part in parts for name, value in part.items()}
-    return merged | {name: [pair for part in parts for pair in part.get(name, ())] for name in ("env", "label")}
+    return merged | {
+        name: [pair for part in parts for pair in part.get(name, ())] for name in ("env", "label")
+    }
 
 
 def _create(client: ApiClient, manifest: dict[str, Any], params: dict[str, str]) -> dict[str, Any]:
     path = f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs"
     try:
-        created: dict[str, Any] = json.loads(client.post(path, manifest, params={"fieldManager": "kubectl-fluxqueue", **params}))
+        created: dict[str, Any] = json.loads(
+            client.post(path, manifest, params={"fieldManager": "kubectl-fluxqueue", **params})
+        )
     except ApiRefused as error:
         if "failed calling webhook" in str(error):
             raise ClusterError(
-                f"error: fluxqueue's webhook does not answer, so nothing can be submitted: kubectl get pods -A -l "
-                f"app.kubernetes.io/name=fluxqueue shows it, or ask an administrator ({error})"
+                "error: fluxqueue's webhook does not answer, so nothing can be submitted: kubectl get pods "
+                f"-A -l app.kubernetes.io/name=fluxqueue shows it, or ask an administrator ({error})"
             ) from None
         raise
     return created
@@ -166,5 +190,10 @@ def _follow(client: ApiClient, namespace: str, created: dict[str, Any], argument
                 return failed
         return wait_for(client, jobs, FINISHED, None, progress)
     except KeyboardInterrupt:
-        print(f"\n{title} goes on: kubectl fluxqueue logs -f {title} shows it, kubectl fluxqueue cancel {title} ends it", file=sys.stderr)
+        print(
+            "\n"
+            f"{title} goes on: kubectl fluxqueue logs -f {title} shows it, "
+            f"kubectl fluxqueue cancel {title} ends it",
+            file=sys.stderr,
+        )
         raise

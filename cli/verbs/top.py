@@ -17,18 +17,27 @@ _LEAST_S, _MOST_S = 0.2, 3_600.0
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Work, nodes and queues on a screen that stays open. Enter explains the workload under the cursor; h holds, r releases and c "
-        "cancels it; / filters, q quits. It needs Textual: pip install 'fluxqueue-hpc[top]'."
+        "Work, nodes and queues on a screen that stays open. Enter explains the workload under the cursor; "
+        "h holds, r releases and c cancels it; / filters, q quits. It needs Textual: "
+        "pip install 'fluxqueue-hpc[top]'."
     )
     command.example = f"kubectl fluxqueue {verb} -A"
     command.add_argument("-A", "--all-namespaces", action="store_true", help="work of all namespaces")
-    command.add_argument("--refresh", default=1.0, type=_seconds, metavar="SECONDS", help="how often the screen shows changes (default: 1)")
+    command.add_argument(
+        "--refresh",
+        default=1.0,
+        type=_seconds,
+        metavar="SECONDS",
+        help="how often the screen shows changes (default: 1)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the screen until the person quits."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ClusterError("error: top needs a terminal: kubectl fluxqueue jobs -w prints a line for each change")
+        raise ClusterError(
+            "error: top needs a terminal: kubectl fluxqueue jobs -w prints a line for each change"
+        )
     try:
         from fluxqueue.cli.top import show
     except ModuleNotFoundError as error:
@@ -51,5 +60,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not _LEAST_S <= seconds <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"--refresh is a number of seconds from {_LEAST_S:g} to {_MOST_S:g}: {text[:60]!r} is none")
+        raise argparse.ArgumentTypeError(
+            f"--refresh is a number of seconds from {_LEAST_S:g} to {_MOST_S:g}: {text[:60]!r} is none"
+        )
     return seconds

@@ -17,11 +17,28 @@ __all__ = ["add_options", "run"]
 
 def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
-    command.description = "Wait until workloads have started or ended. Exit code 1 unless all of them started, or all succeeded."
+    command.description = (
+        "Wait until workloads have started or ended. Exit code 1 unless all of them started, "
+        "or all succeeded."
+    )
     command.example = f"kubectl fluxqueue {verb} lammps --for started --timeout 10m"
-    command.add_argument("name", nargs="+", metavar="NAME", help="FluxJobs, or your objects: lammps, job/lammps")
-    command.add_argument("--for", dest="goal", default=FINISHED, choices=list(GOALS), help="what to wait for (default: %(default)s)")
-    command.add_argument("--timeout", default=None, type=_seconds, metavar="TIME", help="how long: 30s, 10m; for ever if not given")
+    command.add_argument(
+        "name", nargs="+", metavar="NAME", help="FluxJobs, or your objects: lammps, job/lammps"
+    )
+    command.add_argument(
+        "--for",
+        dest="goal",
+        default=FINISHED,
+        choices=list(GOALS),
+        help="what to wait for (default: %(default)s)",
+    )
+    command.add_argument(
+        "--timeout",
+        default=None,
+        type=_seconds,
+        metavar="TIME",
+        help="how long: 30s, 10m; for ever if not given",
+    )
     command.add_argument("--quiet", action="store_true", help="do not say what they wait for")
 
 
@@ -31,7 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
     namespace = namespace_of(arguments, chosen)
     with ApiClient(chosen) as client:
         jobs = [job for name in arguments.name for job in fluxjobs_of(client, namespace, name)]
-        return wait_for(client, jobs, arguments.goal, arguments.timeout, Progress(sys.stdout, sys.stderr, now, arguments.quiet))
+        return wait_for(
+            client,
+            jobs,
+            arguments.goal,
+            arguments.timeout,
+            Progress(sys.stdout, sys.stderr, now, arguments.quiet),
+        )
 
 
 def _seconds(text: str) -> int:

@@ -1,4 +1,6 @@
-"""The doctor: where cluster, tables and graph differ, as the leading queue sees it; asked in the name of the person."""
+"""The doctor: where cluster, tables and graph differ, as the leading queue sees it;
+asked in the name of the person.
+"""
 
 from __future__ import annotations
 

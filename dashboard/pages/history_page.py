@@ -1,7 +1,7 @@
 """History: waits, use and how right the estimates were, of the work that a person may see.
 
-Waits and use are asked of the queue in the name of the person (`questions`). How right estimates were is read from the FluxJobs that are
-there: one goes with its Job or pod, at the latest a day after its end.
+Waits and use are asked of the queue in the name of the person (`questions`). How right estimates were is read
+from the FluxJobs that are there: one goes with its Job or pod, at the latest a day after its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ async def history_page(site: Site, asked: Asked) -> Content:
     only = namespaces[0] if asked.visible.namespaces is not None and len(namespaces) == 1 else ""
     namespace = asked.parameters.get("namespace", "").strip()[:_LONGEST] or only
     user = asked.parameters.get("user", "").strip()[:_LONGEST_USER]
-    errors = histogram("errors", "Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)
+    errors = histogram(
+        "errors",
+        "Start against the first estimate",
+        estimate_errors(site, asked, namespace),
+        _ERRORS_S,
+        signed=True,
+    )
     plots = [] if user else [errors]  # FluxJobs do not name who submitted them
     problem = ""
     jobs: Sequence[dict[str, Any]] = ()
@@ -48,12 +54,18 @@ async def history_page(site: Site, asked: Asked) -> Content:
     else:
         try:
             jobs, report = await _asked_for(site, asked, namespace, user, days)
-            plots = [histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S), *_uses(site, asked, report), *plots]
+            plots = [
+                histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S),
+                *_uses(site, asked, report),
+                *plots,
+            ]
         except (NoAnswer, NoApi) as error:
             problem = f"{str(error)[0].upper()}{str(error)[1:]}."
     times = ("wait_s", "run_s")
     shown = [job for job in jobs if isinstance(job.get("finished_at"), str)][:_SHOWN]
-    ended = [{**job, **{name: _number(job, name) for name in times}, "link": ended_link(job)} for job in shown]
+    ended = [
+        {**job, **{name: _number(job, name) for name in times}, "link": ended_link(job)} for job in shown
+    ]
     html = render(
         "history.html",
         plots=plots,
@@ -90,14 +102,29 @@ def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]]) -> list[Bars]:
     """Return the use of cores by day, beside what the nodes have, and of GPUs if any were used."""
-    by_day = sorted((str(row.get("day", "")), _number(row, "cpu_s") / 3_600, _number(row, "gpu_s") / 3_600) for row in report)
+    by_day = sorted(
+        (str(row.get("day", "")), _number(row, "cpu_s") / 3_600, _number(row, "gpu_s") / 3_600)
+        for row in report
+    )
     note = ""
     if asked.visible.nodes:
         cores = sum(_cores(node.status.allocatable or {}) for node in site.state.nodes.list())
         note = f"the nodes of today have {cores * 24:,.0f} core-hours a day"
-    plots = [series("cores", "Use of cores by day (UTC)", [(day[5:], cpu) for day, cpu, _ in by_day], "core-hours", note)]
+    plots = [
+        series(
+            "cores",
+            "Use of cores by day (UTC)",
+            [(day[5:], cpu) for day, cpu, _ in by_day],
+            "core-hours",
+            note,
+        )
+    ]
     if any(gpu for _, _, gpu in by_day):
-        plots.append(series("gpus", "Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"))
+        plots.append(
+            series(
+                "gpus", "Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"
+            )
+        )
     return plots
 
 

@@ -1,4 +1,6 @@
-"""One job: its way so far, why it waits, its pods, Events and objects, and the verbs; of work that is gone, what the history has."""
+"""One job: its way so far, why it waits, its pods, Events and objects, and the verbs;
+of work that is gone, what the history has.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def find_job(site: Site, asked: Asked) -> FluxJob:
     job = site.state.jobs.get(namespace, name) if asked.visible.shows(namespace) else None
     if job is None:
         raise NoSuchPage(
-            f"There is no FluxJob {namespace}/{name} that you may see: if it was removed after its end, the page History has it."
+            f"There is no FluxJob {namespace}/{name} that you may see: if it was removed after its end, "
+            "the page History has it."
         )
     return job
 
@@ -74,7 +77,14 @@ async def ended_job_page(site: Site, asked: Asked) -> Content:
 
 
 def _content(
-    site: Site, asked: Asked, job: FluxJob, objects: JobObjects, *, may: bool = False, ended: bool = False, user: str = ""
+    site: Site,
+    asked: Asked,
+    job: FluxJob,
+    objects: JobObjects,
+    *,
+    may: bool = False,
+    ended: bool = False,
+    user: str = "",
 ) -> Content:
     headline, facts = _explained(job, objects, site)
     facts += [("Submitted by", user)] if user else []
@@ -92,7 +102,9 @@ def _content(
         may=may,
         ended=ended,
         csrf=asked.viewer.session.csrf,
-        queues=sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000] if asked.visible.queues else [],
+        queues=sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000]
+        if asked.visible.queues
+        else [],
     )
     return Content(object_name(job) or job.metadata.name, html)
 

@@ -54,15 +54,23 @@ def _make(site: Site, asked: Asked) -> Content:
     visible = asked.visible
     queues = sorted(site.state.queues.list(), key=lambda each: each.metadata.name) if visible.queues else []
     accounts = site.state.accounts.list() if visible.accounts else []
-    html = render("limits.html", queues=[_queue(each) for each in queues], accounts=_accounts(accounts), visible=visible)
+    html = render(
+        "limits.html", queues=[_queue(each) for each in queues], accounts=_accounts(accounts), visible=visible
+    )
     return Content("Queues and accounts", html)
 
 
 def _queue(queue: FluxQueue) -> QueueLine:
     spec, status = queue.spec, queue.status
     limits = spec.limits or QueueLimits()
-    gauges = (Gauge("running", status.running, limits.running), Gauge("nodes", status.nodes_in_use, limits.nodes))
-    rules = [f"policy {spec.policy.value}", f"at most {limits.cores} cores" if limits.cores is not None else ""]
+    gauges = (
+        Gauge("running", status.running, limits.running),
+        Gauge("nodes", status.nodes_in_use, limits.nodes),
+    )
+    rules = [
+        f"policy {spec.policy.value}",
+        f"at most {limits.cores} cores" if limits.cores is not None else "",
+    ]
     if (each := limits.per_namespace) is not None:
         waiting = f"{each.waiting.words} waiting" if each.waiting is not None and each.waiting.words else ""
         rules.append(f"each namespace at most {', '.join(filter(None, (each.words, waiting)))}")
@@ -109,5 +117,7 @@ def _budgets(status: FluxAccountStatus) -> str:
     """Return what is left of a budget in its period."""
     if (budget := status.budget) is None or not budget.amounts:
         return ""
-    left = ", ".join(f"{each.left:,.10g} of {each.hours:,.10g} hours of {each.name}" for each in budget.amounts)
+    left = ", ".join(
+        f"{each.left:,.10g} of {each.hours:,.10g} hours of {each.name}" for each in budget.amounts
+    )
     return f"{left}, until {budget.end[:10]}"

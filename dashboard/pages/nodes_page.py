@@ -23,7 +23,9 @@ _STATES: Final = ("free", "ready", "cordoned", "down")
 async def nodes_page(site: Site, asked: Asked) -> Content:
     """Return the map."""
     if not asked.visible.nodes:
-        sentence = "You may not list nodes: an administrator binds you to a ClusterRole with the verb list on nodes."
+        sentence = (
+            "You may not list nodes: an administrator binds you to a ClusterRole with the verb list on nodes."
+        )
         return Content("Nodes", render("message.html", sentence=sentence))
     wanted = asked.parameters.get("q", "").strip().lower()[:_LONGEST]
     chosen = asked.parameters.get("node", "")[:_LONGEST]
@@ -57,7 +59,9 @@ def _make(site: Site, asked: Asked, wanted: str, chosen: str, state: str) -> Con
 
 
 def _of_state(group: Group, state: str) -> Group:
-    cells = (cell for cell in group.cells if not state or cell.state == state or (state == "free" and cell.free))
+    cells = (
+        cell for cell in group.cells if not state or cell.state == state or (state == "free" and cell.free)
+    )
     return Group(group.path, tuple(cells))
 
 

@@ -37,7 +37,9 @@ def _make(site: Site, asked: Asked) -> Content:
     visible, now = asked.visible, site.clock()
     rows, gone = site.state.table.rows(), site.state.table.gone
     nodes = node_map(site.state.nodes.list(), rows, visible, ()) if visible.nodes else None
-    shown = overview_of(visible_rows(site, visible), nodes, now, (row for row in gone if visible.shows(row.namespace)))
+    shown = overview_of(
+        visible_rows(site, visible), nodes, now, (row for row in gone if visible.shows(row.namespace))
+    )
     totals = {use.name: use for use in nodes.totals[:_MOST_KINDS]} if nodes is not None else {}
     curve = use_curve(chain(rows, gone), visible, tuple(totals) or (CPU,), now)
     html = render(
@@ -69,11 +71,19 @@ def _chart(curve: Curve, totals: dict[str, Use]) -> Chart:
     """Return the curves: in percent of the present nodes, or in cores for who may not list nodes."""
     if not totals:
         cores = [round(value / 1_000, 2) for value in curve.values[CPU]]
-        return Chart("use-of-day", "Cores that your work had", curve.times, (Series("Cores", cores, "cores"),))
+        return Chart(
+            "use-of-day", "Cores that your work had", curve.times, (Series("Cores", cores, "cores"),)
+        )
     lines = []
     for kind, use in totals.items():
         scale = 100 / use.total if use.total else 0.0
-        lines.append(Series(resource_title(kind), [round(min(value * scale, 100.0), 1) for value in curve.values[kind]], "%"))
+        lines.append(
+            Series(
+                resource_title(kind),
+                [round(min(value * scale, 100.0), 1) for value in curve.values[kind]],
+                "%",
+            )
+        )
     return Chart("use-of-day", "Use of the nodes", curve.times, tuple(lines), most=100.0)
 
 
@@ -81,5 +91,7 @@ def _hours(curve: Curve) -> str:
     """Return what the day used in all, in words."""
     words = [f"{curve.hours(CPU) / 1_000:,.0f} core-hours"]
     others = (kind for kind in curve.values if kind not in (CPU, MEMORY))
-    words += [f"{hours:,.0f} hours of {resource_title(kind)}" for kind in others if (hours := curve.hours(kind))]
+    words += [
+        f"{hours:,.0f} hours of {resource_title(kind)}" for kind in others if (hours := curve.hours(kind))
+    ]
     return ", ".join(words)

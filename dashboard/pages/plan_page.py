@@ -22,7 +22,9 @@ async def plan_page(site: Site, asked: Asked) -> Content:
     by_work = asked.parameters.get("by", "") == "work"
     wanted = asked.parameters.get("q", "").strip().lower()[:_LONGEST]
     key = ("plan", asked.visible, hours, by_work, wanted)
-    return site.shared.get(key, site.state.version, lambda: _make(site, asked, hours, wanted, by_work=by_work))
+    return site.shared.get(
+        key, site.state.version, lambda: _make(site, asked, hours, wanted, by_work=by_work)
+    )
 
 
 def _make(site: Site, asked: Asked, hours: int, wanted: str, *, by_work: bool) -> Content:
@@ -34,4 +36,6 @@ def _make(site: Site, asked: Asked, hours: int, wanted: str, *, by_work: bool) -
         names.update(host for row in rows if row.began is not None for host in row.shares)
         nodes = sorted((name for name in names if wanted in name.lower()), key=natural_order)
     plan = plan_of(rows, reservations, site.clock(), hours, nodes=nodes)
-    return Content("Plan", render("plan.html", plan=plan, hours=hours, choices=_HOURS, by_work=by_work, wanted=wanted))
+    return Content(
+        "Plan", render("plan.html", plan=plan, hours=hours, choices=_HOURS, by_work=by_work, wanted=wanted)
+    )

@@ -43,7 +43,11 @@ async def queue_page(site: Site, asked: Asked) -> Content:
     query = read_query(asked.parameters)
     page = site.state.table.page(query, asked.visible)
     queues = sorted(queue.metadata.name for queue in site.state.queues.list()) if asked.visible.queues else []
-    accounts = sorted(account.metadata.name for account in site.state.accounts.list()) if asked.visible.accounts else []
+    accounts = (
+        sorted(account.metadata.name for account in site.state.accounts.list())
+        if asked.visible.accounts
+        else []
+    )
     namespaces = sorted(name for name in site.state.namespaces if asked.visible.shows(name))
     now = site.clock()
     html = render(
@@ -96,10 +100,16 @@ class RowUpdates:
         self._shown: tuple[tuple[str, ...], str] | None = None
 
     def update(self, site: Site, asked: Asked) -> dict[str, Any] | None:
-        """Return the rows that are new or changed, the order of all, and the summary; None if nothing changed."""
+        """Return the rows that are new or changed, the order of all, and the summary;
+        None if nothing changed.
+        """
         page = site.state.table.page(self._query, asked.visible)
         shown = (tuple(row.uid for row in page.rows), str(_summary(self._query, page)))
-        rows = {} if self._fresh else {row.uid: row.html for row in page.rows if self._sent.get(row.uid) != row.version}
+        rows = (
+            {}
+            if self._fresh
+            else {row.uid: row.html for row in page.rows if self._sent.get(row.uid) != row.version}
+        )
         changed = bool(rows) or shown != self._shown
         self._sent = {row.uid: row.version for row in page.rows}
         self._shown, self._fresh = shown, False

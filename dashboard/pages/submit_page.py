@@ -74,7 +74,8 @@ async def submit_page(site: Site, asked: Asked) -> Content:
 
 
 async def act(site: Site, asked: Asked, form: Mapping[str, str]) -> Content | Submitted:
-    """Do what the pressed button says: write the Job of the form, try a Job, or create it; return the page, or that it was created.
+    """Do what the pressed button says: write the Job of the form, try a Job, or create it; return the page,
+    or that it was created.
 
     Raises
     ------
@@ -89,7 +90,9 @@ async def act(site: Site, asked: Asked, form: Mapping[str, str]) -> Content | Su
         if manifest.strip() and _digest(manifest) != manifest_then:
             raise Refused("the Job was changed by hand: clear it, so that the fields can write it anew")
         made = manifest_of_form(form)
-        return _content(site, asked, _Filled(form, made, written=f"{_digest_of_fields(form)}:{_digest(made)}"))
+        return _content(
+            site, asked, _Filled(form, made, written=f"{_digest_of_fields(form)}:{_digest(made)}")
+        )
     if fields_then and _digest_of_fields(form) != fields_then:
         raise Refused("the fields have changed since they wrote the Job: write it again, or set them back")
     read = await read_manifest(manifest)
@@ -106,7 +109,11 @@ def refused_page(site: Site, asked: Asked, form: Mapping[str, str]) -> Content:
 
 
 def _content(site: Site, asked: Asked, filled: _Filled) -> Content:
-    queues = sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000] if asked.visible.queues else []
+    queues = (
+        sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000]
+        if asked.visible.queues
+        else []
+    )
     html = render(
         "submit.html",
         form={name: filled.form.get(name, "") for name in (*FIELDS, "namespace", "command")},
@@ -122,7 +129,9 @@ def _content(site: Site, asked: Asked, filled: _Filled) -> Content:
 
 
 def _digest(text: str) -> str:
-    """Return a short form of a text, to see whether it has changed. Browsers send lines with carriage returns."""
+    """Return a short form of a text, to see whether it has changed.
+    Browsers send lines with carriage returns.
+    """
     return hashlib.sha256(text.replace("\r\n", "\n").strip().encode(errors="replace")).hexdigest()[:16]
 
 
@@ -139,7 +148,8 @@ def _outcome(trial: Trial) -> _Outcome:
     if found is None:
         return _Outcome(trial)
     delays = [
-        _Delay(f"{each.namespace}/{each.name}", _time(each.start), _time(each.later) if each.later else None) for each in found.delayed
+        _Delay(f"{each.namespace}/{each.name}", _time(each.start), _time(each.later) if each.later else None)
+        for each in found.delayed
     ]
     return _Outcome(
         trial,

@@ -1,10 +1,13 @@
-"""Builds the archives of the kubectl plugin for krew, one for each platform, and the manifest that names them.
+"""Builds the archives of the kubectl plugin for krew, one for each platform, and the manifest that names
+them.
 
-``make krew URL=https://host/path`` writes ``build/krew``: archives with the plugin, the packages it needs, and a
-launcher that needs only Python; and ``fluxqueue.yaml`` with their addresses below the URL and their digests. An archive has the compiled
-modules of each supported Python side by side, since their names differ. The same sources give the same archives.
+``make krew URL=https://host/path`` writes ``build/krew``: archives with the plugin, the packages it needs,
+and a launcher that needs only Python; and ``fluxqueue.yaml`` with their addresses below the URL and their
+digests. An archive has the compiled modules of each supported Python side by side, since their names differ.
+The same sources give the same archives.
 
-``--installed`` takes the packages of this environment instead of downloading those of all platforms, for one archive that runs here.
+``--installed`` takes the packages of this environment instead of downloading those of all platforms, for one
+archive that runs here.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROGRAM = "kubectl-fluxqueue"
 HOMEPAGE = "https://github.com/converged-computing/fluxqueue"
 CAVEATS = (
-    "It needs Python 3.11 or newer. `kubectl fluxqueue top` and `uninstall` need more packages than the archive has: "
+    "It needs Python 3.11 or newer. `kubectl fluxqueue top` and `uninstall` need more packages than the "
+    "archive has: "
     "pip install 'fluxqueue-hpc[top]'.\n"
 )
 
@@ -58,7 +62,11 @@ class Target:
 TARGETS = (
     Target("linux", "amd64", ("manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")),
     Target("linux", "arm64", ("manylinux_2_17_aarch64", "manylinux_2_28_aarch64", "manylinux2014_aarch64")),
-    Target("darwin", "amd64", ("macosx_10_15_x86_64", "macosx_10_13_x86_64", "macosx_11_0_x86_64", "macosx_10_12_x86_64")),
+    Target(
+        "darwin",
+        "amd64",
+        ("macosx_10_15_x86_64", "macosx_10_13_x86_64", "macosx_11_0_x86_64", "macosx_10_12_x86_64"),
+    ),
     Target("darwin", "arm64", ("macosx_11_0_arm64", "macosx_15_0_arm64")),
 )
 
@@ -85,8 +93,21 @@ def downloaded(target: Target, folder: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     platforms = [word for tag in target.tags for word in ("--platform", tag)]
     for python in PYTHONS:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python]
-        subprocess.run([*command, *platforms, "-c", str(ROOT / "constraints.txt"), "-d", str(folder), *PACKAGES], check=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+        ]
+        subprocess.run(
+            [*command, *platforms, "-c", str(ROOT / "constraints.txt"), "-d", str(folder), *PACKAGES],
+            check=True,
+        )
     for wheel in sorted(folder.glob("*.whl")):
         with zipfile.ZipFile(wheel) as packed:
             files |= {name: packed.read(name) for name in packed.namelist() if not name.endswith("/")}
@@ -112,7 +133,9 @@ def archive(packages: Mapping[str, bytes]) -> bytes:
         ("kubectl_complete-fluxqueue", launcher, 0o755),
         ("LICENSE", (ROOT / "LICENSE").read_bytes(), 0o644),
     ]
-    entries += [(f"site/{name}", content, 0o644) for name, content in sorted((own_files() | dict(packages)).items())]
+    entries += [
+        (f"site/{name}", content, 0o644) for name, content in sorted((own_files() | dict(packages)).items())
+    ]
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as packed:
         for name, content, mode in entries:
@@ -133,7 +156,8 @@ def manifest(url: str, digests: Iterable[tuple[Target, str]]) -> dict[str, Any]:
             "homepage": HOMEPAGE,
             "shortDescription": "Steers a batch queue: why jobs wait, until when",
             "description": (
-                "Shows what waits and what runs in fluxqueue, and why; submits, holds, releases, cancels, moves and requeues work;\n"
+                "Shows what waits and what runs in fluxqueue, and why; submits, holds, releases, "
+                "cancels, moves and requeues work;\n"
                 "shows nodes, reservations, shares and the history of ended work.\n"
             ),
             "caveats": CAVEATS,
@@ -158,7 +182,9 @@ def here() -> Target:
     SystemExit
         Krew has no plugins of ours for it.
     """
-    arch = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), platform.machine())
+    arch = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(
+        platform.machine(), platform.machine()
+    )
     for target in TARGETS:
         if (target.os, target.arch) == (platform.system().lower(), arch):
             return target
@@ -170,7 +196,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="where the archives will be")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "krew", help="where they are written")
-    parser.add_argument("--installed", action="store_true", help="only for this machine, with the packages of this environment")
+    parser.add_argument(
+        "--installed",
+        action="store_true",
+        help="only for this machine, with the packages of this environment",
+    )
     options = parser.parse_args(words)
     options.folder.mkdir(parents=True, exist_ok=True)
     digests = []
@@ -180,7 +210,9 @@ def main(words: Sequence[str] | None = None) -> int:
         (options.folder / target.archive).write_bytes(content)
         digests.append((target, hashlib.sha256(content).hexdigest()))
         print(options.folder / target.archive)
-    (options.folder / "fluxqueue.yaml").write_text(yaml.safe_dump(manifest(options.url, digests), sort_keys=False))
+    (options.folder / "fluxqueue.yaml").write_text(
+        yaml.safe_dump(manifest(options.url, digests), sort_keys=False)
+    )
     print(options.folder / "fluxqueue.yaml")
     return 0
 

@@ -1,7 +1,7 @@
 """`fluxqueue fluxion graph`: print, check or make the file of a resource graph.
 
-``show`` and ``check`` read JGF, ``from-nodes`` reads the output of ``kubectl get nodes -o json``; ``-`` is standard input. Results go to
-standard output, an error to standard error in one sentence.
+``show`` and ``check`` read JGF, ``from-nodes`` reads the output of ``kubectl get nodes -o json``; ``-`` is
+standard input. Results go to standard output, an error to standard error in one sentence.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
             case "check":
                 return _check(_read(arguments.file))
             case _:
-                return _from_nodes(_read(arguments.file), NodeRules(_levels(arguments.levels), arguments.cpu_vertex))
+                return _from_nodes(
+                    _read(arguments.file), NodeRules(_levels(arguments.levels), arguments.cpu_vertex)
+                )
     except (_Failure, UnreadableGraph) as error:
         print(f"{arguments.file}: {error}", file=sys.stderr)
         return _FAILED
@@ -76,7 +78,9 @@ def _levels(text: str) -> tuple[tuple[str, str], ...]:
     for part in text.split(",") if text else ():
         kind, equals, label = part.partition("=")
         if not (kind and equals and label):
-            raise _Failure(f"--levels {part!r}: write TYPE=LABEL, for example zone=topology.kubernetes.io/zone")
+            raise _Failure(
+                f"--levels {part!r}: write TYPE=LABEL, for example zone=topology.kubernetes.io/zone"
+            )
         levels.append((kind, label))
     return tuple(levels)
 

@@ -1,8 +1,9 @@
 """Replay of recorded cases, which checks that an engine answers as flux-sched did.
 
-A case is a graph, some jobspecs and a list of commands with the answers of flux-sched. A replay compares at four levels: results (ok,
-jobid, reserved, at), vertices as sets, their order and the text of R, and calls that only the C interface has (status, satisfiability,
-info). A `Target` answers the commands: the engine in this process, or a server behind gRPC.
+A case is a graph, some jobspecs and a list of commands with the answers of flux-sched. A replay compares at
+four levels: results (ok, jobid, reserved, at), vertices as sets, their order and the text of R, and calls
+that only the C interface has (status, satisfiability, info). A `Target` answers the commands: the engine in
+this process, or a server behind gRPC.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Answer:
 
 
 class Target(Protocol):
-    """A service or engine that answers commands. ``everything`` is false if it has only Init, Match and Cancel."""
+    """A service or engine that answers commands.
+    ``everything`` is false if it has only Init, Match and Cancel.
+    """
 
     everything: bool
 
@@ -87,7 +90,15 @@ class EngineTarget:
             match = self._engine.match(jobspec, MatchRequestKind(request))
         except MatchError as error:
             return Answer(False, error.errno.value)
-        return Answer(True, "OK", match.jobid, match.reserved, match.at, match.vertices, match.allocation() if match.vertices else "")
+        return Answer(
+            True,
+            "OK",
+            match.jobid,
+            match.reserved,
+            match.at,
+            match.vertices,
+            match.allocation() if match.vertices else "",
+        )
 
     def cancel(self, jobid: int, noent_ok: bool) -> Answer:
         """End a job."""
@@ -186,7 +197,14 @@ def _replay_case(case: Mapping[str, Any], target: Target, agreement: Agreement) 
         for number, command in enumerate(case["commands"]):
             try:
                 _replay_command(case, number, command, target, compare)
-            except (FluxionError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+            except (
+                FluxionError,
+                ArithmeticError,
+                LookupError,
+                TypeError,
+                ValueError,
+                RecursionError,
+            ) as error:
                 compare("results", False, f"command {number}: {type(error).__name__}: {error}")
                 break
             if any(levels.values()):
@@ -196,10 +214,14 @@ def _replay_case(case: Mapping[str, Any], target: Target, agreement: Agreement) 
         if difference is None:
             agreement.agreed[level] += 1
         elif len(agreement.differences) < agreement.limit:
-            agreement.differences.append(f"{case['id']} ({options.get('matcher_policy', 'first')}): {level}: {difference}")
+            agreement.differences.append(
+                f"{case['id']} ({options.get('matcher_policy', 'first')}): {level}: {difference}"
+            )
 
 
-def _replay_command(case: Mapping[str, Any], number: int, command: Mapping[str, Any], target: Target, compare: Any) -> None:
+def _replay_command(
+    case: Mapping[str, Any], number: int, command: Mapping[str, Any], target: Target, compare: Any
+) -> None:
     expect = command["expect"]
     where = f"command {number} {command['op']}"
     if command["op"] == "match":
@@ -209,10 +231,18 @@ def _replay_command(case: Mapping[str, Any], number: int, command: Mapping[str, 
         got = target.match(text, request)
         level = "results" if request in _BOOKING else LEVELS[3]
         where = f"{where} {request} {command['jobspec']}"
-        compare(level, got.ok == expect["ok"], f"{where}: ok {got.ok} ({got.errno}), recorded {expect['ok']} ({expect['errno']})")
+        compare(
+            level,
+            got.ok == expect["ok"],
+            f"{where}: ok {got.ok} ({got.errno}), recorded {expect['ok']} ({expect['errno']})",
+        )
         if not got.ok or not expect["ok"]:
             if got.ok == expect["ok"] and got.errno is not None and expect["errno"] not in ("ENOENT", "NONE"):
-                compare(LEVELS[3], got.errno == expect["errno"], f"{where}: errno {got.errno}, recorded {expect['errno']}")
+                compare(
+                    LEVELS[3],
+                    got.errno == expect["errno"],
+                    f"{where}: errno {got.errno}, recorded {expect['errno']}",
+                )
             return
         for key, value in (("jobid", got.jobid), ("reserved", got.reserved), ("at", got.at)):
             if key in expect and value is not None:
@@ -228,7 +258,11 @@ def _replay_command(case: Mapping[str, Any], number: int, command: Mapping[str, 
         compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['jobid']}: ok {got.ok}")
         for key, answer in (("mode", got.mode), ("reserved", got.reserved), ("at", got.at)):
             if key in expect:
-                compare(LEVELS[3], answer == expect[key], f"{where} {command['jobid']}: {key} {answer}, recorded {expect[key]}")
+                compare(
+                    LEVELS[3],
+                    answer == expect[key],
+                    f"{where} {command['jobid']}: {key} {answer}, recorded {expect[key]}",
+                )
     else:
         got = target.set_status(command["path"], command["status"] == "up")
         compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['path']}: ok {got.ok}")

@@ -1,7 +1,8 @@
 """`fluxqueue fluxion replay`: recorded cases against the engine, a service of our own, or any other service.
 
-Over gRPC only Init, Match and Cancel are used, so that the same replay works with the Go service. Such a service answers a match with the
-text of R, from which vertices, their order, size and exclusiveness are read. It does not report the class of a failure.
+Over gRPC only Init, Match and Cancel are used, so that the same replay works with the Go service. Such a
+service answers a match with the text of R, from which vertices, their order, size and exclusiveness are read.
+It does not report the class of a failure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from pathlib import Path
 
 import orjson
 
-from fluxqueue.fluxion.commands.recorded_cases import LEVELS, Agreement, Answer, EngineTarget, Target, load_cases, replay
+from fluxqueue.fluxion.commands.recorded_cases import (
+    LEVELS,
+    Agreement,
+    Answer,
+    EngineTarget,
+    Target,
+    load_cases,
+    replay,
+)
 from fluxqueue.fluxion.errors import FluxionError, InitError, UnknownJob
 from fluxqueue.fluxion.match.writers import VertexRow
 from fluxqueue.fluxion.rpc.client import Deadlines, FluxionClient
@@ -30,7 +39,9 @@ _RESERVING = "allocate_orelse_reserve"
 def vertices_of(allocation: str) -> tuple[VertexRow, ...]:
     """Return containment path, size and exclusiveness of each vertex of R, in its order."""
     metadata = (node["metadata"] for node in orjson.loads(allocation)["graph"]["nodes"])
-    return tuple((data["paths"]["containment"], data.get("size", 1), data.get("exclusive", False)) for data in metadata)
+    return tuple(
+        (data["paths"]["containment"], data.get("size", 1), data.get("exclusive", False)) for data in metadata
+    )
 
 
 class GrpcTarget:
@@ -89,7 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
             agreement = _replay(arguments.folder, EngineTarget())
             where = "the engine in process"
     except (OSError, KeyError, TypeError, ValueError) as error:
-        print(f"{arguments.folder}: no folder of recorded cases: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"{arguments.folder}: no folder of recorded cases: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
         return _FAILED
     except FluxionError as error:
         print(f"replay: {error}", file=sys.stderr)
@@ -117,6 +131,9 @@ def _print(agreement: Agreement, where: str, seconds: float) -> None:
     print(f"{agreement.cases} cases against {where} in {seconds:.1f} s")
     for level in LEVELS:
         agreed, compared = agreement.agreed[level], agreement.compared[level]
-        print(f"  {level:<30}", f"{agreed:>5} of {compared:<5} {100 * agreed / compared:6.2f} %" if compared else "not asked")
+        print(
+            f"  {level:<30}",
+            f"{agreed:>5} of {compared:<5} {100 * agreed / compared:6.2f} %" if compared else "not asked",
+        )
     for difference in agreement.differences:
         print(f"  - {difference}")

@@ -1,8 +1,9 @@
 """flux-sched's calls: match, cancel, info and set_status.
 
-The clock is frozen at 0. `allocate` tries now only and has one kind of failure; `allocate_orelse_reserve` continues with the change points.
-Before either, the nodes of the request are compared with a count of the nodes that are up, which differs from the real number (see
-`Graph.nodes_up`). A failed match uses up a job id too, unless its jobspec cannot be read.
+The clock is frozen at 0. `allocate` tries now only and has one kind of failure; `allocate_orelse_reserve`
+continues with the change points. Before either, the nodes of the request are compared with a count of the
+nodes that are up, which differs from the real number (see `Graph.nodes_up`). A failed match uses up a job id
+too, unless its jobspec cannot be read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class FluxSchedCalls:
         later = request in (kind.ALLOCATE_ORELSE_RESERVE, kind.WITHOUT_ALLOCATING_FUTURE)
         jobid = self._state.next_jobid if books else 0
         try:
-            at, placement = self._schedule(jobspec, later=later, satisfiable=request is kind.ALLOCATE_WITH_SATISFIABILITY)
+            at, placement = self._schedule(
+                jobspec, later=later, satisfiable=request is kind.ALLOCATE_WITH_SATISFIABILITY
+            )
         except MatchError as error:
             if error.errno is not Errno.ENOENT:
                 self._state.next_jobid = jobid + 1 if books else self._state.next_jobid
@@ -53,7 +56,9 @@ class FluxSchedCalls:
             job = GraphJob(jobid, at, self._state.end_of(at, jobspec.duration_s), placement, reserved=at != 0)
             self._state.book(job)
         self._state.update_weights(placement, booked=books)
-        return CompatMatch(jobid, books and at != 0, at, partial(vertex_rows, placement), partial(write_r, placement))
+        return CompatMatch(
+            jobid, books and at != 0, at, partial(vertex_rows, placement), partial(write_r, placement)
+        )
 
     def _schedule(self, jobspec: Jobspec, *, later: bool, satisfiable: bool) -> tuple[int, GraphPlacement]:
         state, matcher = self._state, self._matcher
@@ -109,7 +114,9 @@ class FluxSchedCalls:
         return CompatInfo(ended.mode.upper(), False, ended.at)
 
     def set_status(self, path: str, *, up: bool) -> None:
-        """Mark one vertex up or down, and change the count of up nodes as flux-sched does; `UnknownPath` if there is none."""
+        """Mark one vertex up or down, and change the count of up nodes as flux-sched does;
+        `UnknownPath` if there is none.
+        """
         graph = self._state.graph
         vertex = graph.by_path.get(path)
         if vertex is not None:
@@ -129,8 +136,13 @@ class FluxSchedCalls:
 
 
 def _holding(placement: GraphPlacement) -> GraphPlacement:
-    """Refuse a placement that holds nothing exclusively: flux-sched finds it and then fails with a meaningless code."""
+    """Refuse a placement that holds nothing exclusively:
+    flux-sched finds it and then fails with a meaningless code.
+    """
     if not placement.leaves and not any(placement.vertices.values()):
         errno = Errno.ENOENT if placement.shared_leaves else Errno.EBUSY
-        raise MatchError(errno, "nothing that was found for the request is exclusive: ask for a slot, or for something exclusive")
+        raise MatchError(
+            errno,
+            "nothing that was found for the request is exclusive: ask for a slot, or for something exclusive",
+        )
     return placement

@@ -46,7 +46,9 @@ class CompatMatch:
 
     @property
     def vertices(self) -> tuple[VertexRow, ...]:
-        """Everything that was taken, in the order of R: children before their parent, the root last. Empty for satisfiability."""
+        """Everything that was taken, in the order of R: children before their parent, the root last.
+        Empty for satisfiability.
+        """
         return self._list()
 
     def allocation(self) -> str:

@@ -1,10 +1,12 @@
 """Advance reservations: nodes that are set aside, at certain times, for the jobs that name the reservation.
 
-Each time of a reservation is a job of the graph that holds its nodes as a whole and none of their leaves. So every search, now and later,
-keeps off these nodes at these times, and what already runs there is in nobody's way. A job that names the reservation is searched for with
-that one time left out of the graph (`fluxqueue.fluxion.graph.jobs.ReservedTime.opened`), on its nodes only and within it.
+Each time of a reservation is a job of the graph that holds its nodes as a whole and none of their leaves. So
+every search, now and later, keeps off these nodes at these times, and what already runs there is in nobody's
+way. A job that names the reservation is searched for with that one time left out of the graph
+(`fluxqueue.fluxion.graph.jobs.ReservedTime.opened`), on its nodes only and within it.
 
-All reservations are set together, so the caller needs no memory of what it set before. A reservation that did not change keeps its jobs.
+All reservations are set together, so the caller needs no memory of what it set before. A reservation that did
+not change keeps its jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class AdvanceReservations:
         self._wanted: dict[str, AdvanceReservation] = {}
 
     def set(self, wanted: Sequence[AdvanceReservation]) -> tuple[int, ...]:
-        """Set all advance reservations; return the ids of the reservations of jobs that were dropped for them.
+        """Set all advance reservations; return the ids of the reservations of jobs that were dropped for
+        them.
 
         Raises
         ------
@@ -49,14 +52,20 @@ class AdvanceReservations:
             raise Refused("advance reservations: a name occurs twice")
         if len(by_name) > _MAX_RESERVATIONS:
             raise Refused(f"advance reservations: {len(by_name)} are more than {_MAX_RESERVATIONS}")
-        changed = [name for name in {**self._wanted, **by_name} if self._wanted.get(name) != by_name.get(name)]
+        changed = [
+            name for name in {**self._wanted, **by_name} if self._wanted.get(name) != by_name.get(name)
+        ]
         before, self._wanted = self._wanted, by_name
         self._state.undo(lambda: setattr(self, "_wanted", before))
         return self._replace(changed)
 
     def settle(self) -> tuple[int, ...]:
-        """Set aside nodes that were added after their reservation; return the ids of the reservations of jobs that were dropped."""
-        return self._replace([name for name, wanted in self._wanted.items() if self._lacks_nodes(name, wanted)])
+        """Set aside nodes that were added after their reservation;
+        return the ids of the reservations of jobs that were dropped.
+        """
+        return self._replace(
+            [name for name, wanted in self._wanted.items() if self._lacks_nodes(name, wanted)]
+        )
 
     def _lacks_nodes(self, name: str, wanted: AdvanceReservation) -> bool:
         times = self._state.reserved_times.get(name, ())
@@ -94,7 +103,9 @@ class AdvanceReservations:
         self._state.releases += 1
 
     def _book(self, wanted: AdvanceReservation) -> tuple[ReservedTime, ...]:
-        """Book the times of a reservation. It has one without nodes too, so that jobs that name it learn that."""
+        """Book the times of a reservation.
+        It has one without nodes too, so that jobs that name it learn that.
+        """
         nodes = self._present(wanted)
         times: list[ReservedTime] = []
         for start, end in wanted.times:
@@ -117,7 +128,10 @@ class AdvanceReservations:
             if job.jobspec is not None and job.jobspec.reservation == name:
                 if not any(time.covers(job.start, job.end) and nodes <= time.nodes for time in times):
                     yield job
-            elif any(time.job.overlaps(job.start, job.end, state.now) and not nodes.isdisjoint(time.nodes) for time in times):
+            elif any(
+                time.job.overlaps(job.start, job.end, state.now) and not nodes.isdisjoint(time.nodes)
+                for time in times
+            ):
                 yield job
 
 

@@ -1,9 +1,10 @@
 """The engine: one resource graph, its jobs and its clock, behind one object that one thread owns.
 
-Every call of a client is a method here. The method checks what all calls share: the graph is loaded, the caller is still the leader, it
-expects this instance, and it uses the clock of this graph. Then it delegates: `matching` matches, `job_changes` and `system_allocations`
-change what jobs hold, `topology` changes nodes, `statistics` sums up. The engine is not thread safe and need not be: the server gives it
-to a single thread, which serves one request after the other.
+Every call of a client is a method here. The method checks what all calls share: the graph is loaded, the
+caller is still the leader, it expects this instance, and it uses the clock of this graph. Then it delegates:
+`matching` matches, `job_changes` and `system_allocations` change what jobs hold, `topology` changes nodes,
+`statistics` sums up. The engine is not thread safe and need not be: the server gives it to a single thread,
+which serves one request after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from fluxqueue.fluxion.engine.refusals import Refused
 from fluxqueue.fluxion.engine.statistics import stat
 from fluxqueue.fluxion.engine.system_allocations import SystemAllocations
 from fluxqueue.fluxion.engine.topology import Topology
-from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
+from fluxqueue.fluxion.errors import (
+    ClockMixed,
+    InitError,
+    NotInitialised,
+    StaleEpoch,
+    UnknownJob,
+    WrongInstance,
+)
 from fluxqueue.fluxion.graph.jgf import InvalidGraph, read_jgf
 from fluxqueue.fluxion.graph.nodespecs import graph_of_nodes
 from fluxqueue.fluxion.match.matcher import Matcher
@@ -107,15 +115,15 @@ class _Session:
 class Engine:
     """A resource graph with jobs on it, owned by one thread.
 
-    Every method but `init` raises `NotInitialised` before the first `init`. Methods that take a `CallContext` raise `StaleEpoch`,
-    `WrongInstance` or `ClockMixed` if the call must not be served. A call without ``now`` that places nothing in time (info, list, cancel,
-    stat, status) is served on either clock.
+    Every method but `init` raises `NotInitialised` before the first `init`. Methods that take a `CallContext`
+    raise `StaleEpoch`, `WrongInstance` or `ClockMixed` if the call must not be served. A call without ``now``
+    that places nothing in time (info, list, cancel, stat, status) is served on either clock.
     """
 
     def __init__(self) -> None:
         self._session: _Session | None = None
 
-    # ---- life ------------------------------------------------------------------------------------------------------------------
+    # ---- life ----------------------------------------------------------------------------------------------
 
     @property
     def instance(self) -> str:
@@ -140,7 +148,8 @@ class Engine:
         jgf, nodes
             The graph: JGF text, or node specifications. Exactly one of them.
         prune_filters
-            As flux-sched's option; ``ALL:core,ALL:node`` if None. It decides exploration weights under policy first.
+            As flux-sched's option; ``ALL:core,ALL:node`` if None. It decides exploration weights under policy
+            first.
 
         Returns
         -------
@@ -172,10 +181,12 @@ class Engine:
 
     @property
     def state(self) -> GraphState:
-        """The graph with its jobs, for callers in the thread of the engine that ask it more than a call can say; they change nothing."""
+        """The graph with its jobs, for callers in the thread of the engine that ask it more than a call can
+        say; they change nothing.
+        """
         return self._open().state
 
-    # ---- as in flux-sched ------------------------------------------------------------------------------------------------------
+    # ---- as in flux-sched ----------------------------------------------------------------------------------
 
     def match(self, jobspec: str, request: MatchRequestKind) -> CompatMatch:
         """Match exactly as flux-sched does.
@@ -189,7 +200,9 @@ class Engine:
         """
         session = self._open()
         if session.state.wall_clock:
-            raise ClockMixed("match: this graph uses the wall clock, which Match does not know: use MatchBatch")
+            raise ClockMixed(
+                "match: this graph uses the wall clock, which Match does not know: use MatchBatch"
+            )
         session.state.freeze()
         return session.flux_sched.match(jobspec, request)
 
@@ -207,7 +220,7 @@ class Engine:
         """Mark the vertex of this containment path up or down; `UnknownPath` if there is none."""
         self._open().flux_sched.set_status(path, up=up)
 
-    # ---- matching --------------------------------------------------------------------------------------------------------------
+    # ---- matching ------------------------------------------------------------------------------------------
 
     def match_batch(
         self,
@@ -220,8 +233,9 @@ class Engine:
     ) -> MatchBatch:
         """Match jobs in order; return one answer each, fewer after ``stop_at_first_failure``.
 
-        A jobid that is granted already repeats its answer. A reservation becomes an allocation once its start has come. Any other job is
-        matched. The reservations in ``yielding`` do not block these jobs: they stay unless one of these jobs takes their resources.
+        A jobid that is granted already repeats its answer. A reservation becomes an allocation once its start
+        has come. Any other job is matched. The reservations in ``yielding`` do not block these jobs: they
+        stay unless one of these jobs takes their resources.
         """
         session = self._enter(call, places=True)
         began = time.thread_time()
@@ -234,14 +248,21 @@ class Engine:
                 if stop_at_first_failure and result.verdict is not MatchVerdict.GRANTED:
                     break
         finally:
-            session.job_changes.reinstate(withdrawn, [result.jobid for result in results if result.verdict in _BOOKED])
+            session.job_changes.reinstate(
+                withdrawn, [result.jobid for result in results if result.verdict in _BOOKED]
+            )
         displaced = tuple(jobid for jobid in yielding if jobid not in session.state.jobs)
         return MatchBatch(tuple(results), session.state.instance, time.thread_time() - began, displaced)
 
     def trial(
-        self, jobs: Sequence[JobMatchRequest], without: Sequence[int] = (), call: CallContext = NO_CALL, parts: Sequence[CancelPart] = ()
+        self,
+        jobs: Sequence[JobMatchRequest],
+        without: Sequence[int] = (),
+        call: CallContext = NO_CALL,
+        parts: Sequence[CancelPart] = (),
     ) -> MatchBatch:
-        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given ``parts`` back.
+        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given
+        ``parts`` back.
 
         The graph stays as it is. If a job does not hold its part, every answer is BUSY.
         """
@@ -258,11 +279,21 @@ class Engine:
         try:
             session.state.atomically(ask)
         except Refused:
-            return MatchBatch(tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs), session.state.instance, 0.0)
+            return MatchBatch(
+                tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs),
+                session.state.instance,
+                0.0,
+            )
         return answers[0]
 
     def reserve_at(
-        self, jobid: int, jobspec: str, start: int, nodes: Sequence[str] = (), call: CallContext = NO_CALL, policy: str = ""
+        self,
+        jobid: int,
+        jobspec: str,
+        start: int,
+        nodes: Sequence[str] = (),
+        call: CallContext = NO_CALL,
+        policy: str = "",
     ) -> MatchResult:
         """Reserve from ``start`` on, on these nodes only (any if empty), by a policy (the graph's if empty).
 
@@ -271,10 +302,12 @@ class Engine:
         return self._enter(call, places=True).matching.reserve_at(jobid, jobspec, start, nodes, policy)
 
     def satisfy(self, jobspec: str, call: CallContext = NO_CALL) -> MatchResult:
-        """Return GRANTED if it matches the graph without jobs and with all nodes up, else UNSATISFIABLE or INVALID; books nothing."""
+        """Return GRANTED if it matches the graph without jobs and with all nodes up,
+        else UNSATISFIABLE or INVALID; books nothing.
+        """
         return self._enter(call).matching.satisfy(jobspec)
 
-    # ---- jobs ------------------------------------------------------------------------------------------------------------------
+    # ---- jobs ----------------------------------------------------------------------------------------------
 
     def job_info(self, jobid: int, call: CallContext = NO_CALL) -> JobInfo:
         """Return the state of a job with its shares; `UnknownJob` if there never was one."""
@@ -287,12 +320,18 @@ class Engine:
         raise UnknownJob(f"job {jobid}: unknown")
 
     def list_jobs(self, call: CallContext = NO_CALL, with_shares: bool = False) -> tuple[JobInfo, ...]:
-        """Return the live jobs by jobid; system allocations and reserved times (modes SYSTEM and ADVANCE) have negative ids."""
+        """Return the live jobs by jobid; system allocations and reserved times (modes SYSTEM and ADVANCE)
+        have negative ids.
+        """
         state = self._enter(call).state
-        return tuple(state.jobs[jobid].info(state.horizon, with_shares=with_shares) for jobid in sorted(state.jobs))
+        return tuple(
+            state.jobs[jobid].info(state.horizon, with_shares=with_shares) for jobid in sorted(state.jobs)
+        )
 
     def cancel_many(self, jobids: Iterable[int], call: CallContext = NO_CALL) -> tuple[list[int], list[int]]:
-        """End jobs; return the ids of those that ended, and of those that are unknown or were cancelled before."""
+        """End jobs; return the ids of those that ended, and of those that are unknown or were cancelled
+        before.
+        """
         session = self._enter(call)
         answer = session.job_changes.cancel(list(jobids))
         session.system_allocations.settle_excess()
@@ -301,15 +340,21 @@ class Engine:
     def partial_cancel(
         self, jobid: int, shares: Sequence[NodeShare], paths: Sequence[str] = (), call: CallContext = NO_CALL
     ) -> AppliedChanges:
-        """Give back slots (by label) or amounts on nodes, or vertices by path, all or nothing; the job ends with its last vertex."""
+        """Give back slots (by label) or amounts on nodes, or vertices by path, all or nothing;
+        the job ends with its last vertex.
+        """
         return self._change(self._enter(call), CancelPart(jobid, tuple(shares), tuple(paths)))
 
     def restore(self, jobs: Sequence[RestoredJob], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Restore known allocations, all or none; the same jobid with the same shares again changes nothing."""
+        """Restore known allocations, all or none; the same jobid with the same shares again changes
+        nothing.
+        """
         return self._change(self._enter(call, places=True), RestoreJobs(tuple(jobs)))
 
     def resize(self, shares: Sequence[NodeShare], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Set the system allocations of nodes (``amounts``); ``excess`` is what was not free and closes its node."""
+        """Set the system allocations of nodes (``amounts``);
+        ``excess`` is what was not free and closes its node.
+        """
         return self._change(self._enter(call, places=True), ResizeSystem(tuple(shares)))
 
     def extend(self, jobid: int, end: int, call: CallContext = NO_CALL) -> AppliedChanges:
@@ -317,18 +362,26 @@ class Engine:
         return self._change(self._enter(call, places=True), ExtendJob(jobid, end))
 
     def apply(self, changes: Sequence[Change], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Make several changes, all or none; ``failed_index`` is the index of the change that could not be made."""
+        """Make several changes, all or none; ``failed_index`` is the index of the change that could not be
+        made.
+        """
         placing = (RestoreJobs, ResizeSystem, ExtendJob, SetAdvanceReservations)
-        return self._change(self._enter(call, places=any(isinstance(change, placing) for change in changes)), *changes)
+        return self._change(
+            self._enter(call, places=any(isinstance(change, placing) for change in changes)), *changes
+        )
 
-    def set_advance_reservations(self, reservations: Sequence[AdvanceReservation], call: CallContext = NO_CALL) -> AppliedChanges:
+    def set_advance_reservations(
+        self, reservations: Sequence[AdvanceReservation], call: CallContext = NO_CALL
+    ) -> AppliedChanges:
         """Set all advance reservations; ``displaced`` reservations of jobs no longer fit and were dropped."""
         return self._change(self._enter(call, places=True), SetAdvanceReservations(tuple(reservations)))
 
-    # ---- the graph -------------------------------------------------------------------------------------------------------------
+    # ---- the graph -----------------------------------------------------------------------------------------
 
     def add_nodes(self, nodes: Sequence[GraphNodeSpec], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Add nodes; a known name with another shape is resized, and jobs on it stay. ``displaced`` reservations no longer fit."""
+        """Add nodes; a known name with another shape is resized, and jobs on it stay.
+        ``displaced`` reservations no longer fit.
+        """
         return self._change(self._enter(call), AddNodes(tuple(nodes)))
 
     def remove_nodes(self, nodes: Sequence[str], call: CallContext = NO_CALL) -> AppliedChanges:
@@ -339,8 +392,12 @@ class Engine:
         """Mark nodes (by name) or vertices (by containment path) up or down."""
         return self._change(self._enter(call), SetNodeStatus(up))
 
-    def set_properties(self, properties: Mapping[str, Mapping[str, str]], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Replace all properties of these nodes; the constraint of ``displaced`` reservations no longer holds."""
+    def set_properties(
+        self, properties: Mapping[str, Mapping[str, str]], call: CallContext = NO_CALL
+    ) -> AppliedChanges:
+        """Replace all properties of these nodes; the constraint of ``displaced`` reservations no longer
+        holds.
+        """
         return self._change(self._enter(call), SetProperties(properties))
 
     def stat(self, call: CallContext = NO_CALL, per_node: bool = False) -> Stat:
@@ -348,7 +405,7 @@ class Engine:
         session = self._enter(call)
         return stat(session.state, per_node=per_node)
 
-    # ---- what all calls share --------------------------------------------------------------------------------------------------
+    # ---- what all calls share ------------------------------------------------------------------------------
 
     def _open(self) -> _Session:
         if self._session is None:
@@ -360,11 +417,16 @@ class Engine:
         session = self._open()
         state = session.state
         if call.instance and call.instance != state.instance:
-            raise WrongInstance(f"instance {call.instance!r:.80} is gone, this is {state.instance}: Init and Restore")
+            raise WrongInstance(
+                f"instance {call.instance!r:.80} is gone, this is {state.instance}: Init and Restore"
+            )
         self._check_epoch(state, call)
         if call.now is not None:
             if state.wall_clock is False:
-                raise ClockMixed("now: the clock of this graph is frozen at 0, because a call without now has placed something in it")
+                raise ClockMixed(
+                    "now: the clock of this graph is frozen at 0, "
+                    "because a call without now has placed something in it"
+                )
             state.advance(call.now)
             state.forget_idle()
         elif places:
@@ -397,4 +459,6 @@ class Engine:
         except Refused as refusal:
             return AppliedChanges(False, instance, str(refusal), failed_index=done)
         touched = {name for change in changes for name in nodes_of(change)}
-        return AppliedChanges(True, instance, "", tuple(sorted(set(displaced))), session.system_allocations.excess_on(touched))
+        return AppliedChanges(
+            True, instance, "", tuple(sorted(set(displaced))), session.system_allocations.excess_on(touched)
+        )

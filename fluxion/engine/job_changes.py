@@ -1,8 +1,8 @@
 """Changes of what jobs hold: cancel, partial cancel, restore, extend, and withdrawn reservations.
 
-Clients know nodes and amounts, never vertices. So amounts are converted to whole leaves here, always the lowest free ones. A restored job
-may need more than a node has, because the node has shrunk. Then as much as possible is booked, and the rest is excess, which closes the
-node for new matches until it is resolved.
+Clients know nodes and amounts, never vertices. So amounts are converted to whole leaves here, always the
+lowest free ones. A restored job may need more than a node has, because the node has shrunk. Then as much as
+possible is booked, and the rest is excess, which closes the node for new matches until it is resolved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class JobChanges:
     def __init__(self, state: GraphState) -> None:
         self._state = state
 
-    # ---- cancel ----------------------------------------------------------------------------------------------------------------
+    # ---- cancel --------------------------------------------------------------------------------------------
 
     def cancel(self, jobids: Sequence[int]) -> tuple[list[int], list[int]]:
         """End jobs; return the ids of those that ended, and of those that are unknown."""
@@ -58,10 +58,12 @@ class JobChanges:
         placement, left = remainder
         self._state.change(job, lambda: _swap(job, placement, left))
 
-    # ---- restore ---------------------------------------------------------------------------------------------------------------
+    # ---- restore -------------------------------------------------------------------------------------------
 
     def restore(self, jobs: Sequence[RestoredJob]) -> None:
-        """Book allocations that are known from elsewhere; what a node does not have is recorded as its excess."""
+        """Book allocations that are known from elsewhere;
+        what a node does not have is recorded as its excess.
+        """
         for restored in jobs:
             self._restore(restored)
 
@@ -111,7 +113,9 @@ class JobChanges:
             state.change(job, join)
             state.note_excess(node, job, short)
 
-    def _take(self, job: GraphJob, placement: GraphPlacement, node: Vertex, share: NodeShare) -> dict[str, int]:
+    def _take(
+        self, job: GraphJob, placement: GraphPlacement, node: Vertex, share: NodeShare
+    ) -> dict[str, int]:
         """Take leaves for one share; return the amounts that are missing."""
         start, end, now = job.start, job.end, self._state.now
         if share.exclusive:
@@ -136,7 +140,7 @@ class JobChanges:
         placement.slots.extend(_slots_from(node, share.slots, taken))
         return missing
 
-    # ---- extend ----------------------------------------------------------------------------------------------------------------
+    # ---- extend --------------------------------------------------------------------------------------------
 
     def extend(self, jobid: int, end: int) -> tuple[int, ...]:
         """Move the end of a job; return the reservations that were dropped for it."""
@@ -156,7 +160,9 @@ class JobChanges:
         return self.displace(job)
 
     def displace(self, job: GraphJob) -> tuple[int, ...]:
-        """Drop the reservations that overlap a job in resources and time, but for advance ones; return their ids."""
+        """Drop the reservations that overlap a job in resources and time, but for advance ones;
+        return their ids.
+        """
         rivals: set[GraphJob] = set()
         for vertex, exclusive in job.placement.vertices.items():
             rivals.update(other for other in vertex.exclusive if other.reserved)
@@ -166,18 +172,26 @@ class JobChanges:
             rivals.update(other for other, leaves in run.reserved.items() if leaves & mask)
         rivals.discard(job)
         displaced = sorted(
-            (other for other in rivals if other.mode is not JobMode.ADVANCE and other.overlaps(job.start, job.end, self._state.now)),
+            (
+                other
+                for other in rivals
+                if other.mode is not JobMode.ADVANCE and other.overlaps(job.start, job.end, self._state.now)
+            ),
             key=lambda other: other.jobid,
         )
         for other in displaced:
             self._state.free(other)
         return tuple(other.jobid for other in displaced)
 
-    # ---- yielding reservations -------------------------------------------------------------------------------------------------
+    # ---- yielding reservations -----------------------------------------------------------------------------
 
     def withdraw(self, jobids: Sequence[int]) -> list[GraphJob]:
         """Take reservations out of the graph until `reinstate`; other ids are ignored."""
-        jobs = [job for jobid in dict.fromkeys(jobids) if (job := self._state.jobs.get(jobid)) is not None and job.mode is JobMode.RESERVED]
+        jobs = [
+            job
+            for jobid in dict.fromkeys(jobids)
+            if (job := self._state.jobs.get(jobid)) is not None and job.mode is JobMode.RESERVED
+        ]
         for job in jobs:
             self._state.withdraw(job)
         return jobs
@@ -227,7 +241,9 @@ def leaves_worth(run: LeafRun, free: int, amount: int) -> int:
 
 
 def _slots_from(node: Vertex, slots: Mapping[str, int], taken: Mapping[LeafRun, int]) -> list[PlacedSlots]:
-    """Return slots of which only the number is known; with several labels it is unknown to which slot a leaf belongs."""
+    """Return slots of which only the number is known;
+    with several labels it is unknown to which slot a leaf belongs.
+    """
     leaves = tuple(taken.items()) if len(slots) == 1 else ()
     return [PlacedSlots(label, node, leaves, count) for label, count in slots.items() if count > 0]
 
@@ -238,8 +254,14 @@ def _merged(shares: Sequence[NodeShare]) -> tuple[NodeShare, ...]:
     for share in shares:
         before = by_node.get(share.node)
         if before is not None:
-            slots = {label: before.slots.get(label, 0) + share.slots.get(label, 0) for label in {**before.slots, **share.slots}}
-            amounts = {kind: before.amounts.get(kind, 0) + share.amounts.get(kind, 0) for kind in {**before.amounts, **share.amounts}}
+            slots = {
+                label: before.slots.get(label, 0) + share.slots.get(label, 0)
+                for label in {**before.slots, **share.slots}
+            }
+            amounts = {
+                kind: before.amounts.get(kind, 0) + share.amounts.get(kind, 0)
+                for kind in {**before.amounts, **share.amounts}
+            }
             share = NodeShare(share.node, slots, amounts, before.exclusive or share.exclusive)
         by_node[share.node] = share
     return tuple(by_node.values())
@@ -247,6 +269,8 @@ def _merged(shares: Sequence[NodeShare]) -> tuple[NodeShare, ...]:
 
 def _same(live: Sequence[NodeShare], given: Sequence[NodeShare]) -> bool:
     def plain(shares: Sequence[NodeShare]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
-        return {share.node: (dict(share.slots), {k: v for k, v in share.amounts.items() if v}) for share in shares}
+        return {
+            share.node: (dict(share.slots), {k: v for k, v in share.amounts.items() if v}) for share in shares
+        }
 
     return plain(live) == plain(given)

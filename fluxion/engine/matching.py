@@ -1,8 +1,9 @@
 """The extended matching calls: MatchBatch, ReserveAt and Satisfy.
 
-A job id of the caller's makes a request repeatable: a granted job repeats its answer. A reservation whose start has come becomes an
-allocation of the same vertices. If something still holds them, the job is matched again, and its reservation is kept until that succeeds.
-A failed request tells whether it cannot match now (BUSY) or never (UNSATISFIABLE).
+A job id of the caller's makes a request repeatable: a granted job repeats its answer. A reservation whose
+start has come becomes an allocation of the same vertices. If something still holds them, the job is matched
+again, and its reservation is kept until that succeeds. A failed request tells whether it cannot match now
+(BUSY) or never (UNSATISFIABLE).
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from fluxqueue.fluxion.engine.reserved_times import anywhere, in_the_way, not_begun, obstacle, refusal_inside, rooms
+from fluxqueue.fluxion.engine.reserved_times import (
+    anywhere,
+    in_the_way,
+    not_begun,
+    obstacle,
+    refusal_inside,
+    rooms,
+)
 from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
 from fluxqueue.fluxion.graph.vertices import Vertex
@@ -49,7 +57,9 @@ class JobMatching:
         try:
             matcher = self._matcher_of(request.policy)
             jobspec = self._read(request.jobspec, matcher)
-            duration_s = jobspec.duration_s if request.duration_s is None else self._override(request.duration_s)
+            duration_s = (
+                jobspec.duration_s if request.duration_s is None else self._override(request.duration_s)
+            )
         except (InvalidJobspec, UnknownPolicy) as error:
             return MatchResult(MatchVerdict.INVALID, request.jobid, reason=str(error))
         if live is not None and live.start > state.now:
@@ -79,7 +89,12 @@ class JobMatching:
         return duration_s
 
     def _match_new(
-        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+        self,
+        jobspec: Jobspec,
+        duration_s: int,
+        request: JobMatchRequest,
+        matcher: Matcher,
+        with_allocation: bool,
     ) -> MatchResult:
         state = self._state
         end = state.end_of(state.now, duration_s)
@@ -108,26 +123,46 @@ class JobMatching:
         return result
 
     def _search(
-        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, replaced: GraphJob | None = None
+        self,
+        jobspec: Jobspec,
+        duration_s: int,
+        request: JobMatchRequest,
+        matcher: Matcher,
+        replaced: GraphJob | None = None,
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
         """Return a placement that begins now; else, if reservations are wanted, the earliest later one."""
         state, later = self._state, LaterPlacement()
         end = state.end_of(state.now, duration_s)
         for room in rooms(state, jobspec, self._vertices(request.exclude)):
-            if request.not_before <= state.now and (placement := matcher.place(jobspec, state.now, end, room)) is not None:
+            if (
+                request.not_before <= state.now
+                and (placement := matcher.place(jobspec, state.now, end, room)) is not None
+            ):
                 return placement, later
             if request.reserve or replaced is not None:
                 later = matcher.reserve(
-                    jobspec, duration_s, room, replaced, latest_nodes=request.latest_nodes, not_before=request.not_before
+                    jobspec,
+                    duration_s,
+                    room,
+                    replaced,
+                    latest_nodes=request.latest_nodes,
+                    not_before=request.not_before,
                 )
                 if later.placement is not None:
                     break
         return None, later
 
     def _mold(
-        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, later: LaterPlacement, start: int = 0
+        self,
+        jobspec: Jobspec,
+        duration_s: int,
+        request: JobMatchRequest,
+        matcher: Matcher,
+        later: LaterPlacement,
+        start: int = 0,
     ) -> Molded | None:
-        """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if there is none.
+        """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if
+        there is none.
 
         ``start`` is that of a reservation that the job has, unless ``later`` is earlier.
         """
@@ -154,8 +189,12 @@ class JobMatching:
         end = self._state.end_of(now, molded.duration_s)
         return self._book(MatchVerdict.GRANTED, request.jobid, now, end, molded.placement, with_allocation)
 
-    def _blocked(self, jobspec: Jobspec, end: int, request: JobMatchRequest, matcher: Matcher) -> tuple[str, str]:
-        """Return which advance reservation alone keeps a request from starting now, and that in a sentence; empty if none does."""
+    def _blocked(
+        self, jobspec: Jobspec, end: int, request: JobMatchRequest, matcher: Matcher
+    ) -> tuple[str, str]:
+        """Return which advance reservation alone keeps a request from starting now, and that in a sentence;
+        empty if none does.
+        """
         if not request.explain or not self._state.reserved_times:
             return "", ""
         if jobspec.reservation and (waits := not_begun(self._state, jobspec.reservation)):
@@ -166,7 +205,13 @@ class JobMatching:
         return "", ""
 
     def _start(
-        self, job: GraphJob, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+        self,
+        job: GraphJob,
+        jobspec: Jobspec,
+        duration_s: int,
+        request: JobMatchRequest,
+        matcher: Matcher,
+        with_allocation: bool,
     ) -> MatchResult:
         """Turn a reservation whose start has come into an allocation."""
         state = self._state
@@ -176,7 +221,11 @@ class JobMatching:
         def restart() -> bool:
             state.free(job)
             if self._still_free(job, jobspec, end):
-                result.append(self._book(MatchVerdict.GRANTED, job.jobid, state.now, end, job.placement, with_allocation))
+                result.append(
+                    self._book(
+                        MatchVerdict.GRANTED, job.jobid, state.now, end, job.placement, with_allocation
+                    )
+                )
                 return True
             result.append(self._match_new(jobspec, duration_s, request, matcher, with_allocation))
             return result[-1].verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED)
@@ -185,11 +234,19 @@ class JobMatching:
         return result[-1]
 
     def _improve(
-        self, job: GraphJob, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+        self,
+        job: GraphJob,
+        jobspec: Jobspec,
+        duration_s: int,
+        request: JobMatchRequest,
+        matcher: Matcher,
+        with_allocation: bool,
     ) -> MatchResult:
         """Replace a reservation by an earlier start, if there is one."""
         state = self._state
-        alike = state.end_of(job.start, duration_s) == job.end and not request.exclude and not jobspec.reservation
+        alike = (
+            state.end_of(job.start, duration_s) == job.end and not request.exclude and not jobspec.reservation
+        )
         improvable = not alike or matcher.may_improve(job, jobspec, duration_s)
         if improvable or request.min_slots:
             now: GraphPlacement | None = None
@@ -206,7 +263,14 @@ class JobMatching:
                 job.book()
             if now is not None:
                 state.free(job)
-                return self._book(MatchVerdict.GRANTED, job.jobid, state.now, state.end_of(state.now, duration_s), now, with_allocation)
+                return self._book(
+                    MatchVerdict.GRANTED,
+                    job.jobid,
+                    state.now,
+                    state.end_of(state.now, duration_s),
+                    now,
+                    with_allocation,
+                )
             if molded is not None:
                 state.free(job)
                 return self._book_molded(molded, request, with_allocation)
@@ -218,12 +282,19 @@ class JobMatching:
         return self._answer(MatchVerdict.RESERVED, job, with_allocation)
 
     def _book_later(
-        self, request: JobMatchRequest, jobspec: Jobspec, later: LaterPlacement, duration_s: int, with_allocation: bool
+        self,
+        request: JobMatchRequest,
+        jobspec: Jobspec,
+        later: LaterPlacement,
+        duration_s: int,
+        with_allocation: bool,
     ) -> MatchResult:
         """Make a reservation."""
         assert later.placement is not None
         end = self._state.end_of(later.start, duration_s)
-        answer = self._book(MatchVerdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation)
+        answer = self._book(
+            MatchVerdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation
+        )
         job = self._state.jobs[answer.jobid]
         job.jobspec, job.policy = jobspec, request.policy
         self._record_shortfall(job, request, later)
@@ -251,10 +322,18 @@ class JobMatching:
         return all(not mask & ~window.free(run, exclusive=True) for run, mask in job.placement.leaves.items())
 
     def _book(
-        self, verdict: MatchVerdict, jobid: int, start: int, end: int, placement: GraphPlacement, with_allocation: bool
+        self,
+        verdict: MatchVerdict,
+        jobid: int,
+        start: int,
+        end: int,
+        placement: GraphPlacement,
+        with_allocation: bool,
     ) -> MatchResult:
         state = self._state
-        job = GraphJob(jobid or state.pick_jobid(), start, end, placement, reserved=verdict is MatchVerdict.RESERVED)
+        job = GraphJob(
+            jobid or state.pick_jobid(), start, end, placement, reserved=verdict is MatchVerdict.RESERVED
+        )
         job.shares = node_shares(placement)
         state.book(job)
         state.update_weights(placement)
@@ -264,7 +343,9 @@ class JobMatching:
         allocation = write_r(job.placement) if with_allocation else ""
         return MatchResult(verdict, job.jobid, job.start, job.end, job.shares, allocation=allocation)
 
-    def _refuse(self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher) -> MatchResult:
+    def _refuse(
+        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher
+    ) -> MatchResult:
         jobid, state, everywhere = request.jobid, self._state, anywhere(self._state, jobspec)
         if not request.explain:
             return MatchResult(MatchVerdict.BUSY, jobid)
@@ -279,29 +360,43 @@ class JobMatching:
             return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, blocked_by=blocked_by)
         if jobspec.reservation:
             when = "at any time" if request.reserve else "now on the nodes"
-            return MatchResult(MatchVerdict.BUSY, jobid, reason=f"does not fit {when} of the reservation {jobspec.reservation!r}")
+            return MatchResult(
+                MatchVerdict.BUSY,
+                jobid,
+                reason=f"does not fit {when} of the reservation {jobspec.reservation!r}",
+            )
         exclude = self._vertices(request.exclude)
         window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=exclude)
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
 
-    def _ever(self, jobspec: Jobspec, request: JobMatchRequest, matcher: Matcher, everywhere: Restriction) -> bool:
+    def _ever(
+        self, jobspec: Jobspec, request: JobMatchRequest, matcher: Matcher, everywhere: Restriction
+    ) -> bool:
         """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
         if 0 < request.min_slots < self._molder.size(jobspec):
             jobspec = self._molder.with_slots(jobspec, request.min_slots, request.min_slots)
         return matcher.on_empty(jobspec, everywhere) is not None
 
-    def _why_never(self, matcher: Matcher, jobspec: Jobspec, restriction: Restriction) -> tuple[str, tuple[Shortage, ...]]:
+    def _why_never(
+        self, matcher: Matcher, jobspec: Jobspec, restriction: Restriction
+    ) -> tuple[str, tuple[Shortage, ...]]:
         constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
-        window = Window(0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only)
+        window = Window(
+            0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only
+        )
         return matcher.explain(jobspec, window)
 
-    def reserve_at(self, jobid: int, text: str, start: int, nodes: Sequence[str], policy: str = "") -> MatchResult:
+    def reserve_at(
+        self, jobid: int, text: str, start: int, nodes: Sequence[str], policy: str = ""
+    ) -> MatchResult:
         """Reserve from a given time on."""
         state = self._state
         live = state.jobs.get(jobid) if jobid else None
         if live is not None:
-            return self._answer(MatchVerdict.RESERVED if live.reserved else MatchVerdict.GRANTED, live, with_allocation=False)
+            return self._answer(
+                MatchVerdict.RESERVED if live.reserved else MatchVerdict.GRANTED, live, with_allocation=False
+            )
         try:
             matcher = self._matcher_of(policy)
             jobspec = self._read(text, matcher)
@@ -329,14 +424,18 @@ class JobMatching:
         """Drop reservations on changed nodes that could not be made there any more; return their ids."""
         state = self._state
         nodes = [node for name in names if (node := state.graph.by_name.get(name)) is not None]
-        touched = {job.jobid: job for node in nodes for job in (*node.shared, *node.exclusive) if job.reserved}
+        touched = {
+            job.jobid: job for node in nodes for job in (*node.shared, *node.exclusive) if job.reserved
+        }
         unfit = [jobid for jobid, job in sorted(touched.items()) if not self._still_fits(job)]
         for jobid in unfit:
             state.free(touched[jobid])
         return tuple(unfit)
 
     def _still_fits(self, job: GraphJob) -> bool:
-        """Return True if the request accepts each node of its reservation, and together they have its resources at its time."""
+        """Return True if the request accepts each node of its reservation,
+        and together they have its resources at its time.
+        """
         jobspec = job.jobspec
         if jobspec is None:
             return True

@@ -1,7 +1,7 @@
 """Partial cancel: what a job gives back, and what it keeps.
 
-Clients name nodes with numbers of slots or amounts, or vertices by path. Slots are given back from the highest on. An amount must be the
-sum of whole leaves; slots given back in the same request count towards it.
+Clients name nodes with numbers of slots or amounts, or vertices by path. Slots are given back from the
+highest on. An amount must be the sum of whole leaves; slots given back in the same request count towards it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ class PartialCancel:
         have = self._shares.get(given.node)
         if have is None:
             raise Refused(f"job {self._job.jobid}: has nothing on node {given.node!r:.80}")
-        node = next((vertex for vertex in self._job.placement.vertices if vertex.type == NODE and vertex.name == given.node), None)
+        node = next(
+            (
+                vertex
+                for vertex in self._job.placement.vertices
+                if vertex.type == NODE and vertex.name == given.node
+            ),
+            None,
+        )
         if not given.slots and not given.amounts:
             self._all_of(given.node, node)
             return
@@ -56,7 +63,9 @@ class PartialCancel:
     def _slots_of(self, name: str, node: Vertex | None, label: str, count: int) -> dict[str, int]:
         have = self._shares[name].slots.get(label, 0)
         if count < 0 or count > have:
-            raise Refused(f"job {self._job.jobid}: has {have} slots {label!r:.40} on node {name!r:.80}, not {count}")
+            raise Refused(
+                f"job {self._job.jobid}: has {have} slots {label!r:.40} on node {name!r:.80}, not {count}"
+            )
         freed: dict[str, int] = {}
         position = len(self._slots)
         while count and position:
@@ -82,7 +91,10 @@ class PartialCancel:
                     self._leaves[run] &= ~(1 << index)
                     amount -= run.size_of(index)
         if amount > 0 and node is not None:
-            raise Refused(f"job {self._job.jobid}: {kind} on node {name!r:.80} cannot be given back by this amount: {amount} is left over")
+            raise Refused(
+                f"job {self._job.jobid}: {kind} on node {name!r:.80} cannot be given back by this amount: "
+                f"{amount} is left over"
+            )
 
     def give_back_path(self, path: str) -> None:
         """Give back the vertex of a containment path, with everything below it."""
@@ -105,7 +117,12 @@ class PartialCancel:
         before = self._job.placement
         kept = GraphPlacement()
         for vertex, exclusive in before.vertices.items():
-            if vertex.type == NODE and exclusive and vertex.name not in self._emptied and not self._used_up(vertex):
+            if (
+                vertex.type == NODE
+                and exclusive
+                and vertex.name not in self._emptied
+                and not self._used_up(vertex)
+            ):
                 kept.take_vertex(vertex, exclusive=True)
         for run, mask in self._leaves.items():
             if mask:
@@ -119,7 +136,11 @@ class PartialCancel:
             if slot.node is not None:
                 kept.pass_through(slot.node)
         left = node_shares(kept)
-        gone = tuple(share for share in self._job.shares if share.node not in self._state.graph.by_name and share.node not in self._emptied)
+        gone = tuple(
+            share
+            for share in self._job.shares
+            if share.node not in self._state.graph.by_name and share.node not in self._emptied
+        )
         left += tuple(absent for absent in gone if all(absent.node != share.node for share in left))
         if not any(share.amounts or share.slots or share.exclusive for share in left):
             return None
@@ -130,7 +151,9 @@ class PartialCancel:
         had = any(run.parent.node is node for run in self._job.placement.leaves) or any(
             slot.node is node for slot in self._job.placement.slots
         )
-        has = any(mask and run.parent.node is node for run, mask in self._leaves.items()) or any(slot.node is node for slot in self._slots)
+        has = any(mask and run.parent.node is node for run, mask in self._leaves.items()) or any(
+            slot.node is node for slot in self._slots
+        )
         return had and not has
 
 
@@ -143,4 +166,6 @@ def _split_slots(slot: PlacedSlots, count: int) -> tuple[PlacedSlots | None, Pla
         part = highest(mask, mask.bit_count() // slot.count * count)
         returned.append((run, part))
         kept.append((run, mask & ~part))
-    return PlacedSlots(slot.label, slot.node, tuple(kept), slot.count - count), PlacedSlots(slot.label, slot.node, tuple(returned), count)
+    return PlacedSlots(slot.label, slot.node, tuple(kept), slot.count - count), PlacedSlots(
+        slot.label, slot.node, tuple(returned), count
+    )

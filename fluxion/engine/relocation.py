@@ -1,7 +1,8 @@
 """Relocation of jobs on a node that has shrunk, to leaves that the node still has.
 
-Leaves of a pool are alike, and clients do not know which of them a job holds. So a job that holds leaves beyond the end of a shrunken pool
-is moved to free leaves within it, at once or as soon as there are any. A node is closed only while its jobs hold more than it has.
+Leaves of a pool are alike, and clients do not know which of them a job holds. So a job that holds leaves
+beyond the end of a shrunken pool is moved to free leaves within it, at once or as soon as there are any. A
+node is closed only while its jobs hold more than it has.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def relocate_jobs(state: GraphState, node: Vertex, *, displace: bool) -> set[Gra
         for job, mask in [*run.allocated.items()]:
             away, room = mask & beyond, run.full & ~run.held()
             if count := min(away.bit_count(), room.bit_count()):
-                state.change(job, partial(_take_other_leaves, job, run, highest(away, count), lowest(room, count)))
+                state.change(
+                    job, partial(_take_other_leaves, job, run, highest(away, count), lowest(room, count))
+                )
     state.update_closed(node)
     return gone
 
@@ -59,7 +62,10 @@ def _take_other_leaves(job: GraphJob, run: LeafRun, away: int, into: int) -> Cal
     placement = job.placement
     placement.leaves[run] = other(placement.leaves[run])
     placement.slots = [
-        replace(slot, leaves=tuple((each, other(mask) if each is run else mask) for each, mask in slot.leaves)) for slot in placement.slots
+        replace(
+            slot, leaves=tuple((each, other(mask) if each is run else mask) for each, mask in slot.leaves)
+        )
+        for slot in placement.slots
     ]
 
     def back() -> None:

@@ -1,4 +1,6 @@
-"""What the times of advance reservations mean for one request: where it may be placed, and which of them keeps it from starting now."""
+"""What the times of advance reservations mean for one request:
+where it may be placed, and which of them keeps it from starting now.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ __all__ = ["anywhere", "in_the_way", "not_begun", "obstacle", "refusal_inside", 
 
 
 def rooms(
-    state: GraphState, jobspec: Jobspec, exclude: Collection[Vertex] = frozenset(), only: Collection[Vertex] | None = None
+    state: GraphState,
+    jobspec: Jobspec,
+    exclude: Collection[Vertex] = frozenset(),
+    only: Collection[Vertex] | None = None,
 ) -> Iterator[Restriction]:
     """Yield what a request is restricted to, in the order to try.
 
-    That is what its caller says; for a request that names an advance reservation, each of its times that is not over.
+    That is what its caller says; for a request that names an advance reservation, each of its times that is
+    not over.
     """
     if not jobspec.reservation:
         yield Restriction(exclude, only)
@@ -39,7 +45,9 @@ def anywhere(state: GraphState, jobspec: Jobspec) -> Restriction:
 
 
 def refusal_inside(state: GraphState, jobspec: Jobspec, duration_s: int) -> str:
-    """Return why a request can never fit in the advance reservation that it names, as far as times go; empty if it can."""
+    """Return why a request can never fit in the advance reservation that it names, as far as times go;
+    empty if it can.
+    """
     name = jobspec.reservation
     coming = [time for time in state.reserved_times.get(name, ()) if time.job.end > state.now]
     if not coming:
@@ -48,14 +56,23 @@ def refusal_inside(state: GraphState, jobspec: Jobspec, duration_s: int) -> str:
     if coming[-1].job.end >= state.horizon or 0 < duration_s <= longest:
         return ""
     wants = f"it takes {duration_s} s" if duration_s else "it has no end"
-    return f"the reservation {name!r} lasts {longest} s, and {wants}: what runs inside it must end before it does"
+    return (
+        f"the reservation {name!r} lasts {longest} s, and {wants}: "
+        "what runs inside it must end before it does"
+    )
 
 
-def in_the_way(state: GraphState, matcher: Matcher, jobspec: Jobspec, end: int, restriction: Restriction) -> ReservedTime | None:
-    """Return the first reserved time that keeps a request from a window that begins now; None if it would not fit without any either."""
+def in_the_way(
+    state: GraphState, matcher: Matcher, jobspec: Jobspec, end: int, restriction: Restriction
+) -> ReservedTime | None:
+    """Return the first reserved time that keeps a request from a window that begins now;
+    None if it would not fit without any either.
+    """
     now = state.now
     all_times = (time for each in state.reserved_times.values() for time in each)
-    times = [time for time in all_times if time is not restriction.inside and time.job.overlaps(now, end, now)]
+    times = [
+        time for time in all_times if time is not restriction.inside and time.job.overlaps(now, end, now)
+    ]
     if not times:
         return None
     with ExitStack() as left_out:
@@ -69,7 +86,9 @@ def in_the_way(state: GraphState, matcher: Matcher, jobspec: Jobspec, end: int, 
 
 
 def not_begun(state: GraphState, name: str) -> str:
-    """Return in a sentence when an advance reservation begins next; empty if one of its times has begun, or none comes."""
+    """Return in a sentence when an advance reservation begins next;
+    empty if one of its times has begun, or none comes.
+    """
     coming = next((time for time in state.reserved_times.get(name, ()) if time.job.end > state.now), None)
     if coming is None or coming.job.start <= state.now:
         return ""

@@ -1,11 +1,13 @@
 """System allocations, which are what runs on nodes outside of Fluxion, and the excess of nodes.
 
-Pods that the queue did not place use resources all the same. Each node has at most one system allocation. Its size is set, not increased.
-It takes leaves from the high end, because jobs take the low ones: first leaves that no job has, then leaves that are only reserved. Such
-reservations are dropped, because their resources are in fact used. What the node does not have at all is excess.
+Pods that the queue did not place use resources all the same. Each node has at most one system allocation. Its
+size is set, not increased. It takes leaves from the high end, because jobs take the low ones: first leaves
+that no job has, then leaves that are only reserved. Such reservations are dropped, because their resources
+are in fact used. What the node does not have at all is excess.
 
-Excess also comes from a restored job on a node that has shrunk. It closes the node for new matches. Whenever something becomes free,
-`SystemAllocations.settle_excess` gives it to the jobs with excess, and opens the node when no excess is left.
+Excess also comes from a restored job on a node that has shrunk. It closes the node for new matches. Whenever
+something becomes free, `SystemAllocations.settle_excess` gives it to the jobs with excess, and opens the node
+when no excess is left.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class SystemAllocations:
                 raise Refused(f"resize: there is no node {share.node!r:.200}")
             if any(amount < 0 for amount in share.amounts.values()):
                 raise Refused(f"resize: node {share.node}: amounts cannot be negative")
-            displaced.extend(self._resize(node, {kind: amount for kind, amount in share.amounts.items() if amount}))
+            displaced.extend(
+                self._resize(node, {kind: amount for kind, amount in share.amounts.items() if amount})
+            )
         return tuple(sorted(set(displaced)))
 
     def _resize(self, node: Vertex, amounts: Mapping[str, int]) -> list[int]:
@@ -80,7 +84,9 @@ class SystemAllocations:
                     break
             if left > 0:
                 missing[kind] = left
-        job = GraphJob(-next(self._serial), state.now, state.horizon, placement, reserved=False, mode=JobMode.SYSTEM)
+        job = GraphJob(
+            -next(self._serial), state.now, state.horizon, placement, reserved=False, mode=JobMode.SYSTEM
+        )
         job.shares = (NodeShare(node.name, amounts=dict(amounts)),)
         state.book(job)
         self._remember(node.name, job)

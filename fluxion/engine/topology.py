@@ -1,8 +1,8 @@
 """Nodes that are added, removed, reshaped, relabelled or marked up and down, with jobs running on them.
 
-What a job holds on a node outlives the node. A removed vertex leaves the tree with everything booked on it, and a new node of the same
-name gets the same vertex. A node that shrinks below what its jobs hold keeps the jobs and is closed. Reservations on a removed node are
-dropped, because they could never start.
+What a job holds on a node outlives the node. A removed vertex leaves the tree with everything booked on it,
+and a new node of the same name gets the same vertex. A node that shrinks below what its jobs hold keeps the
+jobs and is closed. Reservations on a removed node are dropped, because they could never start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ __all__ = ["Topology"]
 
 
 class Topology:
-    """Changes of one state's graph. A change that cannot be made raises `Refused`; every change can be undone."""
+    """Changes of one state's graph.
+    A change that cannot be made raises `Refused`; every change can be undone.
+    """
 
     def __init__(self, state: GraphState, job_changes: JobChanges) -> None:
         self._state = state
@@ -31,7 +33,9 @@ class Topology:
         self._stale = False
 
     def add(self, specs: Sequence[GraphNodeSpec]) -> tuple[int, ...]:
-        """Add nodes, or give known ones another shape, parent, properties and status; return the dropped reservations."""
+        """Add nodes, or give known ones another shape, parent, properties and status;
+        return the dropped reservations.
+        """
         displaced: list[int] = []
         self._stale = False
         for spec in specs:
@@ -95,7 +99,9 @@ class Topology:
         lost = [run for kind, run in node.runs.items() if kind not in wanted or wanted[kind][1] != run.size]
         if any(run.busy for run in lost):
             names = ", ".join(sorted(run.type for run in lost if run.busy))
-            raise Refused(f"node {node.name}: jobs hold {names}, whose vertices would get another size: free them first")
+            raise Refused(
+                f"node {node.name}: jobs hold {names}, whose vertices would get another size: free them first"
+            )
         gone = {job for run in lost for job in run.reserved}
         for run in node.runs.values():
             if run not in lost:
@@ -153,8 +159,12 @@ class Topology:
         if node.parent is not None:
             node.parent.remove_child(node)
 
-    def _attach(self, node: Vertex, parent: Vertex, position: int | None = None, *, later: bool = False) -> None:
-        """Put a vertex with everything booked on it back into the tree; with ``later``, the caller rebuilds the node table."""
+    def _attach(
+        self, node: Vertex, parent: Vertex, position: int | None = None, *, later: bool = False
+    ) -> None:
+        """Put a vertex with everything booked on it back into the tree;
+        with ``later``, the caller rebuilds the node table.
+        """
         parent.add_child(node, position)
         node.path = f"{parent.path}/{node.name}"
         self._state.graph.register(node)
@@ -233,11 +243,19 @@ class Topology:
 def _shape(node: Vertex) -> Callable[[], None]:
     """Return a function that restores the present shape of a node."""
     runs, entries = dict(node.runs), list(node.entries)
-    each = [(run, run.ids, run.uniq_ids, run.full, dict(run.odd_sizes), run.position) for run in runs.values()]
+    each = [
+        (run, run.ids, run.uniq_ids, run.full, dict(run.odd_sizes), run.position) for run in runs.values()
+    ]
 
     def back() -> None:
         node.runs, node.entries = runs, entries
         for run, ids, uniq_ids, full, odd_sizes, position in each:
-            run.ids, run.uniq_ids, run.full, run.odd_sizes, run.position = ids, uniq_ids, full, odd_sizes, position
+            run.ids, run.uniq_ids, run.full, run.odd_sizes, run.position = (
+                ids,
+                uniq_ids,
+                full,
+                odd_sizes,
+                position,
+            )
 
     return back

@@ -30,14 +30,18 @@ def taken_in(answer: MatchedAllocation) -> dict[str, dict[str, int]]:
         raise InvalidAnswer(f"it begins {answer.at} s after the start of the graph, and was to begin now")
     try:
         vertices = orjson.loads(answer.allocation)["graph"]["nodes"]
-        found = [(vertex["metadata"]["type"], vertex["metadata"]["paths"]["containment"]) for vertex in vertices]
+        found = [
+            (vertex["metadata"]["type"], vertex["metadata"]["paths"]["containment"]) for vertex in vertices
+        ]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InvalidAnswer(f"its allocation is no JGF ({type(error).__name__})") from None
     taken: dict[str, dict[str, int]] = {}
     for kind, path in found:
         parts = str(path).split("/")
         if parts[:2] != ["", CLUSTER] or len(parts) > 4:
-            raise InvalidAnswer(f"its allocation has the vertex {path!r:.80}, which the graph that it was given has not")
+            raise InvalidAnswer(
+                f"its allocation has the vertex {path!r:.80}, which the graph that it was given has not"
+            )
         if len(parts) == 4:
             counts = taken.setdefault(parts[2], {})
             counts[str(kind)] = counts.get(str(kind), 0) + 1

@@ -1,7 +1,8 @@
 """The check of a foreign answer against what is held, and its booking in the queue's own graph.
 
-The queue's graph has all nodes, all live allocations, foreign pods and reservations. An answer that takes what is not free there, or a node
-that the work may not have, is refused. So no mistake of a foreign matcher, and no graph of it that is out of date, books anything twice.
+The queue's graph has all nodes, all live allocations, foreign pods and reservations. An answer that takes
+what is not free there, or a node that the work may not have, is refused. So no mistake of a foreign matcher,
+and no graph of it that is out of date, books anything twice.
 """
 
 from __future__ import annotations
@@ -25,19 +26,31 @@ Taken = Mapping[str, Mapping[str, int]]
 """Node -> foreign type -> number of vertices."""
 
 
-def accepting_nodes(state: GraphState, jobspec: Jobspec, request: JobMatchRequest, part: Part) -> frozenset[str]:
-    """Return the names of the nodes that may hold at least one slot of a part, or the one node that it names."""
+def accepting_nodes(
+    state: GraphState, jobspec: Jobspec, request: JobMatchRequest, part: Part
+) -> frozenset[str]:
+    """Return the names of the nodes that may hold at least one slot of a part,
+    or the one node that it names.
+    """
     if part.node:
         return frozenset((part.node,))
     window = _window(state, jobspec, request)
-    return frozenset(node.name for node in state.graph.nodes if _has(free_amounts(node, window), part.amounts))
+    return frozenset(
+        node.name for node in state.graph.nodes if _has(free_amounts(node, window), part.amounts)
+    )
 
 
 def _window(state: GraphState, jobspec: Jobspec, request: JobMatchRequest) -> Window:
     duration_s = jobspec.duration_s if request.duration_s is None else request.duration_s
     by_name = state.graph.by_name
     exclude = frozenset(by_name[name] for name in request.exclude if name in by_name)
-    return Window(state.now, state.end_of(state.now, duration_s), state.now, constraint=jobspec.constraint, exclude=exclude)
+    return Window(
+        state.now,
+        state.end_of(state.now, duration_s),
+        state.now,
+        constraint=jobspec.constraint,
+        exclude=exclude,
+    )
 
 
 def _has(free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
@@ -45,7 +58,9 @@ def _has(free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
 
 
 def never_fits(state: GraphState, jobspec: Jobspec, parts: Sequence[Part], units: ForeignUnits) -> str:
-    """Return in a sentence why a foreign matcher finds no nodes for these parts on the empty graph either; empty if it may find some."""
+    """Return in a sentence why a foreign matcher finds no nodes for these parts on the empty graph either;
+    empty if it may find some.
+    """
     constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
     window = Window(0, 1, empty=True, constraint=constraint)
     totals = [units.offered(amounts) for node in state.graph.nodes if (amounts := free_amounts(node, window))]
@@ -53,7 +68,10 @@ def never_fits(state: GraphState, jobspec: Jobspec, parts: Sequence[Part], units
         wanted = units.wanted(part.amounts)
         held = [min(total.get(kind, 0) // count for kind, count in wanted.items()) for total in totals]
         if sum(min(number, 1) if part.apart else number for number in held) < max(part.slots, 1):
-            return f"the foreign matcher counts whole pieces, and nodes that are empty do not have {_words(wanted)} for each of its pods"
+            return (
+                "the foreign matcher counts whole pieces, and nodes that are empty do not have "
+                f"{_words(wanted)} for each of its pods"
+            )
     return ""
 
 
@@ -85,11 +103,15 @@ def shares_of(placed: Sequence[tuple[Part, Mapping[str, int]]]) -> tuple[NodeSha
     for part, numbers in placed:
         for node, number in numbers.items():
             slots.setdefault(node, Counter())[part.label] += number
-            amounts.setdefault(node, Counter()).update({kind: amount * number for kind, amount in part.amounts.items()})
+            amounts.setdefault(node, Counter()).update(
+                {kind: amount * number for kind, amount in part.amounts.items()}
+            )
     return tuple(NodeShare(node, dict(slots[node]), dict(amounts[node])) for node in slots)
 
 
-def problem_of(state: GraphState, jobspec: Jobspec, request: JobMatchRequest, shares: Sequence[NodeShare]) -> str:
+def problem_of(
+    state: GraphState, jobspec: Jobspec, request: JobMatchRequest, shares: Sequence[NodeShare]
+) -> str:
     """Return in a sentence why these shares cannot be booked now; empty if they can."""
     window = _window(state, jobspec, request)
     for share in shares:
@@ -101,5 +123,8 @@ def problem_of(state: GraphState, jobspec: Jobspec, request: JobMatchRequest, sh
             return f"it takes node {share.node}, which this work may not have now"
         for kind, amount in share.amounts.items():
             if free.get(kind, 0) < amount:
-                return f"it takes {amount} {display_name(kind)} of node {share.node}, where {free.get(kind, 0)} are free"
+                return (
+                    f"it takes {amount} {display_name(kind)} of node {share.node}, "
+                    f"where {free.get(kind, 0)} are free"
+                )
     return ""

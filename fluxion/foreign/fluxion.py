@@ -1,16 +1,18 @@
 """The matcher of the queue with a foreign Fluxion service behind it.
 
-The queue's own graph is kept in this process. It has what the three calls lack: clock, restored allocations, foreign pods, nodes that
-change, reasons, and whether a request fits at all. A request is matched there first, which tells BUSY from UNSATISFIABLE. If it fits, the
-foreign service chooses the nodes, and its choice is checked and booked in our graph (`bookings`). Reservations are never made: a foreign
-graph has no clock.
+The queue's own graph is kept in this process. It has what the three calls lack: clock, restored allocations,
+foreign pods, nodes that change, reasons, and whether a request fits at all. A request is matched there first,
+which tells BUSY from UNSATISFIABLE. If it fits, the foreign service chooses the nodes, and its choice is
+checked and booked in our graph (`bookings`). Reservations are never made: a foreign graph has no clock.
 
-The graph of the service is what was free at its last Init (`free_graphs`), less what it granted since. It is out of date whenever
-something else changes. So an answer that is refused, and a match that fails although the request fits, lead to a new Init if anything
-changed since the last one, and to a second attempt. If the service still chooses nothing that can be booked, it is asked for the
-placement of our own matcher, node by node. Only then the work waits, and its reason says so.
+The graph of the service is what was free at its last Init (`free_graphs`), less what it granted since. It is
+out of date whenever something else changes. So an answer that is refused, and a match that fails although the
+request fits, lead to a new Init if anything changed since the last one, and to a second attempt. If the
+service still chooses nothing that can be booked, it is asked for the placement of our own matcher, node by
+node. Only then the work waits, and its reason says so.
 
-A process that ends between a match and the commit of the queue loses nothing: the next leader begins with an Init.
+A process that ends between a match and the commit of the queue loses nothing: the next leader begins with an
+Init.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ from fluxqueue.fluxion.foreign.parts import Part, foreign_jobspec, free_parts, n
 from fluxqueue.fluxion.foreign.service import ForeignService
 from fluxqueue.fluxion.foreign.units import ForeignUnits
 from fluxqueue.fluxion.match.jobspec import Jobspec, read_jobspec
-from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict, NodeShare, RestoredJob
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    JobMatchRequest,
+    MatchBatch,
+    MatchResult,
+    MatchVerdict,
+    NodeShare,
+    RestoredJob,
+)
 from fluxqueue.fluxion.rpc.compatible import InitRpc
 from fluxqueue.fluxion.rpc.failures import FluxionUnavailable, InternalError
 from fluxqueue.fluxion.rpc.interface import Fluxion
@@ -66,7 +76,9 @@ class ForeignFluxion(Fluxion):
         Size of the largest graph that it is given.
     """
 
-    def __init__(self, client: Fluxion, policy: str, units: ForeignUnits | None = None, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, client: Fluxion, policy: str, units: ForeignUnits | None = None, *, most_bytes: int = MOST_BYTES
+    ) -> None:
         self.engine = Engine()
         self.service = ForeignService(client, policy)
         self._units = units or ForeignUnits()
@@ -81,7 +93,9 @@ class ForeignFluxion(Fluxion):
         await self.service.client.close()
 
     async def wait_for_loss(self, within_s: float) -> None:
-        """Return when the connection to the service ended, or after so many seconds. Its graph may be lost then; ours is not."""
+        """Return when the connection to the service ended, or after so many seconds.
+        Its graph may be lost then; ours is not.
+        """
         began = time.monotonic()
         await self.service.client.wait_for_loss(within_s)
         if time.monotonic() - began < within_s:
@@ -98,7 +112,8 @@ class ForeignFluxion(Fluxion):
                 self._changed = True
             answer = await self._run(rpc)
             if isinstance(rpc, InitRpc):
-                # It shows whether the service can be used. What runs comes afterwards, so the first match gives it another graph.
+                # It shows whether the service can be used. What runs comes afterwards, so the first match
+                # gives it another graph.
                 await self._fill()
                 self.service.doubt()
             return answer
@@ -117,7 +132,9 @@ class ForeignFluxion(Fluxion):
         results: list[MatchResult] = []
         began = time.perf_counter()
         for request in rpc.jobs:
-            result = await self._match(replace(request, reserve=False, improve=False, latest_nodes=False), rpc)
+            result = await self._match(
+                replace(request, reserve=False, improve=False, latest_nodes=False), rpc
+            )
             results.append(result)
             if rpc.stop_at_first_failure and result.verdict is not MatchVerdict.GRANTED:
                 break
@@ -130,12 +147,16 @@ class ForeignFluxion(Fluxion):
         own = (await self._run(alone)).results[0]
         if known or own.verdict is not MatchVerdict.GRANTED:
             return own
-        # Nothing else enters our graph until the choice of the service is booked, so our own choice is taken out again at once.
+        # Nothing else enters our graph until the choice of the service is booked, so our own choice is taken
+        # out again at once.
         self.engine.cancel_many([own.jobid])
         request = replace(request, jobid=own.jobid)
         jobspec = read_jobspec(request.jobspec)
         if self._is_silenced(request.jobspec):
-            reason = f"the foreign matcher gave no answer to this request {_MOST_SILENCES} times: it is asked again after some minutes"
+            reason = (
+                f"the foreign matcher gave no answer to this request {_MOST_SILENCES} times: "
+                "it is asked again after some minutes"
+            )
             return MatchResult(MatchVerdict.UNSATISFIABLE, own.jobid, reason=reason)
         free, fixed = free_parts(jobspec), node_parts(own.shares)
         shares, problem = await self._choose(request, jobspec, free, own.shares) if free else ((), "")
@@ -152,7 +173,8 @@ class ForeignFluxion(Fluxion):
     async def _choose(
         self, request: JobMatchRequest, jobspec: Jobspec, parts: Sequence[Part], own: tuple[NodeShare, ...]
     ) -> tuple[tuple[NodeShare, ...], str]:
-        """Ask the service, and once more with a new graph if the one it has may be the cause of what is wrong.
+        """Ask the service, and once more with a new graph if the one it has may be the cause of what is
+        wrong.
 
         Returns
         -------
@@ -170,7 +192,11 @@ class ForeignFluxion(Fluxion):
                 self._silences.pop(request.jobspec, None)
                 return shares, ""
             await self.service.cancel([request.jobid])
-            if self.service.certain and not self._changed and all(share.node in self.service.offered for share in own):
+            if (
+                self.service.certain
+                and not self._changed
+                and all(share.node in self.service.offered for share in own)
+            ):
                 break
             self.service.doubt()
         return (), problem
@@ -185,7 +211,9 @@ class ForeignFluxion(Fluxion):
             if accepted.isdisjoint(self.service.offered):
                 return (), _NONE
             try:
-                taken = await self._match_part(request, foreign_jobspec(part, self._units, accepted, self.service.offered))
+                taken = await self._match_part(
+                    request, foreign_jobspec(part, self._units, accepted, self.service.offered)
+                )
             except InvalidAnswer as error:
                 return (), f"{_REFUSED}: {error}"
             if taken is None:
@@ -206,30 +234,40 @@ class ForeignFluxion(Fluxion):
         try:
             return await self.service.match(request.jobid, text)
         except FluxionUnavailable:
-            self._silences[request.jobspec] = (*self._silences.get(request.jobspec, ()), time.monotonic())[-_MOST_SILENCES:]
+            self._silences[request.jobspec] = (*self._silences.get(request.jobspec, ()), time.monotonic())[
+                -_MOST_SILENCES:
+            ]
             if len(self._silences) > _MOST_REMEMBERED:
                 del self._silences[next(iter(self._silences))]
             raise
 
     def _is_silenced(self, jobspec: str) -> bool:
-        """True if the service gave no answer to this request several times: it may end the service each time."""
+        """True if the service gave no answer to this request several times:
+        it may end the service each time.
+        """
         times = self._silences.get(jobspec, ())
         return len(times) >= _MOST_SILENCES and time.monotonic() - times[-1] < _SILENCED_S
 
     def _book(self, own: MatchResult, shares: tuple[NodeShare, ...]) -> MatchResult:
         """Book a checked choice in our graph."""
         self._changed = True
-        done = self.engine.restore([RestoredJob(own.jobid, shares, own.at, own.end)], CallContext(now=self.engine.state.now))
+        done = self.engine.restore(
+            [RestoredJob(own.jobid, shares, own.at, own.end)], CallContext(now=self.engine.state.now)
+        )
         if not done.done:
             raise InternalError(f"job {own.jobid} of the foreign matcher cannot be booked: {done.reason}")
         return replace(own, shares=shares, allocation="")
 
     async def _book_own(self, own: MatchResult, alone: MatchBatchRpc) -> MatchResult:
-        """Book the placement of our own matcher again: nothing has changed in our graph since it was found."""
+        """Book the placement of our own matcher again: nothing has changed in our graph since it was
+        found.
+        """
         self._changed = True
         again = (await self._run(alone)).results[0]
         if again.shares != own.shares:
-            raise FluxionUnavailable(f"job {own.jobid}: the graph changed while the foreign matcher was asked")
+            raise FluxionUnavailable(
+                f"job {own.jobid}: the graph changed while the foreign matcher was asked"
+            )
         return again
 
     def _why(self, problem: str) -> str:
@@ -237,4 +275,7 @@ class ForeignFluxion(Fluxion):
             return problem
         if self.service.left_out:
             return f"{problem}: {self.service.left_out} nodes do not fit into a message of its service"
-        return f"{problem}: it counts in pieces of {self._units.cpu_m}m cpu and {self._units.memory_mib}Mi memory"
+        return (
+            f"{problem}: it counts in pieces of {self._units.cpu_m}m cpu and {self._units.memory_mib}Mi "
+            "memory"
+        )

@@ -1,11 +1,12 @@
 """The JGF that a foreign matcher is given: what is free now.
 
-Init is the only way to change a foreign graph, and it forgets all jobs. Work that runs cannot be matched again onto exactly its nodes, for
-Match takes no nodes. So what running work and foreign pods hold is left out of the graph, and so are nodes that take nothing: it has what a
-new job may have, and nothing else.
+Init is the only way to change a foreign graph, and it forgets all jobs. Work that runs cannot be matched
+again onto exactly its nodes, for Match takes no nodes. So what running work and foreign pods hold is left out
+of the graph, and so are nodes that take nothing: it has what a new job may have, and nothing else.
 
-The text is compact, each edge is given once, and no property is in it. Where it would be larger than a message of the service, nodes are
-left out: those asked for at this moment come first, then the order of the graph decides.
+The text is compact, each edge is given once, and no property is in it. Where it would be larger than a
+message of the service, nodes are left out: those asked for at this moment come first, then the order of the
+graph decides.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def free_amounts(node: Vertex, window: Window) -> dict[str, int]:
     return {kind: amount for kind, amount in amounts.items() if amount > 0}
 
 
-def free_graph(state: GraphState, units: ForeignUnits, first: Collection[str] = (), most_bytes: int = MOST_BYTES) -> FreeGraph:
+def free_graph(
+    state: GraphState, units: ForeignUnits, first: Collection[str] = (), most_bytes: int = MOST_BYTES
+) -> FreeGraph:
     """Describe what is free now; reservations that begin later are respected when an answer is checked.
 
     Parameters
@@ -75,7 +78,9 @@ def free_graph(state: GraphState, units: ForeignUnits, first: Collection[str] = 
         Size of the text at most.
     """
     window = Window(state.now, state.now + 1, state.now)
-    offers = {node: offered for node in state.graph.nodes if (offered := units.offered(free_amounts(node, window)))}
+    offers = {
+        node: offered for node in state.graph.nodes if (offered := units.offered(free_amounts(node, window)))
+    }
     parts: dict[Vertex, tuple[str, str]] = {}
     writer = _Writer()
     root = writer.vertex("cluster", 0, f"/{CLUSTER}")
@@ -87,7 +92,13 @@ def free_graph(state: GraphState, units: ForeignUnits, first: Collection[str] = 
         parts[node] = part
     chosen = [parts[node] for node in offers if node in parts]
     text = "".join(
-        (_HEAD, ",".join([root, *(vertices for vertices, _ in chosen)]), _BETWEEN, ",".join(edges for _, edges in chosen), _TAIL)
+        (
+            _HEAD,
+            ",".join([root, *(vertices for vertices, _ in chosen)]),
+            _BETWEEN,
+            ",".join(edges for _, edges in chosen),
+            _TAIL,
+        )
     )
     return FreeGraph(text, frozenset(node.name for node in parts), len(offers) - len(parts))
 

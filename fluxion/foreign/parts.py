@@ -1,10 +1,12 @@
 """A request of the queue, as parts that a foreign matcher can be asked for.
 
-A part is a number of equal slots, or what is wanted on one node. Parts are asked for one after the other, and together they are one job
-of the queue. flux-sched does not match slots of several sizes side by side, so each size is a part.
+A part is a number of equal slots, or what is wanted on one node. Parts are asked for one after the other, and
+together they are one job of the queue. flux-sched does not match slots of several sizes side by side, so each
+size is a part.
 
-Levels, rules about domains, reservations and whole nodes are extensions of our matcher. Work that asks for them is placed by it, node by
-node: then a part is what the work takes on one node, and no other node can be the answer.
+Levels, rules about domains, reservations and whole nodes are extensions of our matcher. Work that asks for
+them is placed by it, node by node: then a part is what the work takes on one node, and no other node can be
+the answer.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Part:
 
 
 def free_parts(jobspec: Jobspec) -> tuple[Part, ...]:
-    """Return the parts among whose nodes the foreign matcher may choose; none if it cannot read the rules of this request."""
+    """Return the parts among whose nodes the foreign matcher may choose;
+    none if it cannot read the rules of this request.
+    """
     if jobspec.level_needs or jobspec.domains or jobspec.reservation:
         return ()
     if sum(resource.type == _NODE for resource in jobspec.resources) > 1:
@@ -58,7 +62,12 @@ def free_parts(jobspec: Jobspec) -> tuple[Part, ...]:
 
 
 def _part(resource: Resource) -> Part | None:
-    if resource.type == _NODE and resource.count.fixed and not resource.exclusive and len(resource.children) == 1:
+    if (
+        resource.type == _NODE
+        and resource.count.fixed
+        and not resource.exclusive
+        and len(resource.children) == 1
+    ):
         slot = resource.children[0]
         alone = slot.type == SLOT and slot.count.fixed and slot.count.low == 1 and _plain(slot)
         return Part(slot.label, resource.count.low, _members(slot), apart=True) if alone else None
@@ -82,10 +91,14 @@ def node_parts(shares: Sequence[NodeShare]) -> tuple[Part, ...]:
 
 def slot_parts(jobspec: Jobspec) -> tuple[Part, ...]:
     """Return a part for one slot of each kind, which is the least that any placement needs."""
-    return tuple(Part(slot.label, 1, _members(slot)) for slot in jobspec.walk() if slot.type == SLOT and _plain(slot))
+    return tuple(
+        Part(slot.label, 1, _members(slot)) for slot in jobspec.walk() if slot.type == SLOT and _plain(slot)
+    )
 
 
-def foreign_jobspec(part: Part, units: ForeignUnits, accepted: Collection[str], offered: Collection[str]) -> str:
+def foreign_jobspec(
+    part: Part, units: ForeignUnits, accepted: Collection[str], offered: Collection[str]
+) -> str:
     """Write a part as a jobspec that every flux-sched reads.
 
     Parameters
@@ -99,7 +112,9 @@ def foreign_jobspec(part: Part, units: ForeignUnits, accepted: Collection[str], 
         "type": SLOT,
         "count": 1 if part.apart else max(part.slots, 1),
         "label": part.label,
-        "with": [{"type": kind, "count": count} for kind, count in sorted(units.wanted(part.amounts).items())],
+        "with": [
+            {"type": kind, "count": count} for kind, count in sorted(units.wanted(part.amounts).items())
+        ],
     }
     spec = {
         "version": 1,

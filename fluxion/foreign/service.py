@@ -1,10 +1,11 @@
 """The three calls of a foreign service, one after the other, and what is certain about its graph.
 
-A Go service guards its matcher by no lock, so no two calls may be under way. It forgets everything with each Init, and when it starts
-again. A call without an answer may have been carried out. Then nothing is certain, and the next match begins with an Init.
+A Go service guards its matcher by no lock, so no two calls may be under way. It forgets everything with each
+Init, and when it starts again. A call without an answer may have been carried out. Then nothing is certain,
+and the next match begins with an Init.
 
-Job ids of a Fluxion graph only rise. An answer with an id that is no higher than the last one comes from another graph than the one that
-was given: the service started again, or somebody else uses it too.
+Job ids of a Fluxion graph only rise. An answer with an id that is no higher than the last one comes from
+another graph than the one that was given: the service started again, or somebody else uses it too.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = ["ForeignService"]
 log = structlog.get_logger()
 
 _JGF_NAMED = '", "load_format": "jgf'
-"""Appended to a policy. A Go service writes the policy into a JSON text without a check, and flux-sched 0.47 and later read a JGF only if
-that text names the format."""
+"""Appended to a policy. A Go service writes the policy into a JSON text without a check,
+and flux-sched 0.47 and later read a JGF only if that text names the format."""
 
 
 class ForeignService:
@@ -77,7 +78,9 @@ class ForeignService:
         try:
             await self._init(graph.text)
         except (InvalidCall, InternalError) as error:
-            raise InitError(f"the foreign matcher does not take the graph of {len(graph.nodes)} nodes: {error}") from None
+            raise InitError(
+                f"the foreign matcher does not take the graph of {len(graph.nodes)} nodes: {error}"
+            ) from None
         self.certain, self.offered, self.left_out = True, graph.nodes, graph.left_out
         self.inits += 1
         self._last = 0
@@ -118,7 +121,10 @@ class ForeignService:
             return None
         if answer.jobid <= self._last:
             self.doubt()
-            raise InvalidAnswer(f"its job has the id {answer.jobid} after {self._last}: the service started again, or has another user too")
+            raise InvalidAnswer(
+                f"its job has the id {answer.jobid} after {self._last}: the service started again, "
+                "or has another user too"
+            )
         self._last = answer.jobid
         self._jobs.setdefault(jobid, []).append(answer.jobid)
         try:
@@ -128,13 +134,17 @@ class ForeignService:
             raise
 
     async def cancel(self, jobids: Sequence[int]) -> None:
-        """Give back all that jobs of ours hold. Where that is not certain to have been done, the next match begins with an Init."""
+        """Give back all that jobs of ours hold.
+        Where that is not certain to have been done, the next match begins with an Init.
+        """
         for jobid in jobids:
             for foreign_id in self._jobs.pop(jobid, ()):
                 try:
                     await self.client.cancel(foreign_id)
                 except UnknownJob:
-                    continue  # flux-sched before 0.46 has no other answer; what it holds too much is found by the next match that fails
+                    # flux-sched before 0.46 has no other answer; what it holds too much is found by the next
+                    # match that fails
+                    continue
                 except FluxionError as error:
                     log.info("foreign.cancel_failed", error=str(error))
                     self.doubt()

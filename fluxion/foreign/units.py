@@ -1,9 +1,9 @@
 """What a foreign matcher counts, and in which units.
 
-A vertex is the smallest piece that flux-sched allocates, and a Go service reads messages of at most 4 MiB. So a node is described to it
-as the Go queue describes nodes: whole cores, pieces of memory of a GiB, and devices one by one. What is free is rounded down, what is
-asked for is rounded up. Everything else (pod slots, ephemeral storage, huge pages) is counted by the queue alone, which checks every
-answer.
+A vertex is the smallest piece that flux-sched allocates, and a Go service reads messages of at most 4 MiB. So
+a node is described to it as the Go queue describes nodes: whole cores, pieces of memory of a GiB, and devices
+one by one. What is free is rounded down, what is asked for is rounded up. Everything else (pod slots,
+ephemeral storage, huge pages) is counted by the queue alone, which checks every answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class ForeignUnits:
     memory_mib: int = 1_024
 
     def type_of(self, kind: str, amount: int) -> str:
-        """Return the foreign type of a type of ours of which a node has this amount; empty if the foreign matcher does not count it."""
+        """Return the foreign type of a type of ours of which a node has this amount;
+        empty if the foreign matcher does not count it.
+        """
         if kind == CPU:
             return CORE
         if kind == MEMORY:
@@ -54,9 +56,15 @@ class ForeignUnits:
     def offered(self, free: Mapping[str, int]) -> dict[str, int]:
         """Return the number of whole vertices of each foreign type in what is free on a node."""
         counts = ((self.type_of(kind, amount), amount) for kind, amount in sorted(free.items()))
-        return {kind: count for kind, amount in counts if kind and (count := amount // self.size_of(kind)) > 0}
+        return {
+            kind: count for kind, amount in counts if kind and (count := amount // self.size_of(kind)) > 0
+        }
 
     def wanted(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of vertices of each foreign type that a request takes: at least one core, as the Go queue asks for."""
+        """Return the number of vertices of each foreign type that a request takes:
+        at least one core, as the Go queue asks for.
+        """
         kinds = ((self.type_of(kind, amount), amount) for kind, amount in sorted(amounts.items()))
-        return {CORE: 1} | {kind: -(-amount // self.size_of(kind)) for kind, amount in kinds if kind and amount > 0}
+        return {CORE: 1} | {
+            kind: -(-amount // self.size_of(kind)) for kind, amount in kinds if kind and amount > 0
+        }

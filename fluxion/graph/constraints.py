@@ -1,15 +1,16 @@
 """RFC 31 constraints: which nodes a job accepts. A constraint is compiled once and checked for many nodes.
 
-A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``: must not have x), ``hostlist``
-its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints; ``not`` negates the conjunction of its list. RFC 31 has no
-numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. ``in`` is a property and the values
-of which it has one, which is shorter than an ``or``. ``tolerates`` is ours too: the node has no taint that keeps pods away but those that
-are tolerated; it is checked against the taints that the node has at the time (`fluxqueue.api.taints` has the texts, record 0043 the
-reasons). An empty map and an empty list accept everything, but nothing tolerated is a rule. Only vertices of type node and storage_node are
-checked.
+A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``:
+must not have x), ``hostlist`` its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints;
+``not`` negates the conjunction of its list. RFC 31 has no numbers; ``greater`` and ``less`` are ours: a
+property and the number with which its value is compared. ``in`` is a property and the values of which it has
+one, which is shorter than an ``or``. ``tolerates`` is ours too: the node has no taint that keeps pods away
+but those that are tolerated; it is checked against the taints that the node has at the time
+(`fluxqueue.api.taints` has the texts, record 0043 the reasons). An empty map and an empty list accept
+everything, but nothing tolerated is a rule. Only vertices of type node and storage_node are checked.
 
-A user may write hundreds of terms, and each costs a microsecond and more for one node. So for all nodes of a graph, each term is evaluated
-for all of them at once (`Constraint.accepted`).
+A user may write hundreds of terms, and each costs a microsecond and more for one node. So for all nodes of a
+graph, each term is evaluated for all of them at once (`Constraint.accepted`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from fluxqueue.api.pods import Toleration
 from fluxqueue.api.taints import HARD_EFFECTS, PRESSURES, read_toleration, tolerates
 from fluxqueue.fluxion.documents import Document
 
-__all__ = ["CONSTRAINED_TYPES", "Constraint", "ConstraintSubject", "InvalidConstraint", "NodeSubject", "in_rfc31", "read_constraint"]
+__all__ = [
+    "CONSTRAINED_TYPES",
+    "Constraint",
+    "ConstraintSubject",
+    "InvalidConstraint",
+    "NodeSubject",
+    "in_rfc31",
+    "read_constraint",
+]
 
 CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
 _TOLERATES = "tolerates"
@@ -91,7 +100,9 @@ class _Properties:
 
     def accepts(self, subject: ConstraintSubject) -> bool:
         properties = subject.properties
-        return all(key in properties for key in self.wanted) and not any(key in properties for key in self.unwanted)
+        return all(key in properties for key in self.wanted) and not any(
+            key in properties for key in self.unwanted
+        )
 
     def accepted(self, subjects: _Subjects) -> _Mask:
         mask: _Mask = np.ones(len(subjects), dtype=np.bool_)
@@ -120,7 +131,9 @@ class _Ranks(_Term):
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """The value of a property is a number, and greater or less than another. Without a number it is neither."""
+    """The value of a property is a number, and greater or less than another.
+    Without a number it is neither.
+    """
 
     key: str
     bound: int
@@ -183,7 +196,9 @@ class _Not:
 
 @dataclass(frozen=True, slots=True)
 class _In:
-    """The value of a property is one of several. They are one text, with a NUL around each: a tenth of the memory of a set of texts."""
+    """The value of a property is one of several.
+    They are one text, with a NUL around each: a tenth of the memory of a set of texts.
+    """
 
     key: str
     values: str
@@ -216,7 +231,8 @@ class Constraint:
     Attributes
     ----------
     text
-        As JSON. Constraints of one text are one object while any of them is in use, so they are compared by identity.
+        As JSON. Constraints of one text are one object while any of them is in use, so they are compared by
+        identity.
     """
 
     __slots__ = ("__weakref__", "_calm", "term", "text")
@@ -229,7 +245,9 @@ class Constraint:
 
     @property
     def lasting(self) -> Constraint:
-        """The same constraint, with pressure tolerated: pressure passes by itself, so it never makes a request unsatisfiable."""
+        """The same constraint, with pressure tolerated:
+        pressure passes by itself, so it never makes a request unsatisfiable.
+        """
         return self._calm or self
 
     def accepts(self, subject: ConstraintSubject) -> bool:
@@ -272,10 +290,11 @@ def read_constraint(value: Document) -> Constraint | None:
 
 
 def in_rfc31(constraint: Constraint, taints: Iterable[Taint]) -> dict[str, Document]:
-    """Return a constraint as a document of RFC 31 alone, for nodes that have no other taints than these; empty if it accepts them all.
+    """Return a constraint as a document of RFC 31 alone, for nodes that have no other taints than these;
+    empty if it accepts them all.
 
-    For people, not for matching. What is tolerated becomes the taints that are not tolerated, of which the first 20 are named. Comparisons
-    stay: they have no other form.
+    For people, not for matching. What is tolerated becomes the taints that are not tolerated, of which the
+    first 20 are named. Comparisons stay: they have no other form.
     """
     found = _shunning(orjson.loads(constraint.text), sorted(taints, key=taint_property))
     assert isinstance(found, dict)
@@ -326,7 +345,9 @@ def _term(value: Document) -> _Term:
     if not value:
         return _All(())
     if len(value) > 1:
-        raise InvalidConstraint(f"constraints: one operator in a map is allowed, not {', '.join(sorted(value))}")
+        raise InvalidConstraint(
+            f"constraints: one operator in a map is allowed, not {', '.join(sorted(value))}"
+        )
     ((operator, operands),) = value.items()
     if operator not in _OPERATORS:
         raise InvalidConstraint(f"constraints: {operator!r:.40} is no operator: use {', '.join(_OPERATORS)}")
@@ -357,9 +378,13 @@ def _term(value: Document) -> _Term:
 
 def _properties(texts: list[str]) -> _Term:
     for text in texts:
-        if not text.removeprefix("^") or any(character in text.removeprefix("^") for character in "!&'\"`|()^"):
+        if not text.removeprefix("^") or any(
+            character in text.removeprefix("^") for character in "!&'\"`|()^"
+        ):
             raise InvalidConstraint(f"constraints.properties: {text!r:.80} is no property name")
-    return _Properties(tuple(t for t in texts if not t.startswith("^")), tuple(t[1:] for t in texts if t.startswith("^")))
+    return _Properties(
+        tuple(t for t in texts if not t.startswith("^")), tuple(t[1:] for t in texts if t.startswith("^"))
+    )
 
 
 def _hosts(texts: list[str]) -> _Term:
@@ -394,7 +419,9 @@ def _ranks(texts: list[str]) -> _Term:
 
 def _in(texts: list[str]) -> _Term:
     if len(texts) < 2 or not texts[0]:
-        raise InvalidConstraint(f"constraints.in: a label and at least one value are needed, not {texts!r:.80}")
+        raise InvalidConstraint(
+            f"constraints.in: a label and at least one value are needed, not {texts!r:.80}"
+        )
     if any("\0" in text for text in texts):
         raise InvalidConstraint("constraints.in: a value contains a NUL")
     return _In(texts[0], "\0".join(("", *dict.fromkeys(texts[1:]), "")))
@@ -404,7 +431,10 @@ def _tolerates(texts: list[str]) -> _Tolerates:
     tolerations: list[Toleration] = []
     for text in texts:
         if (toleration := read_toleration(text)) is None:
-            raise InvalidConstraint(f"constraints.{_TOLERATES}: {text!r:.80} is no toleration: write key=value:effect or key:effect")
+            raise InvalidConstraint(
+                f"constraints.{_TOLERATES}: {text!r:.80} is no toleration: "
+                "write key=value:effect or key:effect"
+            )
         tolerations.append(toleration)
     return _Tolerates(tuple(tolerations))
 
@@ -412,5 +442,7 @@ def _tolerates(texts: list[str]) -> _Tolerates:
 def _compared(operator: str, texts: list[str]) -> _Term:
     bound = label_number(texts[1]) if len(texts) == 2 and texts[0] else None
     if bound is None:
-        raise InvalidConstraint(f"constraints.{operator}: a label and one whole number of 64 bits are needed, not {texts!r:.80}")
+        raise InvalidConstraint(
+            f"constraints.{operator}: a label and one whole number of 64 bits are needed, not {texts!r:.80}"
+        )
     return _Compared(texts[0], bound, operator == "greater")

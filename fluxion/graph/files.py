@@ -1,9 +1,10 @@
 """Resource graphs as files: show one, check one, and write one from node specifications.
 
-The engine's reader stops at the first problem that keeps a graph from loading. A person who repairs a file needs all of them, and also
-what loads but is probably a mistake: vertices that no edge reaches, nodes without resources, a size that the Go service's messages
-cannot hold. So this module reads the file once more, leniently. Every problem is a sentence that names vertex and key. The engine's
-reader decides whether the file loads, so its error is among the problems.
+The engine's reader stops at the first problem that keeps a graph from loading. A person who repairs a file
+needs all of them, and also what loads but is probably a mistake: vertices that no edge reaches, nodes without
+resources, a size that the Go service's messages cannot hold. So this module reads the file once more,
+leniently. Every problem is a sentence that names vertex and key. The engine's reader decides whether the file
+loads, so its error is among the problems.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any, Final
 from fluxqueue.fluxion.graph.jgf import InvalidGraph, read_jgf
 from fluxqueue.fluxion.messages import GraphNodeSpec
 
-__all__ = ["GraphProblem", "TreeVertex", "UnreadableGraph", "check_jgf", "read_tree", "tree_lines", "write_jgf"]
+__all__ = [
+    "GraphProblem",
+    "TreeVertex",
+    "UnreadableGraph",
+    "check_jgf",
+    "read_tree",
+    "tree_lines",
+    "write_jgf",
+]
 
 _GO_LIMIT_BYTES: Final = 4 * 2**20
 _MANY: Final = 20
@@ -48,7 +57,7 @@ class TreeVertex:
     children: list[TreeVertex] = field(default_factory=list)
 
 
-# ---- reading ---------------------------------------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------------------
 
 
 def _parts(text: str | bytes) -> tuple[list[Any], list[Any]]:
@@ -58,10 +67,14 @@ def _parts(text: str | bytes) -> tuple[list[Any], list[Any]]:
         raise UnreadableGraph(f"not JSON: {error}") from None
     graph = document.get("graph") if isinstance(document, dict) else None
     if not isinstance(graph, dict):
-        raise UnreadableGraph('the key "graph" is missing: JGF is {"graph": {"nodes": [...], "edges": [...]}}')
+        raise UnreadableGraph(
+            'the key "graph" is missing: JGF is {"graph": {"nodes": [...], "edges": [...]}}'
+        )
     for key in ("nodes", "edges"):
         if isinstance(graph.get(key), dict):
-            raise UnreadableGraph(f"graph.{key} is an object keyed by id (JGF version 2): Fluxion reads the array form only")
+            raise UnreadableGraph(
+                f"graph.{key} is an object keyed by id (JGF version 2): Fluxion reads the array form only"
+            )
         if not isinstance(graph.get(key), list):
             raise UnreadableGraph(f"graph.{key} is missing or no list")
     return graph["nodes"], graph["edges"]
@@ -71,7 +84,11 @@ def _vertex(node: Any) -> TreeVertex | None:
     metadata = node.get("metadata") if isinstance(node, dict) else None
     paths = metadata.get("paths") if isinstance(metadata, dict) else None
     path = paths.get("containment") if isinstance(paths, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(path, str) or not isinstance(metadata.get("type"), str):
+    if (
+        not isinstance(metadata, dict)
+        or not isinstance(path, str)
+        or not isinstance(metadata.get("type"), str)
+    ):
         return None
     size = metadata.get("size", 1)
     return TreeVertex(
@@ -122,7 +139,7 @@ def read_tree(text: str | bytes) -> TreeVertex:
     return root
 
 
-# ---- checking --------------------------------------------------------------------------------------------------------------------
+# ---- checking ----------------------------------------------------------------------------------------------
 
 
 def check_jgf(text: str | bytes) -> list[GraphProblem]:
@@ -198,12 +215,20 @@ def _odd(text: str | bytes, nodes: Sequence[Any], edges: Sequence[Any]) -> Itera
         root = read_tree(text)
     except UnreadableGraph:
         return
-    ends = {(edge["source"], edge["target"]) for edge in edges if isinstance(edge, dict) and "source" in edge and "target" in edge}
+    ends = {
+        (edge["source"], edge["target"])
+        for edge in edges
+        if isinstance(edge, dict) and "source" in edge and "target" in edge
+    }
     both = sum(1 for source, target in ends if isinstance(source, str) and (target, source) in ends) // 2
     if both:
         yield f"edges in both directions ({both}) load, and only cost space"
     reached = {vertex.id for vertex in _walk(root)}
-    lost = [str(node["id"]) for node in nodes if isinstance(node, dict) and "id" in node and str(node["id"]) not in reached]
+    lost = [
+        str(node["id"])
+        for node in nodes
+        if isinstance(node, dict) and "id" in node and str(node["id"]) not in reached
+    ]
     if lost:
         yield f"vertices that are not reached from the root ({len(lost)}) never match: {_some(lost)}"
     bare = [vertex.path for vertex in _walk(root) if vertex.type == "node" and not vertex.children]
@@ -212,7 +237,10 @@ def _odd(text: str | bytes, nodes: Sequence[Any], edges: Sequence[Any]) -> Itera
     names = Counter(vertex.name for vertex in _walk(root) if vertex.type == "node")
     repeated = [name for name, times in names.items() if times > 1]
     if repeated:
-        yield f"node names that occur more than once ({len(repeated)}) are ambiguous in calls that name nodes: {_some(repeated)}"
+        yield (
+            f"node names that occur more than once ({len(repeated)}) are ambiguous in calls that name "
+            f"nodes: {_some(repeated)}"
+        )
 
 
 def _walk(root: TreeVertex) -> Iterator[TreeVertex]:
@@ -227,7 +255,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MANY]) + (" ..." if len(names) > _MANY else "")
 
 
-# ---- showing ---------------------------------------------------------------------------------------------------------------------
+# ---- showing -----------------------------------------------------------------------------------------------
 
 
 def tree_lines(root: TreeVertex, everything: bool = False, most: int = 50) -> Iterator[str]:
@@ -248,8 +276,16 @@ def tree_lines(root: TreeVertex, everything: bool = False, most: int = 50) -> It
         if vertex is None:
             yield lead + text
             continue
-        leaves = [] if everything else [child for child in vertex.children if not child.children and child.type != "node"]
-        inner = vertex.children if everything else [child for child in vertex.children if child.children or child.type == "node"]
+        leaves = (
+            []
+            if everything
+            else [child for child in vertex.children if not child.children and child.type != "node"]
+        )
+        inner = (
+            vertex.children
+            if everything
+            else [child for child in vertex.children if child.children or child.type == "node"]
+        )
         yield lead + _title(vertex, leaves)
         shown = inner if everything else inner[:most]
         rows: list[tuple[TreeVertex | None, str]] = [(child, "") for child in shown]
@@ -258,7 +294,9 @@ def tree_lines(root: TreeVertex, everything: bool = False, most: int = 50) -> It
         for position in range(len(rows) - 1, -1, -1):
             child, words = rows[position]
             last = position == len(rows) - 1
-            stack.append((child, below + ("└── " if last else "├── "), below + ("    " if last else "│   "), words))
+            stack.append(
+                (child, below + ("└── " if last else "├── "), below + ("    " if last else "│   "), words)
+            )
 
 
 def _title(vertex: TreeVertex, leaves: Sequence[TreeVertex]) -> str:
@@ -271,16 +309,22 @@ def _title(vertex: TreeVertex, leaves: Sequence[TreeVertex]) -> str:
     for leaf in leaves:
         totals.setdefault(leaf.type, []).append(leaf.size)
     for kind, sizes in totals.items():
-        pieces = f" in {len(sizes)} {'vertex' if len(sizes) == 1 else 'vertices'}" if sum(sizes) != len(sizes) else ""
+        pieces = (
+            f" in {len(sizes)} {'vertex' if len(sizes) == 1 else 'vertices'}"
+            if sum(sizes) != len(sizes)
+            else ""
+        )
         words.append(f"{kind} {sum(sizes)}{pieces}")
     return "  ".join(words)
 
 
-# ---- writing ---------------------------------------------------------------------------------------------------------------------
+# ---- writing -----------------------------------------------------------------------------------------------
 
 
 def write_jgf(nodes: Sequence[GraphNodeSpec]) -> str:
-    """Return a graph of these nodes as compact JGF, which flux-sched reads too: cluster, levels, nodes, one vertex per piece of a pool."""
+    """Return a graph of these nodes as compact JGF, which flux-sched reads too:
+    cluster, levels, nodes, one vertex per piece of a pool.
+    """
     writer = _Writer()
     cluster = writer.vertex("cluster", "cluster0", 0, "/cluster0")
     levels: dict[str, int] = {}
@@ -312,9 +356,18 @@ class _Writer:
         self.nodes: list[dict[str, Any]] = []
         self.edges: list[dict[str, str]] = []
 
-    def vertex(self, kind: str, name: str, number: int, path: str, below: int | None = None, **extra: Any) -> int:
+    def vertex(
+        self, kind: str, name: str, number: int, path: str, below: int | None = None, **extra: Any
+    ) -> int:
         identity = len(self.nodes)
-        metadata = {"type": kind, "name": name, "id": number, "uniq_id": identity, **extra, "paths": {"containment": path}}
+        metadata = {
+            "type": kind,
+            "name": name,
+            "id": number,
+            "uniq_id": identity,
+            **extra,
+            "paths": {"containment": path},
+        }
         self.nodes.append({"id": str(identity), "metadata": metadata})
         if below is not None:
             self.edges.append({"source": str(below), "target": str(identity)})

@@ -1,11 +1,12 @@
 """The reader of JGF, the JSON format of resource graphs.
 
-flux-sched loads the array form of JGF: ``{"graph": {"nodes": [...], "edges": [...]}}``. Vertices have their containment path. Edges are
-in the order in which children are explored. Relation names and edges of other subsystems are ignored. A graph may have every edge in
-both directions (fluxqueue's own has): the tree is what a walk from the root discovers first.
+flux-sched loads the array form of JGF: ``{"graph": {"nodes": [...], "edges": [...]}}``. Vertices have their
+containment path. Edges are in the order in which children are explored. Relation names and edges of other
+subsystems are ignored. A graph may have every edge in both directions (fluxqueue's own has): the tree is what
+a walk from the root discovers first.
 
-The text may have a million vertices. So it is decoded directly into small structs, and the leaves of one type below one parent become a
-`LeafRun` without objects of their own.
+The text may have a million vertices. So it is decoded directly into small structs, and the leaves of one type
+below one parent become a `LeafRun` without objects of their own.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def read_jgf(text: str | bytes) -> Graph:
     InvalidGraph
         The message names the wrong vertex or key.
     """
-    # A million small objects that all stay: repeated garbage collection among them would take longer than reading them.
+    # A million small objects that all stay: repeated garbage collection among them would take longer than
+    # reading them.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -141,13 +143,21 @@ class _Loader:
                 try:
                     data.uniq_id = int(node.id)
                 except ValueError:
-                    raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has no uniq_id and its id is not a whole number") from None
-            if not -_MAX_NUMBER <= data.uniq_id <= _MAX_NUMBER or not 0 <= data.size <= _MAX_SIZE or data.status not in (0, 1):
+                    raise InvalidGraph(
+                        f"JGF: vertex {node.id!r:.40} has no uniq_id and its id is not a whole number"
+                    ) from None
+            if (
+                not -_MAX_NUMBER <= data.uniq_id <= _MAX_NUMBER
+                or not 0 <= data.size <= _MAX_SIZE
+                or data.status not in (0, 1)
+            ):
                 raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has a size, status or uniq_id out of range")
             number[node.id] = first = places.setdefault(path if data.rank == -1 else (path, data.rank), i)
             if path.rfind("/") == 0 and first == i:
                 if root >= 0:
-                    raise InvalidGraph(f"JGF: two roots, {self._nodes[root].metadata.paths.containment} and {path}")
+                    raise InvalidGraph(
+                        f"JGF: two roots, {self._nodes[root].metadata.paths.containment} and {path}"
+                    )
                 root = i
         if root < 0:
             raise InvalidGraph("JGF: no root: one vertex needs a containment path with a single /")
@@ -186,7 +196,9 @@ class _Loader:
         while stack:
             parent, number = stack.pop()
             if parent.depth > _MAX_DEPTH:
-                raise InvalidGraph(f"JGF: the tree is deeper than {_MAX_DEPTH} levels at {parent.path!r:.200}")
+                raise InvalidGraph(
+                    f"JGF: the tree is deeper than {_MAX_DEPTH} levels at {parent.path!r:.200}"
+                )
             below: list[tuple[Vertex, int]] = []
             kids = [kid for kid in out.get(number, ()) if not visited[kid]]
             for kid in kids:
@@ -198,7 +210,9 @@ class _Loader:
                 targets = out.get(kid)
                 if targets is None:
                     leaf_types.add(kind)
-                if (targets is not None and not all(visited[target] for target in targets)) or kind in _STAYS_A_VERTEX:
+                if (
+                    targets is not None and not all(visited[target] for target in targets)
+                ) or kind in _STAYS_A_VERTEX:
                     vertex = self._vertex(kid)
                     below.append((vertex, kid))
                     order.append(vertex)
@@ -220,13 +234,23 @@ class _Loader:
     def _vertex(self, number: int) -> Vertex:
         data = self._nodes[number].metadata
         id_, basename, name = _identity(data)
-        vertex = Vertex(data.type, basename, name, id_, data.uniq_id or 0, size=data.size, path=data.paths.containment or "")
+        vertex = Vertex(
+            data.type,
+            basename,
+            name,
+            id_,
+            data.uniq_id or 0,
+            size=data.size,
+            path=data.paths.containment or "",
+        )
         vertex.rank = data.rank
         vertex.properties = data.properties or {}
         vertex.up = data.status == 0
         return vertex
 
-    def _attach(self, parent: Vertex, order: list[Vertex | tuple[str, int]], leaves: dict[str, list[int]]) -> None:
+    def _attach(
+        self, parent: Vertex, order: list[Vertex | tuple[str, int]], leaves: dict[str, list[int]]
+    ) -> None:
         """Add the children to a parent, with the leaves gathered by type."""
         runs: dict[str, tuple[LeafRun, dict[int, int]]] = {}
         for kind, numbers in leaves.items():
@@ -273,7 +297,15 @@ class _Loader:
         ranks = [data.rank for data in rows]
         basename = rows[0].basename if rows[0].basename is not None else kind
         uniq_ids = _compact([data.uniq_id or 0 for data in rows])
-        run = LeafRun(kind, basename, parent, _compact(ids), uniq_ids, ranks[0] if len(set(ranks)) == 1 else ranks, common)
+        run = LeafRun(
+            kind,
+            basename,
+            parent,
+            _compact(ids),
+            uniq_ids,
+            ranks[0] if len(set(ranks)) == 1 else ranks,
+            common,
+        )
         places = dict(zip((numbers[i] for i in by_id), range(len(rows)), strict=True))
         if not isinstance(by_id, range):
             run.order = [places[number] for number in numbers]

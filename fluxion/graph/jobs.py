@@ -1,8 +1,9 @@
 """Jobs and what they occupy.
 
-A `GraphPlacement` is the result of a search: the vertices it marks, the leaves it takes, and the slots that they form. A `GraphJob` is a
-placement with an id and a time. Booking writes the job at every vertex and run that it occupies; releasing removes it there. Only the
-job itself has its times, so moving its end is one assignment.
+A `GraphPlacement` is the result of a search: the vertices it marks, the leaves it takes, and the slots that
+they form. A `GraphJob` is a placement with an id and a time. Booking writes the job at every vertex and run
+that it occupies; releasing removes it there. Only the job itself has its times, so moving its end is one
+assignment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class PlacedSlots:
     count
         Number of slots that divide these leaves evenly.
     node
-        The node on which the slots count: the node that contains them, or the first of the nodes that form them.
+        The node on which the slots count: the node that contains them, or the first of the nodes that form
+        them.
     """
 
     label: str
@@ -48,7 +50,8 @@ class GraphPlacement:
     Attributes
     ----------
     vertices
-        Marked inner vertex -> exclusive. Ancestors of chosen vertices and leaves are marked as passed through.
+        Marked inner vertex -> exclusive. Ancestors of chosen vertices and leaves are marked as passed
+        through.
     leaves, shared_leaves
         Run -> set of leaves.
     whole
@@ -67,7 +70,12 @@ class GraphPlacement:
     def copy(self) -> GraphPlacement:
         """Return a placement that can be changed without changing this one."""
         return GraphPlacement(
-            dict(self.vertices), dict(self.leaves), dict(self.shared_leaves), list(self.slots), list(self.whole), dict(self.labels)
+            dict(self.vertices),
+            dict(self.leaves),
+            dict(self.shared_leaves),
+            list(self.slots),
+            list(self.whole),
+            dict(self.labels),
         )
 
     def join(self, other: GraphPlacement) -> None:
@@ -118,14 +126,36 @@ class GraphJob:
     shares
         What it holds by node, in the order of R.
     shortfall
-        Of a reservation: what was available at earlier times when it was last tried; None if that is not known.
+        Of a reservation: what was available at earlier times when it was last tried; None if that is not
+        known.
     jobspec, policy
-        Of a reservation: what it was made for, and by which match policy; None and empty if that is not known.
+        Of a reservation: what it was made for, and by which match policy; None and empty if that is not
+        known.
     """
 
-    __slots__ = ("end", "jobid", "jobspec", "mode", "placement", "policy", "reserved", "shares", "shortfall", "start")
+    __slots__ = (
+        "end",
+        "jobid",
+        "jobspec",
+        "mode",
+        "placement",
+        "policy",
+        "reserved",
+        "shares",
+        "shortfall",
+        "start",
+    )
 
-    def __init__(self, jobid: int, start: int, end: int, placement: GraphPlacement, *, reserved: bool, mode: JobMode | None = None) -> None:
+    def __init__(
+        self,
+        jobid: int,
+        start: int,
+        end: int,
+        placement: GraphPlacement,
+        *,
+        reserved: bool,
+        mode: JobMode | None = None,
+    ) -> None:
         self.jobid = jobid
         self.start = start
         self.end = end
@@ -138,7 +168,9 @@ class GraphJob:
         self.policy = ""
 
     def overlaps(self, start: int, end: int, now: int) -> bool:
-        """Return True if it occupies anything in [start, end); an allocation that nobody has ended does so at least until now."""
+        """Return True if it occupies anything in [start, end); an allocation that nobody has ended does so at
+        least until now.
+        """
         if self.start >= end:
             return False
         return self.end > start or (not self.reserved and start <= now)
@@ -175,7 +207,13 @@ class GraphJob:
 
     def info(self, horizon: int, *, with_shares: bool = True) -> JobInfo:
         """Return the job as clients see it."""
-        return JobInfo(self.jobid, self.mode, self.start, 0 if self.end >= horizon else self.end, self.shares if with_shares else ())
+        return JobInfo(
+            self.jobid,
+            self.mode,
+            self.start,
+            0 if self.end >= horizon else self.end,
+            self.shares if with_shares else (),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +241,9 @@ class ReservedTime:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Leave it out of the graph meanwhile, for a job that names its reservation; derived structures do not change."""
+        """Leave it out of the graph meanwhile, for a job that names its reservation;
+        derived structures do not change.
+        """
         self.job.release()
         try:
             yield

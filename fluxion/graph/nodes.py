@@ -1,16 +1,18 @@
 """A Kubernetes node as a node of the graph.
 
-A node has its allocatable amounts less what DaemonSets take. Each amount is rounded down to whole units: cpu in millicores, memory,
-ephemeral-storage and huge pages in MiB, everything else in pieces. An amount becomes a pool of vertices, and a match takes whole
-vertices: 10 millicores, 32 MiB, one huge page, one piece. The last vertex of a pool has the remainder. On large nodes the vertices of
-memory are doubled in size until a node has at most 8,192 of them, because the cost of a set of vertices is its length. Pieces stay
-single up to 100,000 of a type; such large numbers are no devices.
+A node has its allocatable amounts less what DaemonSets take. Each amount is rounded down to whole units: cpu
+in millicores, memory, ephemeral-storage and huge pages in MiB, everything else in pieces. An amount becomes a
+pool of vertices, and a match takes whole vertices: 10 millicores, 32 MiB, one huge page, one piece. The last
+vertex of a pool has the remainder. On large nodes the vertices of memory are doubled in size until a node has
+at most 8,192 of them, because the cost of a set of vertices is its length. Pieces stay single up to 100,000
+of a type; such large numbers are no devices.
 
-`fluxqueue.api.graphnames` spells resource types and the properties of labels and taints, for nodes and for requests. The taints that
-count are those of `fluxqueue.api.taints`.
+`fluxqueue.api.graphnames` spells resource types and the properties of labels and taints, for nodes and for
+requests. The taints that count are those of `fluxqueue.api.taints`.
 
-Nodes come from the API server, but kubelets, device plugins and people write what is in them. A quantity that cannot be read marks the
-node down with the reason, and its pool is left out. Nothing in this module raises because of the content of a node.
+Nodes come from the API server, but kubelets, device plugins and people write what is in them. A quantity that
+cannot be read marks the node down with the reason, and its pool is left out. Nothing in this module raises
+because of the content of a node.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class NodeRules:
     Attributes
     ----------
     levels
-        From the root down: vertex type and the node label that names the vertex. A node without the label skips the level.
+        From the root down: vertex type and the node label that names the vertex. A node without the label
+        skips the level.
     cpu_vertex_m
         Size of a cpu vertex in millicores, 1 to 1,000 (whole cores).
     memory_vertex_mib
@@ -85,7 +88,9 @@ class GraphNode:
 _DEFAULTS: Final = NodeRules()
 
 
-def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Decimal] = _NOTHING) -> GraphNode:
+def graph_node(
+    node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Decimal] = _NOTHING
+) -> GraphNode:
     """Describe a node for the graph.
 
     Parameters
@@ -95,7 +100,8 @@ def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Dec
     rules
         How it is cut into vertices.
     taken
-        What DaemonSets take of it, resource name -> amount in base units (cores, bytes, pieces). If more is taken than there is, 0 is left.
+        What DaemonSets take of it, resource name -> amount in base units (cores, bytes, pieces). If more is
+        taken than there is, 0 is left.
 
     Returns
     -------
@@ -118,15 +124,21 @@ def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Dec
     spec = GraphNodeSpec(
         name=node.metadata.name,
         pools=tuple(_pool(kind, total, rules) for kind, total in sorted(totals.items()) if total),
-        levels=tuple(Level(kind, value) for kind, label in rules.levels if (value := node.metadata.label(label))),
+        levels=tuple(
+            Level(kind, value) for kind, label in rules.levels if (value := node.metadata.label(label))
+        ),
         properties=_properties(node),
         down=bool(reasons),
     )
-    return GraphNode(spec, f"node {spec.name} is down: {'; '.join(reasons)}" if reasons else "", "; ".join(wrong))
+    return GraphNode(
+        spec, f"node {spec.name} is down: {'; '.join(reasons)}" if reasons else "", "; ".join(wrong)
+    )
 
 
 def unit_of(resource: str) -> Decimal:
-    """Return the unit in which the graph counts a resource (millicores, MiB, pieces), in the resource's base unit."""
+    """Return the unit in which the graph counts a resource (millicores, MiB, pieces),
+    in the resource's base unit.
+    """
     if resource == CPU:
         return _MILLI
     return _MEBI if _is_memory(resource) else Decimal(1)
@@ -144,11 +156,17 @@ def _whole(resource: str, text: str | int | float, taken: Decimal) -> int:
 
 
 def _why_unusable(text: str | int | float, error: Exception) -> str:
-    return str(error) if isinstance(error, (InvalidQuantity, OverflowError)) else f"{text!r} is more than any node has"
+    return (
+        str(error)
+        if isinstance(error, (InvalidQuantity, OverflowError))
+        else f"{text!r} is more than any node has"
+    )
 
 
 def _pool(kind: str, total: int, rules: NodeRules) -> Pool:
-    """Return the pool of an amount; types of memory and cpu have the names of their resources, so the type decides the vertex size."""
+    """Return the pool of an amount; types of memory and cpu have the names of their resources,
+    so the type decides the vertex size.
+    """
     if _is_memory(kind):
         size, most = _page_mib(kind) or rules.memory_vertex_mib, rules.most_vertices
     else:
@@ -159,7 +177,9 @@ def _pool(kind: str, total: int, rules: NodeRules) -> Pool:
 
 
 def _page_mib(kind: str) -> int:
-    """Return the size of a huge page, since requests are in whole pages; 0 for any other memory, and for pages of less than 1 MiB."""
+    """Return the size of a huge page, since requests are in whole pages;
+    0 for any other memory, and for pages of less than 1 MiB.
+    """
     head, _, size = kind.partition("-")
     try:
         return int(parse_quantity(size) // _MEBI) if head == "hugepages" else 0
@@ -183,6 +203,12 @@ def _why_down(node: Node) -> list[str]:
     if node.spec.unschedulable:
         reasons.append("it is cordoned")
     if not node.status.ready:
-        ready = next((condition for condition in node.status.conditions or () if condition.type == "Ready"), None)
-        reasons.append(f"it is not ready ({ready.message or ready.reason or ready.status})" if ready else "it has not reported yet")
+        ready = next(
+            (condition for condition in node.status.conditions or () if condition.type == "Ready"), None
+        )
+        reasons.append(
+            f"it is not ready ({ready.message or ready.reason or ready.status})"
+            if ready
+            else "it has not reported yet"
+        )
     return reasons

@@ -1,8 +1,8 @@
 """The graph from node specifications, as a Kubernetes queue sends them.
 
-Nodes get ascending ids in the order of the specifications. So low-id policies fill them in that order, and a node added later comes
-last. Every node has a range of unique ids of its own, so the small term that unique ids add to scores never changes their order. Pools
-become runs whose last leaf has the remainder.
+Nodes get ascending ids in the order of the specifications. So low-id policies fill them in that order, and a
+node added later comes last. Every node has a range of unique ids of its own, so the small term that unique
+ids add to scores never changes their order. Pools become runs whose last leaf has the remainder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def add_node(graph: Graph, spec: GraphNodeSpec) -> Vertex:
     check_spec(spec)
     parent = parent_for(graph, spec)
     number = graph.next_node_id
-    node = Vertex(NODE, spec.name, spec.name, number, (number + 1) * _STRIDE + 1, path=f"{parent.path}/{spec.name}")
+    node = Vertex(
+        NODE, spec.name, spec.name, number, (number + 1) * _STRIDE + 1, path=f"{parent.path}/{spec.name}"
+    )
     node.properties = dict(spec.properties)
     node.up = not spec.down
     parent.add_child(node)
@@ -63,19 +65,31 @@ def check_spec(spec: GraphNodeSpec) -> None:
     seen: set[str] = set()
     for pool in spec.pools:
         if not pool.type or pool.type in seen:
-            raise InvalidGraph(f"node {spec.name!r:.80}: pool type {pool.type!r:.40} is empty or occurs twice")
+            raise InvalidGraph(
+                f"node {spec.name!r:.80}: pool type {pool.type!r:.40} is empty or occurs twice"
+            )
         seen.add(pool.type)
-        if not 0 <= pool.total <= _MAX_TOTAL or pool.vertex_size < 0 or -(-pool.total // (pool.vertex_size or 1)) > _MAX_LEAVES:
-            raise InvalidGraph(f"node {spec.name!r:.80}: pool {pool.type}: {pool.total} in pieces of {pool.vertex_size} is out of range")
+        if (
+            not 0 <= pool.total <= _MAX_TOTAL
+            or pool.vertex_size < 0
+            or -(-pool.total // (pool.vertex_size or 1)) > _MAX_LEAVES
+        ):
+            raise InvalidGraph(
+                f"node {spec.name!r:.80}: pool {pool.type}: {pool.total} in pieces of {pool.vertex_size} is "
+                "out of range"
+            )
 
 
 def _level(graph: Graph, parent: Vertex, level: Level) -> Vertex:
     if not level.type or not level.name or "/" in level.name:
-        raise InvalidGraph(f"level {level.type!r:.40} {level.name!r:.80}: a type and a name without slashes are needed")
+        raise InvalidGraph(
+            f"level {level.type!r:.40} {level.name!r:.80}: a type and a name without slashes are needed"
+        )
     path = f"{parent.path}/{level.name}"
     vertex = graph.by_path.get(path)
     if vertex is not None and vertex.type != level.type:
-        # A zone, a rack or a node without a zone may have one name: labels of one node must not keep the others out of the graph.
+        # A zone, a rack or a node without a zone may have one name: labels of one node must not keep the
+        # others out of the graph.
         path = f"{parent.path}/{level.type}:{level.name}"
         vertex = graph.by_path.get(path)
     if vertex is not None:
@@ -90,7 +104,8 @@ def _level(graph: Graph, parent: Vertex, level: Level) -> Vertex:
 def resize_pools(node: Vertex, pools: Sequence[Pool]) -> None:
     """Replace the pools of a node; runs whose vertex size stays are kept, with the jobs in them.
 
-    A run that shrinks keeps the bits of jobs beyond its new end. Those leaves are in use but no longer part of the node.
+    A run that shrinks keeps the bits of jobs beyond its new end. Those leaves are in use but no longer part
+    of the node.
     """
     wanted = {pool.type: pool for pool in pools if pool.total > 0}
     offset = node.uniq_id + 1

@@ -1,8 +1,8 @@
 """Leaves of one type below one parent, as a pool.
 
-A node may have a thousand cores, pod slots and pieces of memory. None of them is an object. A leaf is a bit of a `LeafRun`. What is free,
-taken or down is an integer used as a set of bits. Name and size of a leaf follow from its position. Leaves are ordered by ascending id,
-so the lowest free leaves are the lowest bits.
+A node may have a thousand cores, pod slots and pieces of memory. None of them is an object. A leaf is a bit
+of a `LeafRun`. What is free, taken or down is an integer used as a set of bits. Name and size of a leaf
+follow from its position. Leaves are ordered by ascending id, so the lowest free leaves are the lowest bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def lowest(mask: int, count: int) -> int:
-    """Return the lowest ``count`` set bits of a mask that has that many; neighbouring bits are taken together."""
+    """Return the lowest ``count`` set bits of a mask that has that many;
+    neighbouring bits are taken together.
+    """
     if count == mask.bit_count():
         return mask
     taken = 0
@@ -43,7 +45,9 @@ def lowest(mask: int, count: int) -> int:
 
 
 def highest(mask: int, count: int) -> int:
-    """Return the highest ``count`` set bits of a mask that has that many; neighbouring bits are taken together."""
+    """Return the highest ``count`` set bits of a mask that has that many;
+    neighbouring bits are taken together.
+    """
     if count == mask.bit_count():
         return mask
     taken = 0
@@ -73,15 +77,18 @@ class LeafRun:
     size
         Size of every leaf but those in ``odd_sizes``.
     names, paths
-        Names that do not follow from basename and id, and paths that do not follow from the parent's path and the name.
+        Names that do not follow from basename and id, and paths that do not follow from the parent's path and
+        the name.
     regular, monotone
         True if ids, and unique ids, are strictly ascending.
     order, position
-        Leaves in the order of their edges (None: by id), and the position of the run among the parent's entries (-1: scattered).
+        Leaves in the order of their edges (None: by id), and the position of the run among the parent's
+        entries (-1: scattered).
     full, down, void
         Sets of leaves: all leaves, those marked down, and those of size 0, which can never be taken.
     busy
-        Union of ``allocated``. The sets of reservations are separate (``reserved``), because they lie in the future.
+        Union of ``allocated``. The sets of reservations are separate (``reserved``), because they lie in the
+        future.
     """
 
     __slots__ = (
@@ -111,7 +118,14 @@ class LeafRun:
     )
 
     def __init__(
-        self, type_: str, basename: str, parent: Vertex, ids: Sequence[int], uniq_ids: Sequence[int], rank: int | Sequence[int], size: int
+        self,
+        type_: str,
+        basename: str,
+        parent: Vertex,
+        ids: Sequence[int],
+        uniq_ids: Sequence[int],
+        rank: int | Sequence[int],
+        size: int,
     ) -> None:
         self.type = type_
         self.basename = basename

@@ -1,8 +1,8 @@
 """The resource graph: a tree of vertices, with leaves in pools.
 
-Nodes, racks and sockets are `Vertex` objects. The leaves of one type below one parent are a single `LeafRun`. Each part of the graph
-records its jobs: a vertex has the jobs that hold it exclusively and those that only pass through, a run has the bits of each job. Only
-the job has times.
+Nodes, racks and sockets are `Vertex` objects. The leaves of one type below one parent are a single `LeafRun`.
+Each part of the graph records its jobs: a vertex has the jobs that hold it exclusively and those that only
+pass through, a run has the bits of each job. Only the job has times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Vertex:
     children, runs
         Inner children and leaf runs by type; ``entries`` has them in the order of their edges.
     factor
-        What ancestors of type node, this vertex included, add to the score of everything below (node-centric policies).
+        What ancestors of type node, this vertex included, add to the score of everything below (node-centric
+        policies).
     exclusive, shared
         Jobs that hold the vertex, and jobs that pass through it.
     weights
@@ -71,7 +72,9 @@ class Vertex:
         "weights",
     )
 
-    def __init__(self, type_: str, basename: str, name: str, id_: int, uniq_id: int, *, size: int = 1, path: str = "") -> None:
+    def __init__(
+        self, type_: str, basename: str, name: str, id_: int, uniq_id: int, *, size: int = 1, path: str = ""
+    ) -> None:
         self.type = type_
         self.basename = basename
         self.name = name
@@ -109,7 +112,9 @@ class Vertex:
         child.parent = None
 
     def explored(self) -> Iterator[Vertex]:
-        """Yield inner children by weight, then by unique id, the highest first; those never used come before all others."""
+        """Yield inner children by weight, then by unique id, the highest first;
+        those never used come before all others.
+        """
         if self.ranking is None:
             self.ranking = sorted(self._rank(child) for child in self.children)
         for _, _, _, child in self.ranking:
@@ -148,7 +153,9 @@ class Vertex:
     def update_factor(self) -> None:
         """Compute the factor, which includes that of the parent."""
         above = self.parent.factor if self.parent is not None else 0
-        self.factor = above + ((self.id + 2) * 10_000 + abs(self.uniq_id % 10_000 - 1) if self.type == NODE else 0)
+        self.factor = above + (
+            (self.id + 2) * 10_000 + abs(self.uniq_id % 10_000 - 1) if self.type == NODE else 0
+        )
 
     def subtree(self) -> Iterator[Vertex]:
         """Yield this vertex and all inner vertices below it, parents first."""
@@ -190,7 +197,8 @@ class Graph:
     leaf_types
         Types with a vertex without any edge. They become prune types of clusters.
     nodes_up
-        flux-sched's count of nodes that are up, with its errors: it starts as up minus down nodes and changes by whole subtrees.
+        flux-sched's count of nodes that are up, with its errors: it starts as up minus down nodes and changes
+        by whole subtrees.
     """
 
     def __init__(self, root: Vertex, *, leaf_types: frozenset[str] = frozenset()) -> None:

@@ -1,1 +1,3 @@
-"""Matching: jobspecs, match policies, the traverser and its shortcuts, later starts, and explanations of failures."""
+"""Matching: jobspecs, match policies, the traverser and its shortcuts, later starts,
+and explanations of failures.
+"""

@@ -1,7 +1,7 @@
 """Candidates for one level of a request during a traversal.
 
-A candidate has a score, a size, and a function that writes it into a placement once it is chosen. Only that function depends on what the
-candidate consists of, so each kind of candidate is a closure.
+A candidate has a score, a size, and a function that writes it into a placement once it is chosen. Only that
+function depends on what the candidate consists of, so each kind of candidate is a closure.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def leaves_candidate(run: LeafRun, mask: int, size: int, exclusive: bool) -> Mat
     return MatchCandidate(0, size, take)
 
 
-def pool_slot_candidate(vertex: Vertex, slot: Resource, score: int, leaves: tuple[tuple[LeafRun, int], ...]) -> MatchCandidate:
+def pool_slot_candidate(
+    vertex: Vertex, slot: Resource, score: int, leaves: tuple[tuple[LeafRun, int], ...]
+) -> MatchCandidate:
     """Return a slot of leaves, which are sets of bits."""
 
     def take(placement: GraphPlacement) -> None:

@@ -1,7 +1,7 @@
 """The times at which anything changes; Fluxion's planner calls them scheduled points.
 
-They are the starts and ends of live jobs. A request that does not fit now first fits where a job ends: resources that are free from the
-start of some job on have been free since the last end before it.
+They are the starts and ends of live jobs. A request that does not fit now first fits where a job ends:
+resources that are free from the start of some job on have been free since the last end before it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class ChangePoints:
                     del self._times[bisect_left(self._times, time)]
 
     def after(self, time: int) -> Iterator[tuple[int, tuple[GraphJob, ...], tuple[GraphJob, ...]]]:
-        """Yield later times, each with the jobs that end and those that start there; nothing may change during the iteration."""
+        """Yield later times, each with the jobs that end and those that start there;
+        nothing may change during the iteration.
+        """
         for position in range(bisect_right(self._times, time), len(self._times)):
             at = self._times[position]
             yield at, tuple(self._ending.get(at, ())), tuple(self._starting.get(at, ()))

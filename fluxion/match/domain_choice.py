@@ -1,8 +1,9 @@
 """Which vertices of the topology a request gets, from how much each node can hold.
 
-The choice is best fit. All goes below the vertex of the lowest level that holds it; among several the one that holds least is taken, so
-that large domains stay whole. What no single vertex holds is divided: the largest are filled, and the rest goes to the smallest that holds
-it. The same is done again among the vertices below the chosen ones, down to the lowest level. So few vertices of every level are used.
+The choice is best fit. All goes below the vertex of the lowest level that holds it; among several the one
+that holds least is taken, so that large domains stay whole. What no single vertex holds is divided: the
+largest are filled, and the rest goes to the smallest that holds it. The same is done again among the vertices
+below the chosen ones, down to the lowest level. So few vertices of every level are used.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Ladder:
     size: int = 1
 
     def amounts(self, units: Amounts) -> tuple[Amounts, list[Ids], list[Ids]]:
-        """Return what each cell holds, the vertex of each cell on each level from that of cells up, and the rows of each cell."""
+        """Return what each cell holds, the vertex of each cell on each level from that of cells up,
+        and the rows of each cell.
+        """
         if self.cells is None:
             rows = np.flatnonzero(units > 0)
             return units[rows], [column[rows] for column in self.columns], [rows]
@@ -106,7 +109,9 @@ def choose_domains(units: Amounts, wanted: int, ladder: Ladder) -> list[DomainPa
         parts = _divide(cells, wanted, len(columns) - 1, held, columns)
     if ladder.cells is None:
         return [DomainPart(members[0][chosen], amount) for chosen, amount in parts]
-    return [DomainPart(members[int(cell)], amount * ladder.size) for chosen, amount in parts for cell in chosen]
+    return [
+        DomainPart(members[int(cell)], amount * ladder.size) for chosen, amount in parts for cell in chosen
+    ]
 
 
 def _sums(ids: Ids, held: Amounts) -> Amounts:
@@ -114,8 +119,12 @@ def _sums(ids: Ids, held: Amounts) -> Amounts:
     return np.bincount(ids[inside], weights=held[inside]).astype(np.int64)
 
 
-def _divide(cells: Ids, wanted: int, level: int, held: Amounts, columns: Sequence[Ids]) -> list[tuple[Ids, int]]:
-    """Divide an amount that these cells hold among the vertices of a level, then among those below the chosen ones, and so on."""
+def _divide(
+    cells: Ids, wanted: int, level: int, held: Amounts, columns: Sequence[Ids]
+) -> list[tuple[Ids, int]]:
+    """Divide an amount that these cells hold among the vertices of a level,
+    then among those below the chosen ones, and so on.
+    """
     parts = [(cells, wanted)]
     for at in range(level, -1, -1):
         parts = _fill(np.concatenate([chosen for chosen, _ in parts]), wanted, columns[at], held)
@@ -123,7 +132,9 @@ def _divide(cells: Ids, wanted: int, level: int, held: Amounts, columns: Sequenc
 
 
 def _fill(cells: Ids, wanted: int, column: Ids, held: Amounts) -> list[tuple[Ids, int]]:
-    """Take the vertices that hold most until the rest fits one, and of those the one that holds least; cells of no vertex come last."""
+    """Take the vertices that hold most until the rest fits one, and of those the one that holds least;
+    cells of no vertex come last.
+    """
     ids = column[cells]
     sums = _sums(ids, held[cells])
     by_size = np.argsort(-sums, kind="stable")[: int(np.count_nonzero(sums))]
@@ -138,5 +149,8 @@ def _fill(cells: Ids, wanted: int, column: Ids, held: Amounts) -> list[tuple[Ids
         chosen, amounts, rest = [*chosen, int(others[best])], [*amounts, rest], 0
     order = np.argsort(ids, kind="stable")
     first, last = np.searchsorted(ids[order], chosen), np.searchsorted(ids[order], chosen, side="right")
-    parts = [(cells[order[start:end]], amount) for start, end, amount in zip(first.tolist(), last.tolist(), amounts, strict=True)]
+    parts = [
+        (cells[order[start:end]], amount)
+        for start, end, amount in zip(first.tolist(), last.tolist(), amounts, strict=True)
+    ]
     return [*parts, (cells[ids < 0], rest)] if rest else parts

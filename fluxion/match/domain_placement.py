@@ -1,8 +1,9 @@
 """Placement of the slots of a request by domains (`fluxqueue.fluxion.match.domains`).
 
-Slots are placed cell by cell. A cell is a set of nodes that are alike for all rules. Nested domains (hosts in zones) are filled without
-loss, because each cell takes as many slots as it may have. Where domains cross, or pods are of several sizes, a request may be answered
-as one that does not fit now although another order would fit. A placement always keeps the rules.
+Slots are placed cell by cell. A cell is a set of nodes that are alike for all rules. Nested domains (hosts in
+zones) are filled without loss, because each cell takes as many slots as it may have. Where domains cross, or
+pods are of several sizes, a request may be answered as one that does not fit now although another order would
+fit. A placement always keeps the rules.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def _cells(nodes: Sequence[Vertex], keys: Sequence[str]) -> Mapping[tuple[str | 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """Number of slots of a domain: at least, for the domains listed; at most, with a number for all others."""
+    """Number of slots of a domain: at least, for the domains listed;
+    at most, with a number for all others.
+    """
 
     key: str
     others: int
@@ -80,7 +83,9 @@ class _Limit:
 
 
 def _limits(rule: AtMost | Skew, wanted: int) -> Iterator[_Limit]:
-    """Yield every way to keep a rule by limits alone: one for each level to which the least filled domain may rise."""
+    """Yield every way to keep a rule by limits alone:
+    one for each level to which the least filled domain may rise.
+    """
     if isinstance(rule, AtMost):
         yield _Limit(rule.key, rule.most, required=False)
         return

@@ -1,14 +1,17 @@
-"""Rules for the slots of one request by domains of a node property: all in one domain, a maximum in each, or evenly.
+"""Rules for the slots of one request by domains of a node property: all in one domain, a maximum in each, or
+evenly.
 
-They are an extension of the jobspec (``attributes.system.domains``), for affinity and topology spread among the pods of one gang. A domain
-is all nodes with one value of a property (a zone, a rack, a host); with the empty key each node is a domain. There are five forms:
+They are an extension of the jobspec (``attributes.system.domains``), for affinity and topology spread among
+the pods of one gang. A domain is all nodes with one value of a property (a zone, a rack, a host); with the
+empty key each node is a domain. There are five forms:
 
 - ``{"together": [key, ...]}``: all slots in one domain of each key;
 - ``{"key": key, "most": n}``: at most n slots in a domain, any number on nodes without the property;
 - ``{"whole": true}``: every node with a slot is taken whole, and no other job has anything on it;
 - ``{"once": {type: n, ...}}``: every node with a slot gives these amounts once, however many slots it has;
-- ``{"key": key, "skew": s, "counts": {value: n, ...}}``: including the existing pods (``counts`` lists every domain, also the empty
-  ones), no domain that gets a slot ends with more than s above the least filled one; ``"zero": true`` measures from 0 instead.
+- ``{"key": key, "skew": s, "counts": {value: n, ...}}``: including the existing pods (``counts`` lists every
+  domain, also the empty ones), no domain that gets a slot ends with more than s above the least filled one;
+  ``"zero": true`` measures from 0 instead.
 """
 
 from __future__ import annotations
@@ -85,7 +88,9 @@ class WholeNodes:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Every node with a slot gives these amounts once, by type: what its slots share there, such as an attached volume."""
+    """Every node with a slot gives these amounts once, by type:
+    what its slots share there, such as an attached volume.
+    """
 
     amounts: tuple[tuple[str, int], ...]
 
@@ -120,14 +125,25 @@ def _read(rule: Document, where: str) -> DomainRule:
         return WholeNodes()
     amounts = rule.get("once")
     if set(rule) == {"once"} and isinstance(amounts, dict) and 0 < len(amounts) <= _MAX_RULES:
-        return Once(tuple((str(kind), _number(amount, f"{where}.once", least=1)) for kind, amount in sorted(amounts.items())))
+        return Once(
+            tuple(
+                (str(kind), _number(amount, f"{where}.once", least=1))
+                for kind, amount in sorted(amounts.items())
+            )
+        )
     counts = rule.get("counts")
-    if {"key", "skew", "counts"} <= set(rule) <= {"key", "skew", "counts", "zero"} and isinstance(key, str) and isinstance(counts, dict):
+    if (
+        {"key", "skew", "counts"} <= set(rule) <= {"key", "skew", "counts", "zero"}
+        and isinstance(key, str)
+        and isinstance(counts, dict)
+    ):
         if len(counts) > _MAX_DOMAINS:
             raise InvalidDomains(f"{where}.counts: more than {_MAX_DOMAINS} domains are not read")
         read = tuple((str(name), _number(number, f"{where}.counts")) for name, number in counts.items())
         return Skew(key, _number(rule["skew"], f"{where}.skew", least=1), read, rule.get("zero") is True)
-    raise InvalidDomains(f"{where}: either together, or once, or key and most, or key, skew and counts are needed")
+    raise InvalidDomains(
+        f"{where}: either together, or once, or key and most, or key, skew and counts are needed"
+    )
 
 
 def _number(value: Document, where: str, least: int = 0) -> int:
@@ -170,7 +186,10 @@ def satisfies_rules(rules: Sequence[DomainRule], places: Sequence[DomainOf]) -> 
 def _satisfies(rule: DomainRule, places: Sequence[DomainOf]) -> bool:
     match rule:
         case Together():
-            return all(len(values := {domain(key) for domain in places}) <= 1 and None not in values for key in rule.keys)
+            return all(
+                len(values := {domain(key) for domain in places}) <= 1 and None not in values
+                for key in rule.keys
+            )
         case WholeNodes() | Once():
             return True  # it says nothing about which nodes
         case AtMost():

@@ -1,13 +1,13 @@
 """The earliest later time at which a request with a plan may fit.
 
-A window must be free from its start to its end. The timetable has how much is free on a node at every time. The minimum of that between
-start and end is an upper bound for the window. A node without reservations only regains leaves, so there the start alone decides. One
-pass over whole columns gives, for every time at which a job ends, how many slots (or nodes) are possible. The first time with enough is
-tried.
+A window must be free from its start to its end. The timetable has how much is free on a node at every time.
+The minimum of that between start and end is an upper bound for the window. A node without reservations only
+regains leaves, so there the start alone decides. One pass over whole columns gives, for every time at which a
+job ends, how many slots (or nodes) are possible. The first time with enough is tried.
 
-The bound is not always met: two jobs may hold different leaves one after the other, and a window over both can have neither. If a time
-was tried without success, the nodes whose bound was too high are counted leaf by leaf for all times, and the columns are summed up again
-with the exact numbers.
+The bound is not always met: two jobs may hold different leaves one after the other, and a window over both
+can have neither. If a time was tried without success, the nodes whose bound was too high are counted leaf by
+leaf for all times, and the columns are summed up again with the exact numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _MANY = 1 << 30
 _EVER = -(1 << 62)
 _FEW_FAILURES = 4
 _Holder = tuple[int, int, bool, list[int]]
-"""First start of a window that a job blocks, first start after it, whether it blocks the whole node, and its leaves by need."""
+"""First start of a window that a job blocks, first start after it, whether it blocks the whole node,
+and its leaves by need."""
 
 
 def _steps(rows: Indices, slots: npt.NDArray[Any]) -> Times:
@@ -103,7 +104,9 @@ class EarliestStart:
             return
         timetable = self._state.timetable
         self._layout = (
-            timetable.layout() if self._replaced is None else timetable.without(self._replaced, before=self._until + self._duration_s)
+            timetable.layout()
+            if self._replaced is None
+            else timetable.without(self._replaced, before=self._until + self._duration_s)
         )
         self._survey()
         self._add_up()
@@ -117,17 +120,20 @@ class EarliestStart:
             after = time
 
     def shortfall(self, before: int) -> Shortfall:
-        """Return what is available to windows that begin earlier than ``before``, once `start_times` has reached it or its end."""
+        """Return what is available to windows that begin earlier than ``before``,
+        once `start_times` has reached it or its end.
+        """
         behind = int(np.searchsorted(self._all_times, before))
         most = np.maximum.accumulate(self._all_sums[:behind])
         rises = np.flatnonzero(np.diff(most, prepend=0))
         return Shortfall(before, self._all_times[rises], most[rises])
 
     def latest(self, start: int, slots: Counts, *, descending: bool) -> Mask:
-        """Return as few nodes as suffice at a start that was yielded, with these slots then: those that become free last.
+        """Return as few nodes as suffice at a start that was yielded, with these slots then: those that
+        become free last.
 
-        Of a node that has free slots before the start, the idle time of all slots counts, in proportion to the slots at the start. Nodes
-        that are alike in this are taken in order of their rows.
+        Of a node that has free slots before the start, the idle time of all slots counts, in proportion to
+        the slots at the start. Nodes that are alike in this are taken in order of their rows.
         """
         begun = self._times < start
         rows, free = self._rows[begun], self._slots[begun].astype(np.int64)
@@ -146,8 +152,9 @@ class EarliestStart:
     def may_start_earlier(self, freed: FreedRows, shortfall: Shortfall) -> bool:
         """Return True if what became free since could make up for the shortfall.
 
-        At each time there is at most what was available then, and all that the freed nodes have now. Where they have nothing, nothing
-        has changed, nor where the window does not meet the time of what became free. Nothing is searched, and no other node is checked.
+        At each time there is at most what was available then, and all that the freed nodes have now. Where
+        they have nothing, nothing has changed, nor where the window does not meet the time of what became
+        free. Nothing is searched, and no other node is checked.
         """
         assert self._replaced is not None
         now, table = self._state.now, self._table
@@ -160,12 +167,17 @@ class EarliestStart:
         until = np.minimum(np.where(freed.until[wanted] <= now, EVER, freed.until[wanted]), self._until)
         self._static = np.zeros_like(self._static)
         self._static[rows] = True
-        self._layout = self._state.timetable.without(self._replaced, rows, before=self._until + self._duration_s)
+        self._layout = self._state.timetable.without(
+            self._replaced, rows, before=self._until + self._duration_s
+        )
         self._survey()
         begun, last = np.zeros(len(table.nodes), dtype=np.int64), np.zeros(len(table.nodes), dtype=np.int64)
         begun[rows], last[rows] = first_start[wanted], until
         slots = np.append(np.where(self._times < last[self._rows], self._slots, 0), np.zeros_like(rows))
-        all_rows, times = np.append(self._rows, rows), np.append(np.maximum(self._times, begun[self._rows]), until)
+        all_rows, times = (
+            np.append(self._rows, rows),
+            np.append(np.maximum(self._times, begun[self._rows]), until),
+        )
         by_row = np.lexsort((times, all_rows))
         times = times[by_row]
         steps = _steps(all_rows[by_row], slots[by_row])
@@ -174,7 +186,7 @@ class EarliestStart:
         following = np.append(times[1:], self._until)
         return bool(((gains > 0) & (gains + shortfall.by(following) >= self._least)).any())
 
-    # ---- by column -------------------------------------------------------------------------------------------------------------
+    # ---- by column -----------------------------------------------------------------------------------------
 
     def _survey(self) -> None:
         """Compute the slots of each node by the start of the window, at the times at which they change."""
@@ -198,7 +210,9 @@ class EarliestStart:
         rows = layout.rows
         slots = np.full(len(rows), self._most, dtype=np.int32)
         for kind, need in self._needs:
-            free = table.free[kind][rows] + layout.leaves[kind] if kind in table.free else np.zeros_like(slots)
+            free = (
+                table.free[kind][rows] + layout.leaves[kind] if kind in table.free else np.zeros_like(slots)
+            )
             np.minimum(slots, free // need if need > 1 else free, out=slots)
         slots[table.held[rows] != layout.held] = 0
         if self._whole:
@@ -206,11 +220,15 @@ class EarliestStart:
         return slots
 
     def _windows(self, there: Mask) -> tuple[Keys, Keys]:
-        """Return rows and starts of windows to check: where an event begins or leaves the window, and where the end meets a reservation."""
+        """Return rows and starts of windows to check: where an event begins or leaves the window,
+        and where the end meets a reservation.
+        """
         layout, now = self._layout, self._state.now
         meets = there & layout.starts
         rows = np.concatenate([layout.rows[there], layout.rows[meets]])
-        starts = np.maximum(np.concatenate([layout.times[there], layout.times[meets] - self._duration_s + 1]), now)
+        starts = np.maximum(
+            np.concatenate([layout.times[there], layout.times[meets] - self._duration_s + 1]), now
+        )
         if self._replaced is not None:
             early = starts < self._until
             rows, starts = rows[early], starts[early]
@@ -269,15 +287,27 @@ class EarliestStart:
             slots[row] = known[bisect_right(times, time) - 1]
         return slots
 
-    # ---- leaf by leaf ----------------------------------------------------------------------------------------------------------
+    # ---- leaf by leaf --------------------------------------------------------------------------------------
 
     def _correct(self, slots: Counts, time: int, *, thorough: bool) -> bool:
-        """Count leaf by leaf the nodes with slots at a time and with reservations; return True if any has fewer slots."""
+        """Count leaf by leaf the nodes with slots at a time and with reservations;
+        return True if any has fewer slots.
+        """
         corrected, now, until = False, self._state.now, self._until
         for row in np.flatnonzero(self._doubtful if thorough else self._doubtful & (slots > 0)).tolist():
             holders, runs = self._holders(row)
             if thorough or self._slots_left(runs, holders, time) < slots[row]:
-                times = sorted({now, *(time for begin, end, _, _ in holders for time in (begin, end) if now < time < until)})
+                times = sorted(
+                    {
+                        now,
+                        *(
+                            time
+                            for begin, end, _, _ in holders
+                            for time in (begin, end)
+                            if now < time < until
+                        ),
+                    }
+                )
                 self._exact[row] = times, [self._slots_left(runs, holders, time) for time in times]
                 self._doubtful[row] = False
                 corrected = True
@@ -287,10 +317,20 @@ class EarliestStart:
         """Return what each job blocks of a node, and the runs that the request needs there."""
         node: Vertex = self._table.nodes[row]
         runs = [(node.runs.get(kind), need) for kind, need in self._needs]
-        jobs = [(job, exclusive) for exclusive, held in ((False, node.shared), (True, node.exclusive)) for job in held]
-        return [self._holder(job, runs, exclusive=exclusive) for job, exclusive in jobs if job is not self._replaced], runs
+        jobs = [
+            (job, exclusive)
+            for exclusive, held in ((False, node.shared), (True, node.exclusive))
+            for job in held
+        ]
+        return [
+            self._holder(job, runs, exclusive=exclusive)
+            for job, exclusive in jobs
+            if job is not self._replaced
+        ], runs
 
-    def _holder(self, job: GraphJob, runs: Sequence[tuple[LeafRun | None, int]], *, exclusive: bool) -> _Holder:
+    def _holder(
+        self, job: GraphJob, runs: Sequence[tuple[LeafRun | None, int]], *, exclusive: bool
+    ) -> _Holder:
         begin = job.start - self._duration_s + 1 if job.reserved else _EVER
         masks = []
         for run, _ in runs:
@@ -302,7 +342,9 @@ class EarliestStart:
             masks.append(mask)
         return begin, job.end, self._whole or exclusive, masks
 
-    def _slots_left(self, runs: Sequence[tuple[LeafRun | None, int]], holders: Sequence[_Holder], time: int) -> int:
+    def _slots_left(
+        self, runs: Sequence[tuple[LeafRun | None, int]], holders: Sequence[_Holder], time: int
+    ) -> int:
         """Return the slots that a window starting then has on a node in addition to its holders."""
         present = [(whole, masks) for begin, end, whole, masks in holders if begin <= time < end]
         slots = self._most
@@ -322,5 +364,13 @@ class EarliestStart:
         exact: Mapping[int, tuple[list[int], list[int]]] = self._exact
         rows = [row for row, (row_times, _) in exact.items() for _ in row_times]
         times = [time for row_times, _ in exact.values() for time in row_times]
-        steps = [now - before for _, slots in exact.values() for before, now in zip([0, *slots], slots, strict=False)]
-        return np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64), np.array(steps, dtype=np.int64)
+        steps = [
+            now - before
+            for _, slots in exact.values()
+            for before, now in zip([0, *slots], slots, strict=False)
+        ]
+        return (
+            np.array(rows, dtype=np.int64),
+            np.array(times, dtype=np.int64),
+            np.array(steps, dtype=np.int64),
+        )

@@ -1,8 +1,8 @@
 """Why a request does not fit, in numbers and one sentence.
 
-A request is read as a number of nodes or slots, each of which needs amounts of leaf types in one place. For each admitted node the
-available amounts are computed. A shortage is an amount that no single node has; the smallest relative shortage comes first. If each piece
-fits somewhere, there are too few such places.
+A request is read as a number of nodes or slots, each of which needs amounts of leaf types in one place. For
+each admitted node the available amounts are computed. A shortage is an amount that no single node has; the
+smallest relative shortage comes first. If each piece fits somewhere, there are too few such places.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class _Need:
     in_words: str
 
 
-def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
+def explain(
+    graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window
+) -> tuple[str, tuple[Shortage, ...]]:
     """Explain why a request does not fit a window.
 
     Parameters
@@ -68,14 +70,22 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
     rules = _rules(jobspec, table, window) if admitted < wanted_nodes else {}
     if admitted < wanted_nodes and (rules or window.exclude or window.only is not None):
         text = orjson.dumps(rules).decode() if rules else ""
-        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, text if len(text) <= _LONGEST_TEXT else "")
+        shortage = Shortage(
+            "constraint", wanted_nodes, admitted, NODE, text if len(text) <= _LONGEST_TEXT else ""
+        )
         what = f": {format_constraint(rules)}" if rules else " the nodes allowed"
         verb = "satisfy" if admitted > 1 else "satisfies"
-        return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb}{what}", (shortage,)
+        return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb}{what}", (
+            shortage,
+        )
     if not survey.usable:
         return f"no node is up: {len(graph.nodes)} in all", (Shortage("nodes", wanted_nodes, 0, "cluster"),)
     amounts = [*once, *((kind, amount * need.per_piece) for need in needs for kind, amount in need.amounts)]
-    shortages = [Shortage(kind, amount, most, NODE) for kind, amount in amounts if (most := survey.most(kind, amount)) < amount]
+    shortages = [
+        Shortage(kind, amount, most, NODE)
+        for kind, amount in amounts
+        if (most := survey.most(kind, amount)) < amount
+    ]
     if shortages:
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
         return _sentence(shortages[0], window, _where(jobspec, table, window)), tuple(shortages)
@@ -84,15 +94,18 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         if pieces < need.pieces:
             kind = "nodes" if need.level == NODE else SLOT
             where = "the empty cluster holds" if window.empty else "free now:"
-            return f"wants {need.in_words}, {where} {pieces}", (Shortage(kind, need.pieces, pieces, "cluster"),)
+            return f"wants {need.in_words}, {where} {pieces}", (
+                Shortage(kind, need.pieces, pieces, "cluster"),
+            )
     return "the parts fit, but not in the arrangement the request asks for", ()
 
 
 class _Survey:
     """Computes what nodes have available.
 
-    In a plain graph, free leaves are known by column for windows that begin now (`PresentLeaves`). Where leaves of a type have one size,
-    amounts follow from them. In other windows the node table is an upper bound, and nodes are checked one by one.
+    In a plain graph, free leaves are known by column for windows that begin now (`PresentLeaves`). Where
+    leaves of a type have one size, amounts follow from them. In other windows the node table is an upper
+    bound, and nodes are checked one by one.
     """
 
     def __init__(self, graph: Graph, table: NodeTable, window: Window) -> None:
@@ -112,7 +125,9 @@ class _Survey:
             self._rows = np.flatnonzero(mask)
             self.usable = len(self._rows) > 0
             self._exact = window.empty or window.start <= window.now
-            self._free = np.ones(len(self._rows), dtype=np.bool_) if window.empty else table.held[self._rows] == 0
+            self._free = (
+                np.ones(len(self._rows), dtype=np.bool_) if window.empty else table.held[self._rows] == 0
+            )
             return
         nodes = [node for node in graph.nodes if _admitted(node, window)]
         self.admitted = len(nodes)
@@ -138,10 +153,14 @@ class _Survey:
         return best
 
     def holding(self, amounts: Sequence[tuple[str, int]], per_piece: int, *, in_nodes: bool) -> int:
-        """Return the number of slots of these amounts; with ``in_nodes``, of nodes that hold ``per_piece`` of them each."""
+        """Return the number of slots of these amounts; with ``in_nodes``,
+        of nodes that hold ``per_piece`` of them each.
+        """
         table = self._table
         if not table.plain:
-            return _sum((_slots(node, amounts, self._window) for node in self._nodes), per_piece, in_nodes=in_nodes)
+            return _sum(
+                (_slots(node, amounts, self._window) for node in self._nodes), per_piece, in_nodes=in_nodes
+            )
         slots = np.full(len(self._rows), _MAX_AMOUNT if amounts else 1, dtype=np.int64)
         bound = slots.copy()
         exact = self._exact
@@ -153,13 +172,17 @@ class _Survey:
             np.minimum(bound, counts // -(-amount // max(1, table.largest[kind])), out=bound)
             exact = exact and self._even(kind)
         if not exact:
-            checked = (_slots(table.nodes[row], amounts, self._window) for row in self._rows[bound > 0].tolist())
+            checked = (
+                _slots(table.nodes[row], amounts, self._window) for row in self._rows[bound > 0].tolist()
+            )
             return _sum(checked, per_piece, in_nodes=in_nodes)
         slots = slots[self._free]
         return int(np.count_nonzero(slots >= per_piece) if in_nodes else slots.sum())
 
     def _leaves(self, kind: str) -> Counts:
-        """Return the leaves of a type that each node has free; an upper bound for windows that begin later."""
+        """Return the leaves of a type that each node has free;
+        an upper bound for windows that begin later.
+        """
         table, window = self._table, self._window
         if window.empty or window.start > window.now:
             return table.full[kind][self._rows]
@@ -187,7 +210,9 @@ def _needs(levels: Sequence[Resource], times: int = 1) -> list[_Need]:
         if level.type == NODE:
             slots = [child for child in level.children if child.type == SLOT]
             plain = tuple((child.type, child.count.low) for child in level.children if child.type != SLOT)
-            needs.extend(_Need(count, slot.count.low, _amounts(slot), NODE, level.counted(count)) for slot in slots)
+            needs.extend(
+                _Need(count, slot.count.low, _amounts(slot), NODE, level.counted(count)) for slot in slots
+            )
             if plain or not slots:
                 needs.append(_Need(count, 1, plain, NODE, level.counted(count)))
         elif level.type == SLOT and not any(below.type == NODE for below in level.walk()):
@@ -224,7 +249,11 @@ def _slots(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> 
         if run is None:
             fewest = min(fewest, _free(node, kind, window) // amount)
             continue
-        free = 0 if not window.empty and node.held(window.start, window.end, window.now) else window.free(run, exclusive=True)
+        free = (
+            0
+            if not window.empty and node.held(window.start, window.end, window.now)
+            else window.free(run, exclusive=True)
+        )
         each = -(-amount // run.size) if run.size else 1
         whole = free.bit_count() // each
         if run.amount(free) < whole * amount:
@@ -235,16 +264,25 @@ def _slots(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> 
 
 def _sentence(shortage: Shortage, window: Window, where: str) -> str:
     node = f"no node ({where})" if where else "no node"
-    wanted, most = format_graph_amount(shortage.type, shortage.wanted), format_graph_amount(shortage.type, shortage.available)
+    wanted, most = (
+        format_graph_amount(shortage.type, shortage.wanted),
+        format_graph_amount(shortage.type, shortage.available),
+    )
     if is_port(shortage.type) and not window.empty:
         return f"{wanted} is taken on every node that it may use"
     if window.empty:
-        return f"{node} has {wanted}: " + (f"the largest has {most} in all" if shortage.available else "none has any")
-    return f"{node} has {wanted} free: " + (f"the most free is {most}" if shortage.available else "none has any free")
+        return f"{node} has {wanted}: " + (
+            f"the largest has {most} in all" if shortage.available else "none has any"
+        )
+    return f"{node} has {wanted} free: " + (
+        f"the most free is {most}" if shortage.available else "none has any free"
+    )
 
 
 def _rules(jobspec: Jobspec, table: NodeTable, window: Window) -> dict[str, Document]:
-    """Return the constraint of a request with the taints that keep it from nodes: in an empty window without those that pass."""
+    """Return the constraint of a request with the taints that keep it from nodes:
+    in an empty window without those that pass.
+    """
     if jobspec.constraint is None:
         return {}
     return in_rfc31(jobspec.constraint, table.taints - _PASSING if window.empty else table.taints)
@@ -253,12 +291,14 @@ def _rules(jobspec: Jobspec, table: NodeTable, window: Window) -> dict[str, Docu
 def _where(jobspec: Jobspec, table: NodeTable, window: Window) -> str:
     """Return which nodes the request admits, in words.
 
-    Taints are named only where nothing fits an empty cluster. What is short for the moment is short for each waiting request, and a new
-    taint would change what all of them say.
+    Taints are named only where nothing fits an empty cluster. What is short for the moment is short for each
+    waiting request, and a new taint would change what all of them say.
     """
     if jobspec.constraint is None:
         return ""
-    return format_constraint(_rules(jobspec, table, window) if window.empty else orjson.loads(jobspec.constraint.text))
+    return format_constraint(
+        _rules(jobspec, table, window) if window.empty else orjson.loads(jobspec.constraint.text)
+    )
 
 
 def _nodes(count: int) -> str:

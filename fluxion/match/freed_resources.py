@@ -1,11 +1,12 @@
 """A log of what became free: it decides which reservations may start earlier.
 
-A reservation has the earliest start that was possible when it was made. An earlier start is only possible on a node where something
-became free since then. What became free would have been held from some time until some time; windows that end before it, or begin after
-it, had it already.
+A reservation has the earliest start that was possible when it was made. An earlier start is only possible on
+a node where something became free since then. What became free would have been held from some time until some
+time; windows that end before it, or begin after it, had it already.
 
-So two things are kept: this log, and with each reservation how much was available for it at every earlier time (its `Shortfall`).
-Together they are an upper bound of what is available now. Nearly always that is still too little, which is known without a search.
+So two things are kept: this log, and with each reservation how much was available for it at every earlier
+time (its `Shortfall`). Together they are an upper bound of what is available now. Nearly always that is still
+too little, which is known without a search.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Shortfall:
     before
         It covers windows that begin earlier than this.
     times, most
-        From each time on, the most slots (or nodes) that a window beginning by then could have had; both ascending.
+        From each time on, the most slots (or nodes) that a window beginning by then could have had; both
+        ascending.
     tick
         When it was computed, on the clock of `FreedLog`.
     """
@@ -53,7 +55,9 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class FreedRows:
-    """Rows on which something became free, ascending, and the times from which and until which it would have been held."""
+    """Rows on which something became free, ascending, and the times from which and until which it would have
+    been held.
+    """
 
     rows: Indices
     begin: Times
@@ -82,7 +86,9 @@ class FreedLog:
         self._until: list[int] = []
 
     def note(self, row: int, until: int = EVER, begin: int = -EVER) -> None:
-        """Record that something on a node became free that would have been held from ``begin`` until ``until``."""
+        """Record that something on a node became free that would have been held from ``begin`` until
+        ``until``.
+        """
         self._ticks.append(self.tick)
         self._rows.append(row)
         self._begin.append(begin)
@@ -102,11 +108,16 @@ class FreedLog:
         first = bisect_right(self._ticks, tick)
         if tick < self._known_from or len(self._ticks) - first > _MAX_EXAMINED:
             return None
-        rows, until = np.array(self._rows[first:], dtype=np.intp), np.array(self._until[first:], dtype=np.int64)
+        rows, until = (
+            np.array(self._rows[first:], dtype=np.intp),
+            np.array(self._until[first:], dtype=np.int64),
+        )
         begin = np.array(self._begin[first:], dtype=np.int64)
         if not len(rows):
             return FreedRows(rows, begin, until)
         order = np.argsort(rows, kind="stable")
         rows = rows[order]
         firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-        return FreedRows(rows[firsts], np.minimum.reduceat(begin[order], firsts), np.maximum.reduceat(until[order], firsts))
+        return FreedRows(
+            rows[firsts], np.minimum.reduceat(begin[order], firsts), np.maximum.reduceat(until[order], firsts)
+        )

@@ -1,9 +1,10 @@
 """Sorting as libstdc++'s std::sort does it, tie for tie.
 
-flux-sched sorts candidates with an unstable sort, and its answers show which of two equal candidates it takes. So this module repeats the
-algorithm, not only the order. It is introsort as in GNU's library (Musser 1997): median-of-three partitions while more than sixteen
-elements are left, heap sort if the recursion gets deeper than 2 log2 n, and one insertion sort over everything at the end. If all keys
-differ, any sort gives the same order, and Python's is used.
+flux-sched sorts candidates with an unstable sort, and its answers show which of two equal candidates it
+takes. So this module repeats the algorithm, not only the order. It is introsort as in GNU's library (Musser
+1997): median-of-three partitions while more than sixteen elements are left, heap sort if the recursion gets
+deeper than 2 log2 n, and one insertion sort over everything at the end. If all keys differ, any sort gives
+the same order, and Python's is used.
 """
 
 from __future__ import annotations

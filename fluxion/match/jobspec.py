@@ -1,10 +1,12 @@
 """Jobspecs (RFC 14): what a job requests, read into a small tree.
 
-The reader is as strict as flux-sched's, by measurement: exactly four keys at the top, no unknown key in a resource, a label for every
-slot, whole counts of at least 0, and ranges that fit their operator. Units are read but never used: counts are compared with vertex sizes
-as plain integers. `Count.qualify` decides what a count with a range takes.
+The reader is as strict as flux-sched's, by measurement: exactly four keys at the top, no unknown key in a
+resource, a label for every slot, whole counts of at least 0, and ranges that fit their operator. Units are
+read but never used: counts are compared with vertex sizes as plain integers. `Count.qualify` decides what a
+count with a range takes.
 
-A count of 0 is allowed and never matches. Numbers above 2^32-1 are refused, as are texts larger or deeper than `documents` reads.
+A count of 0 is allowed and never matches. Numbers above 2^32-1 are refused, as are texts larger or deeper
+than `documents` reads.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ class Resource:
     exclusive: bool | None = None
 
     def counted(self, count: int) -> str:
-        """Return a number of these in words. Slots with the label ``pod``, or ``pod.0`` and so on, are the pods that people know."""
+        """Return a number of these in words.
+        Slots with the label ``pod``, or ``pod.0`` and so on, are the pods that people know.
+        """
         noun = NODE if self.type == NODE else "pod" if self.label.partition(".")[0] == "pod" else SLOT
         return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -104,14 +108,16 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Jobspec:
-    """A request: levels, wall time (0: unset), constraint, domain rules, and the advance reservation that it is for.
+    """A request: levels, wall time (0: unset), constraint, domain rules, and the advance reservation that it
+    is for.
 
     Compared by identity, so that it is a fast key, also of caches that hold it weakly.
 
     Attributes
     ----------
     level_needs, inner
-        Labelled levels at its top (`fluxqueue.fluxion.match.levels`), and the request below them; empty and None without such levels.
+        Labelled levels at its top (`fluxqueue.fluxion.match.levels`), and the request below them; empty and
+        None without such levels.
     """
 
     resources: tuple[Resource, ...]
@@ -187,11 +193,19 @@ def read_jobspec(text: str) -> Jobspec:
 
 
 def _split_levels(levels: tuple[Resource, ...]) -> tuple[tuple[LevelNeed, ...], tuple[Resource, ...]]:
-    """Return the labelled levels at the top of a request, and what is below them; no levels if they are none that can be matched."""
+    """Return the labelled levels at the top of a request, and what is below them;
+    no levels if they are none that can be matched.
+    """
     needs: list[LevelNeed] = []
     below = levels
     while len(below) == 1 and (top := below[0]).label in (GROUP, PREFERRED) and top.type != SLOT:
-        if (needs and needs[-1].groups > 1) or not top.count.fixed or not top.children or top.exclusive or top.count.low == 0:
+        if (
+            (needs and needs[-1].groups > 1)
+            or not top.count.fixed
+            or not top.children
+            or top.exclusive
+            or top.count.low == 0
+        ):
             return (), levels
         if top.label == PREFERRED and top.count.low > 1:
             return (), levels
@@ -270,7 +284,11 @@ def _count(value: Document, where: str) -> Count:
         return Count(low, _MAX_COUNT)
     if set(value) != {"min", "max", "operator", "operand"}:
         raise InvalidJobspec(f"{where}: either min alone or all of min, max, operator and operand are needed")
-    high, operand, operator = _whole(value["max"], f"{where}.max"), _whole(value["operand"], f"{where}.operand"), value["operator"]
+    high, operand, operator = (
+        _whole(value["max"], f"{where}.max"),
+        _whole(value["operand"], f"{where}.operand"),
+        value["operator"],
+    )
     if high < low:
         raise InvalidJobspec(f"{where}.max: {high} is less than min {low}")
     if operator not in ("+", "*", "^"):
@@ -319,9 +337,16 @@ def _read_attributes(attributes: Document) -> tuple[int, Constraint | None, tupl
     duration_s = _duration(system["duration"]) if "duration" in system else 0
     reservation = system.get("reservation", "")
     if not isinstance(reservation, str) or len(reservation) > _LONGEST_NAME:
-        raise InvalidJobspec(f"attributes.system.reservation: a name of at most {_LONGEST_NAME} characters is needed")
+        raise InvalidJobspec(
+            f"attributes.system.reservation: a name of at most {_LONGEST_NAME} characters is needed"
+        )
     try:
-        return duration_s, read_constraint(system.get("constraints")), read_domains(system.get("domains")), reservation
+        return (
+            duration_s,
+            read_constraint(system.get("constraints")),
+            read_domains(system.get("domains")),
+            reservation,
+        )
     except (InvalidConstraint, InvalidDomains) as error:
         raise InvalidJobspec(f"attributes.system.{error}") from None
 

@@ -1,8 +1,9 @@
 """Sets of whole leaves whose sizes add up to an amount, as sets of bits.
 
-Every policy by id takes leaves from one end of a run. A leaf set is the shortest sequence of free leaves from that end whose sizes add
-up to the amount; the next set follows it. If all leaves have one size, that is a count of bits. A last leaf of another size (the
-remainder of a pool) is treated separately, any other mixture leaf by leaf.
+Every policy by id takes leaves from one end of a run. A leaf set is the shortest sequence of free leaves from
+that end whose sizes add up to the amount; the next set follows it. If all leaves have one size, that is a
+count of bits. A last leaf of another size (the remainder of a pool) is treated separately, any other mixture
+leaf by leaf.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def take_leaf_sets(run: LeafRun, free: int, each: int, count: int, *, descending
 
 
 def _odd_end(run: LeafRun, free: int) -> int | None:
-    """Return the only free leaf of another size, if it is the last; -1 if there is none, None if the sizes are mixed."""
+    """Return the only free leaf of another size, if it is the last;
+    -1 if there is none, None if the sizes are mixed.
+    """
     odd = -1
     for index in run.odd_sizes:
         if free >> index & 1:

@@ -1,6 +1,7 @@
 """Why a request does not fit below levels of the topology, in one sentence.
 
-Only what the levels cause is explained here. A request of which no node could hold a single slot is explained without its levels.
+Only what the levels cause is explained here. A request of which no node could hold a single slot is explained
+without its levels.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ def explain_levels(placer: LevelPlacer, jobspec: Jobspec, window: Window) -> Exp
     """Explain a shortage below levels; None if the request lacks something else."""
     needs = LevelNeeds.of(jobspec.level_needs)
     if kind := placer.missing(needs):
-        text = f"wants to be below one {kind}, and no node is below any: label the nodes, or ask for another level"
+        text = (
+            f"wants to be below one {kind}, and no node is below any: label the nodes, "
+            "or ask for another level"
+        )
         return text, (Shortage(kind, 1, 0, "cluster"),)
     inner = jobspec.inner or jobspec
     units = placer.units(jobspec, window)
     if units is None:
         if not needs.required:
             return None
-        return f"its parts do not fit below one {needs.required} together", (Shortage(needs.required, 1, 0, "cluster"),)
+        return f"its parts do not fit below one {needs.required} together", (
+            Shortage(needs.required, 1, 0, "cluster"),
+        )
     whole = any(isinstance(rule, WholeNodes) for rule in inner.domains)
     if not units.any() and (window.empty or not whole):
         return None
@@ -45,7 +51,9 @@ def explain_levels(placer: LevelPlacer, jobspec: Jobspec, window: Window) -> Exp
     shortage = NODE if part.type == NODE else SLOT
     if total < wanted:
         where = "the empty cluster holds" if window.empty else "free now:"
-        return f"wants {what}{',' if not needs.cells else ':'} {where} {total}", (Shortage(shortage, wanted, total, "cluster"),)
+        return f"wants {what}{',' if not needs.cells else ':'} {where} {total}", (
+            Shortage(shortage, wanted, total, "cluster"),
+        )
     if ladder.highest is None:
         return None
     column = columns[ladder.highest - (ladder.cells or 0)]
@@ -56,7 +64,9 @@ def explain_levels(placer: LevelPlacer, jobspec: Jobspec, window: Window) -> Exp
         return None
     level = needs.required
     where = f"{placer.vertex_name(level, int(np.argmax(sums)))} has the most" if most else "none has any"
-    held_by = f"the largest holds {most}" if window.empty and most else f"{where}{': ' + str(most) if most else ''}"
+    held_by = (
+        f"the largest holds {most}" if window.empty and most else f"{where}{': ' + str(most) if most else ''}"
+    )
     text = f"no {level} {'holds' if window.empty else 'has free'} {what}: {held_by}"
     return text, (Shortage(shortage, wanted, most, level),)
 

@@ -1,11 +1,11 @@
 """Placement of requests below levels of the topology (`fluxqueue.fluxion.match.levels`).
 
-`fluxqueue.fluxion.match.domain_choice` divides the request by how much each node can hold, and each part is placed among the nodes of its
-domain by the policy. What a node can hold may be an upper bound. Where a part does not fit, the nodes of its domain are counted exactly
-and the request is divided again.
+`fluxqueue.fluxion.match.domain_choice` divides the request by how much each node can hold, and each part is
+placed among the nodes of its domain by the policy. What a node can hold may be an upper bound. Where a part
+does not fit, the nodes of its domain are counted exactly and the request is divided again.
 
-Requests of several parts, and those under domain rules, have no single amount for a node. For them each vertex of the level is tried, the
-one with the fewest free nodes first. Such requests form no groups.
+Requests of several parts, and those under domain rules, have no single amount for a node. For them each
+vertex of the level is tried, the one with the fewest free nodes first. Such requests form no groups.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class LevelNeeds:
     Attributes
     ----------
     required, preferred, cells
-        The level below one vertex of which everything must be, should be, and of which each group must be; empty: none.
+        The level below one vertex of which everything must be, should be, and of which each group must be;
+        empty: none.
     groups
         Number of groups.
     """
@@ -61,7 +62,12 @@ class LevelNeeds:
         required = [need.type for need in needs if need.groups == 1 and not need.preferred]
         preferred = [need.type for need in needs if need.preferred]
         groups = needs[-1].groups if needs else 1
-        return cls(required[-1] if required else "", preferred[-1] if preferred else "", needs[-1].type if groups > 1 else "", groups)
+        return cls(
+            required[-1] if required else "",
+            preferred[-1] if preferred else "",
+            needs[-1].type if groups > 1 else "",
+            groups,
+        )
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -98,7 +104,9 @@ class LevelPlacer:
         needs = LevelNeeds.of(jobspec.level_needs)
         cells = self._columns.ids(needs.cells) if needs.cells else None
         wanted = needs.groups if needs.cells else plan.count.low
-        return RowGroups(cells, plan.count.low, self._columns.ids(needs.required) if needs.required else None, wanted)
+        return RowGroups(
+            cells, plan.count.low, self._columns.ids(needs.required) if needs.required else None, wanted
+        )
 
     def total(self, jobspec: Jobspec, plan: Plan) -> Plan:
         """Return the plan with all units of the request."""
@@ -122,7 +130,9 @@ class LevelPlacer:
         return self._try_each(jobspec, window)
 
     def ladder(self, needs: LevelNeeds, size: int) -> Ladder | None:
-        """Return the levels of the graph with those of a request; None if the graph lacks one that is required."""
+        """Return the levels of the graph with those of a request;
+        None if the graph lacks one that is required.
+        """
         kinds = self._kinds(needs)
         if self.missing(needs):
             return None
@@ -130,15 +140,21 @@ class LevelPlacer:
         lowest = kinds.index(needs.preferred) if needs.preferred in kinds else (highest or 0)
         lowest = lowest if highest is None else min(lowest, highest)
         cells = kinds.index(needs.cells) if needs.cells else None
-        return Ladder([self._columns.ids(kind) for kind in kinds], lowest, highest, cells, size if needs.cells else 1)
+        return Ladder(
+            [self._columns.ids(kind) for kind in kinds], lowest, highest, cells, size if needs.cells else 1
+        )
 
     def missing(self, needs: LevelNeeds) -> str:
-        """Return a level without which a request cannot be placed and that no vertex of the graph has; empty if there is none."""
+        """Return a level without which a request cannot be placed and that no vertex of the graph has;
+        empty if there is none.
+        """
         kinds = self._kinds(needs)
         return next((kind for kind in (needs.required, needs.cells) if kind and kind not in kinds), "")
 
     def units(self, jobspec: Jobspec, window: Window) -> Amounts | None:
-        """Return the most slots (or nodes) of a request that each row holds; None if that is no single amount."""
+        """Return the most slots (or nodes) of a request that each row holds;
+        None if that is no single amount.
+        """
         planned = self.plan(jobspec)
         return None if planned is None else row_units(self._table, planned[1], planned[0], window)
 
@@ -150,7 +166,9 @@ class LevelPlacer:
         levels = self._columns.levels
         return (NODE, *levels) if NODE in needs.kinds else levels
 
-    def _divide(self, jobspec: Jobspec, plan: Plan, shortcut: Shortcut, window: Window, bound: Counts | None) -> GraphPlacement | None:
+    def _divide(
+        self, jobspec: Jobspec, plan: Plan, shortcut: Shortcut, window: Window, bound: Counts | None
+    ) -> GraphPlacement | None:
         """Divide a request among domains, and place each part."""
         needs = LevelNeeds.of(jobspec.level_needs)
         ladder = self.ladder(needs, plan.count.low)
@@ -165,7 +183,9 @@ class LevelPlacer:
             placement, failed = self._place_parts(parts, plan, shortcut, window)
             if failed is None:
                 return placement
-            exact = np.array([shortcut.units_on(plan, window, row) for row in failed.rows.tolist()], dtype=np.int64)
+            exact = np.array(
+                [shortcut.units_on(plan, window, row) for row in failed.rows.tolist()], dtype=np.int64
+            )
             if (exact >= units[failed.rows]).all():
                 return None
             units[failed.rows] = exact
@@ -209,12 +229,16 @@ class LevelPlacer:
             may_hold = self._enough(column, jobspec, window)
             rows = np.flatnonzero(usable & (column >= 0))
             counts = np.bincount(column[rows])
-            for vertex in sorted(np.flatnonzero(counts).tolist(), key=lambda number: (int(counts[number]), number)):
+            for vertex in sorted(
+                np.flatnonzero(counts).tolist(), key=lambda number: (int(counts[number]), number)
+            ):
                 if may_hold is None or (vertex < len(may_hold) and may_hold[vertex]):
                     yield rows[column[rows] == vertex]
 
     def _enough(self, column: Ids, jobspec: Jobspec, window: Window) -> Mask | None:
-        """Return whether each vertex may hold each part of a request on its own; None if that is not known."""
+        """Return whether each vertex may hold each part of a request on its own;
+        None if that is not known.
+        """
         assert jobspec.inner is not None
         enough: Mask | None = None
         for part in jobspec.inner.resources:
@@ -229,7 +253,9 @@ class LevelPlacer:
 
 
 def _joined(parts: list[DomainPart], plan: Plan) -> Iterator[tuple[DomainPart, Plan]]:
-    """Yield each part with its plan. Parts of one node that get the same amount are joined: there may be thousands of them."""
+    """Yield each part with its plan.
+    Parts of one node that get the same amount are joined: there may be thousands of them.
+    """
     alike: dict[int, list[Ids]] = {}
     for part in parts:
         if len(part.rows) == 1:
@@ -238,5 +264,9 @@ def _joined(parts: list[DomainPart], plan: Plan) -> Iterator[tuple[DomainPart, P
             yield part, replace(plan, count=Count(part.units, part.units))
     for units, rows in alike.items():
         count = Count(units * len(rows), units * len(rows))
-        own = replace(plan, count=count, per_node=units) if isinstance(plan, SlotPlan) else replace(plan, count=count)
+        own = (
+            replace(plan, count=count, per_node=units)
+            if isinstance(plan, SlotPlan)
+            else replace(plan, count=count)
+        )
         yield DomainPart(np.concatenate(rows), count.low), own

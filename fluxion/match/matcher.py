@@ -1,11 +1,12 @@
 """The matcher: it places requests now, at a given time, as early as possible, or on the emptied graph.
 
-A request whose top levels are several slots, each with its own label, is a group of different pods. flux-sched matches no such request.
-Here the slots are placed one after the other, the largest first, each on what the others left. The request fits if all of them fit.
-There is no search: a few orders are tried, and a group that would fit only in another one is answered as one that does not fit now.
+A request whose top levels are several slots, each with its own label, is a group of different pods.
+flux-sched matches no such request. Here the slots are placed one after the other, the largest first, each on
+what the others left. The request fits if all of them fit. There is no search: a few orders are tried, and a
+group that would fit only in another one is answered as one that does not fit now.
 
-A request with domain rules is placed by `fluxqueue.fluxion.match.domain_placement`, whatever its shape, and one below levels of the
-topology by `fluxqueue.fluxion.match.level_placement`.
+A request with domain rules is placed by `fluxqueue.fluxion.match.domain_placement`, whatever its shape, and
+one below levels of the topology by `fluxqueue.fluxion.match.level_placement`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from fluxqueue.fluxion.messages import Shortage
 
 __all__ = ["LaterPlacement", "Matcher", "Restriction"]
 
-BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
+BUILT_IN_TYPES = frozenset(
+    {"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"}
+)
 _MAX_RESTRICTIONS = 64
 _ORDERS = 4
 """In which the parts of a request are tried."""
@@ -44,7 +47,9 @@ _ORDERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Nodes that a single request must not use, the only nodes that it may use, or the reserved time that it must be within."""
+    """Nodes that a single request must not use, the only nodes that it may use,
+    or the reserved time that it must be within.
+    """
 
     exclude: Collection[Vertex] = frozenset()
     only: Collection[Vertex] | None = None
@@ -82,14 +87,18 @@ class Matcher:
         Match policy; the state's if None.
     """
 
-    def __init__(self, state: GraphState, *, deep_slots: bool = False, policy: MatchPolicy | None = None) -> None:
+    def __init__(
+        self, state: GraphState, *, deep_slots: bool = False, policy: MatchPolicy | None = None
+    ) -> None:
         self._state = state
         self.policy = policy or state.policy
         self.deep_slots = deep_slots
         self._shortcut = Shortcut(state.graph, self.policy, state.table)
         self._levels = LevelPlacer(state.graph, state.table, self.policy, self._try)
         self._plans: WeakKeyDictionary[Jobspec, tuple[int, Plan | None]] = WeakKeyDictionary()
-        self._satisfiable: WeakKeyDictionary[Jobspec, dict[tuple[object, ...], GraphPlacement | None]] = WeakKeyDictionary()
+        self._satisfiable: WeakKeyDictionary[Jobspec, dict[tuple[object, ...], GraphPlacement | None]] = (
+            WeakKeyDictionary()
+        )
         self._satisfiable_topology = -1
 
     def read(self, text: str) -> Jobspec:
@@ -103,7 +112,9 @@ class Matcher:
             if level.type not in BUILT_IN_TYPES and level.type not in known:
                 raise InvalidJobspec(f"resources: type {level.type!r:.60} does not occur in this graph")
 
-    def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> GraphPlacement | None:
+    def place(
+        self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION
+    ) -> GraphPlacement | None:
         """Return a placement of the request in [start, end), or None."""
         window, inside = self._window(jobspec, start, end, restriction), restriction.inside
         if inside is None:
@@ -127,12 +138,16 @@ class Matcher:
         return self._place_levels(jobspec.resources, self._plan(jobspec), window)
 
     def _with_accepted(self, window: Window) -> Window:
-        """Return the window with what its constraint says of all nodes: it costs a node a microsecond for each of its terms otherwise."""
+        """Return the window with what its constraint says of all nodes:
+        it costs a node a microsecond for each of its terms otherwise.
+        """
         if window.constraint is None or window.accepted is not None:
             return window
         return replace(window, accepted=self._state.table.accepted(window.constraint))
 
-    def _place_levels(self, levels: tuple[Resource, ...], plan: Plan | None, window: Window) -> GraphPlacement | None:
+    def _place_levels(
+        self, levels: tuple[Resource, ...], plan: Plan | None, window: Window
+    ) -> GraphPlacement | None:
         if plan is not None:
             try:
                 return self._shortcut.place(plan, window)
@@ -168,12 +183,19 @@ class Matcher:
         def place(part: Resource, only: Collection[Vertex], so_far: GraphPlacement) -> GraphPlacement | None:
             rest = replace(window, only=only, already_taken=joined(so_far.leaves, kept))
             if part.type == NODE:
-                rest = replace(rest, exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)})
+                rest = replace(
+                    rest,
+                    exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)},
+                )
             plan = plan_for((part,))
-            return self._place_levels((part,), plan if plan is not None and self._shortcut.covers(plan) else None, rest)
+            return self._place_levels(
+                (part,), plan if plan is not None and self._shortcut.covers(plan) else None, rest
+            )
 
         placement = place_by_domains(jobspec.domains, parts, [*shared], place)
-        for node in {slot.node for slot in placement.slots} if placement is not None and (whole or once) else ():
+        for node in (
+            {slot.node for slot in placement.slots} if placement is not None and (whole or once) else ()
+        ):
             if placement is not None and node is not None:
                 for run, mask in shared[node].items():
                     placement.take_leaves(run, mask)
@@ -182,7 +204,9 @@ class Matcher:
         return placement
 
     def _each_part(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
-        """Place slots of several labels, the largest first; a part that finds no place on what others left is tried before them."""
+        """Place slots of several labels, the largest first;
+        a part that finds no place on what others left is tried before them.
+        """
         parts = sorted(jobspec.resources, key=_size, reverse=True)
         for _ in range(_ORDERS):
             placement, failed = self._one_by_one(parts, window)
@@ -191,8 +215,11 @@ class Matcher:
             parts = [failed, *(part for part in parts if part is not failed)]
         return None
 
-    def _one_by_one(self, parts: Sequence[Resource], window: Window) -> tuple[GraphPlacement | None, Resource | None]:
-        """Place parts in this order, each without a traversal where possible; or return the first that finds no place.
+    def _one_by_one(
+        self, parts: Sequence[Resource], window: Window
+    ) -> tuple[GraphPlacement | None, Resource | None]:
+        """Place parts in this order, each without a traversal where possible; or return the first that finds
+        no place.
 
         Parts that request nodes never share one.
         """
@@ -220,7 +247,9 @@ class Matcher:
         return Traverser(self._state.graph, self.policy, window).place((part,))
 
     def _plan(self, jobspec: Jobspec) -> Plan | None:
-        """Return the plan of a request, if this graph and policy allow one; cached until the graph changes."""
+        """Return the plan of a request, if this graph and policy allow one;
+        cached until the graph changes.
+        """
         topology = self._state.topology
         known = self._plans.get(jobspec)
         if known is not None and known[0] == topology:
@@ -248,7 +277,8 @@ class Matcher:
         replaced
             A reservation that the caller has taken out of the graph. Only earlier starts than its own count.
         latest_nodes
-            Take the nodes that become free last where the request has a plan, and the policy's choice where they do not suffice.
+            Take the nodes that become free last where the request has a plan, and the policy's choice where
+            they do not suffice.
         not_before
             Earlier times are left out.
         """
@@ -264,8 +294,14 @@ class Matcher:
                     if start < not_before:
                         continue
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
-                    latest = earliest.latest(start, slots, descending=self.policy.descending) if latest_nodes else None
-                    placement = self._shortcut.place_among(plan, window, latest) if latest is not None else None
+                    latest = (
+                        earliest.latest(start, slots, descending=self.policy.descending)
+                        if latest_nodes
+                        else None
+                    )
+                    placement = (
+                        self._shortcut.place_among(plan, window, latest) if latest is not None else None
+                    )
                     if placement is None:
                         placement = self._shortcut.place_among(plan, window, slots > 0)
                     if placement is not None:
@@ -273,7 +309,9 @@ class Matcher:
             except NeedsTraversal:
                 pass
             else:
-                return LaterPlacement(shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon))
+                return LaterPlacement(
+                    shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon)
+                )
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (replaced is not None and start >= replaced.start):
                 break
@@ -288,7 +326,13 @@ class Matcher:
         return LaterPlacement()
 
     def _reserve_below(
-        self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, replaced: GraphJob | None, not_before: int
+        self,
+        jobspec: Jobspec,
+        plan: Plan,
+        duration_s: int,
+        restriction: Restriction,
+        replaced: GraphJob | None,
+        not_before: int,
     ) -> LaterPlacement:
         """Return the earliest later placement of a request below levels of the topology."""
         groups = self._levels.row_groups(jobspec, plan)
@@ -305,12 +349,18 @@ class Matcher:
     def may_improve(self, reservation: GraphJob, jobspec: Jobspec, duration_s: int) -> bool:
         """Return True if anything has become free that allows an earlier start, or if that is not known.
 
-        What is free from some time on has been free since an end before it, so only what became free since counts. An exception is a job
-        that is held beyond its end: it counts as free later and not now, so any new end may be the first to try.
+        What is free from some time on has been free since an end before it, so only what became free since
+        counts. An exception is a job that is held beyond its end: it counts as free later and not now, so any
+        new end may be the first to try.
         """
         state, shortfall = self._state, reservation.shortfall
         plan = self._plan(jobspec) if not jobspec.level_needs else None
-        if plan is None or shortfall is None or shortfall.before < reservation.start or state.timetable.overdue(state.now):
+        if (
+            plan is None
+            or shortfall is None
+            or shortfall.before < reservation.start
+            or state.timetable.overdue(state.now)
+        ):
             return True
         freed = state.table.freed.since(shortfall.tick)
         if freed is None:
@@ -331,29 +381,44 @@ class Matcher:
         probe = self._window(jobspec, state.now, state.now + 1, restriction)
         static = self._shortcut.allowed(probe, state.table.present)
         whole = self._shortcut.whole(plan)
-        return EarliestStart(state, plan, static, whole=whole, duration_s=duration_s, replaced=replaced, groups=groups)
+        return EarliestStart(
+            state, plan, static, whole=whole, duration_s=duration_s, replaced=replaced, groups=groups
+        )
 
     def _window(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction) -> Window:
         now = self._state.now
-        return Window(start, end, now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+        return Window(
+            start, end, now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only
+        )
 
     def explain(self, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
-        """Explain why a request does not fit a window: one sentence, and the shortages, the smallest relative one first."""
+        """Explain why a request does not fit a window: one sentence, and the shortages,
+        the smallest relative one first.
+        """
         window = self._with_accepted(window)
-        below_levels = explain_levels(self._levels, jobspec, window) if jobspec.level_needs or jobspec.domains else None
+        below_levels = (
+            explain_levels(self._levels, jobspec, window) if jobspec.level_needs or jobspec.domains else None
+        )
         return below_levels or explain(self._state.graph, self._state.table, jobspec.inner or jobspec, window)
 
     def on_empty(self, jobspec: Jobspec, restriction: Restriction = NO_RESTRICTION) -> GraphPlacement | None:
-        """Return a placement in the same graph without jobs and with everything up; cached until the graph changes."""
+        """Return a placement in the same graph without jobs and with everything up;
+        cached until the graph changes.
+        """
         state = self._state
         if self._satisfiable_topology != state.topology:
             self._satisfiable.clear()
             self._satisfiable_topology = state.topology
         known = self._satisfiable.setdefault(jobspec, {})
-        key = frozenset(restriction.exclude), None if restriction.only is None else frozenset(restriction.only)
+        key = (
+            frozenset(restriction.exclude),
+            None if restriction.only is None else frozenset(restriction.only),
+        )
         if key not in known:
             constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
-            window = Window(0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only)
+            window = Window(
+                0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only
+            )
             if len(known) >= _MAX_RESTRICTIONS:
                 known.clear()
             known[key] = self._try(jobspec, window)
@@ -361,10 +426,14 @@ class Matcher:
 
 
 def _may_begin(inside: ReservedTime, start: int, ending: Sequence[GraphJob]) -> bool:
-    """Return True if a job within a reserved time may fit first at this time: the time begins, or something ends on its nodes."""
+    """Return True if a job within a reserved time may fit first at this time:
+    the time begins, or something ends on its nodes.
+    """
     if not inside.job.start <= start < inside.job.end:
         return False
-    return start == inside.job.start or any(not inside.nodes.isdisjoint(job.placement.vertices) for job in ending)
+    return start == inside.job.start or any(
+        not inside.nodes.isdisjoint(job.placement.vertices) for job in ending
+    )
 
 
 def _unlike_slots(jobspec: Jobspec) -> bool:
@@ -384,7 +453,9 @@ def _slot_of(part: Resource) -> Resource | None:
 
 
 def _size(part: Resource) -> tuple[int, ...]:
-    """Return the sort key of parts: nodes of their own first, then more types of resources, then larger amounts."""
+    """Return the sort key of parts: nodes of their own first, then more types of resources,
+    then larger amounts.
+    """
     slot = _slot_of(part) or part
     return part.type == NODE, len(slot.children), *(level.count.low for level in slot.children)
 

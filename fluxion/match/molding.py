@@ -1,11 +1,14 @@
 """Moldable requests: with how many of its slots a job can start now, if it may start with fewer.
 
-A job of ``size`` slots that takes ``duration`` with all of them is planned for ``duration * size / slots`` with fewer: its work is the
-same, and divided among fewer. So a smaller start needs less room for longer, and whether it fits is not monotone in its size. But a longer
-window never has more room. So with the room that the window of one size has, the next size to try is known: sizes between the two need
-longer windows, in which there is no more. The first size that has its own room is the largest that fits, and so the one that ends first.
+A job of ``size`` slots that takes ``duration`` with all of them is planned for ``duration * size / slots``
+with fewer: its work is the same, and divided among fewer. So a smaller start needs less room for longer, and
+whether it fits is not monotone in its size. But a longer window never has more room. So with the room that
+the window of one size has, the next size to try is known: sizes between the two need longer windows, in which
+there is no more. The first size that has its own room is the largest that fits, and so the one that ends
+first.
 
-Moldable are requests of one kind of slot, or of nodes that are alike, without groups below levels of the topology.
+Moldable are requests of one kind of slot, or of nodes that are alike, without groups below levels of the
+topology.
 """
 
 from __future__ import annotations
@@ -48,10 +51,18 @@ class Molder:
         if any(need.groups > 1 for need in jobspec.level_needs):
             return 0
         parts = (jobspec.inner or jobspec).resources
-        if len(parts) != 1 or parts[0].type not in (SLOT, NODE) or not all(level.count.fixed for level in parts[0].walk()):
+        if (
+            len(parts) != 1
+            or parts[0].type not in (SLOT, NODE)
+            or not all(level.count.fixed for level in parts[0].walk())
+        ):
             return 0
         inside = parts[0].children
-        return 0 if parts[0].type == NODE and (len(inside) != 1 or inside[0].type != SLOT) else parts[0].count.low
+        return (
+            0
+            if parts[0].type == NODE and (len(inside) != 1 or inside[0].type != SLOT)
+            else parts[0].count.low
+        )
 
     def with_slots(self, jobspec: Jobspec, least: int, most: int) -> Jobspec:
         """Return the same request for another number of slots."""
@@ -65,7 +76,9 @@ class Molder:
         return known
 
     def start(self, jobspec: Jobspec, least: int, duration_s: int, place: Place) -> Molded | None:
-        """Return the largest start with fewer slots than requested, and at least ``least``; None if there is none."""
+        """Return the largest start with fewer slots than requested, and at least ``least``;
+        None if there is none.
+        """
         size = self.size(jobspec)
         slots = size - 1
         for _ in range(_MOST_TRIES):
@@ -80,8 +93,12 @@ class Molder:
                 return Molded(slots, length, found[1])
         return None
 
-    def _most(self, jobspec: Jobspec, least: int, most: int, length: int, place: Place) -> tuple[int, GraphPlacement] | None:
-        """Return the largest number of slots, in these bounds, that fits a window of this length, with its placement."""
+    def _most(
+        self, jobspec: Jobspec, least: int, most: int, length: int, place: Place
+    ) -> tuple[int, GraphPlacement] | None:
+        """Return the largest number of slots, in these bounds, that fits a window of this length,
+        with its placement.
+        """
         if not jobspec.level_needs and not jobspec.domains:
             placement = place(self.with_slots(jobspec, least, most), length)
             return None if placement is None else (_placed(jobspec, placement), placement)

@@ -1,9 +1,10 @@
 """The node table: one row per node with what can be checked without visiting the node.
 
-Rows are ordered by node id, which is the order in which policies take nodes. So the first node that qualifies is the first set entry of a
-boolean vector. A row has: whether the node can be used, the leaves of each type that no allocation holds, the number of jobs on it, and
-the number of reservations. It describes the present. It is exact for windows that begin now and contain no reservation. For all other
-windows it is an upper bound, and the node itself must be checked.
+Rows are ordered by node id, which is the order in which policies take nodes. So the first node that qualifies
+is the first set entry of a boolean vector. A row has: whether the node can be used, the leaves of each type
+that no allocation holds, the number of jobs on it, and the number of reservations. It describes the present.
+It is exact for windows that begin now and contain no reservation. For all other windows it is an upper bound,
+and the node itself must be checked.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class NodeTable:
     present
         False where a node was removed; its row stays until the next rebuild.
     open, usable
-        True if the node and all its ancestors are up and not closed; and, for usable, none of them is held by an allocation.
+        True if the node and all its ancestors are up and not closed; and, for usable, none of them is held by
+        an allocation.
     held
         Allocations that hold the node.
     jobs, reservations
@@ -154,7 +156,9 @@ class NodeTable:
     def refresh(self, node: Vertex) -> None:
         """Update the row of one node."""
         row = node.row
-        reserved = sum(1 for job in node.shared if job.reserved) + sum(1 for job in node.exclusive if job.reserved)
+        reserved = sum(1 for job in node.shared if job.reserved) + sum(
+            1 for job in node.exclusive if job.reserved
+        )
         self.reservations[row] = reserved
         self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
         self.held[row] = sum(1 for job in node.exclusive if not job.reserved)
@@ -166,7 +170,9 @@ class NodeTable:
 
     def append(self, node: Vertex) -> None:
         """Add a row for a node with the highest id of all."""
-        if (self.nodes and node.id <= self.nodes[-1].id) or len(self.present) - int(self.present.sum()) > 256 + len(self.nodes) // 2:
+        if (self.nodes and node.id <= self.nodes[-1].id) or len(self.present) - int(
+            self.present.sum()
+        ) > 256 + len(self.nodes) // 2:
             self.rebuild()
             return
         if self.nodes:
@@ -176,7 +182,10 @@ class NodeTable:
         self.present = np.append(self.present, True)
         self.usable, self.open = np.append(self.usable, False), np.append(self.open, False)
         self.held = np.append(self.held, np.int32(0))
-        self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
+        self.jobs, self.reservations = (
+            np.append(self.jobs, np.int32(0)),
+            np.append(self.reservations, np.int32(0)),
+        )
         for counts in (self.free, self.full):
             for kind in counts:
                 counts[kind] = np.append(counts[kind], np.int32(0))
@@ -256,7 +265,9 @@ class NodeTable:
         self.open[node.row], self.usable[node.row] = open_, free
 
     def accepted(self, constraint: Constraint) -> Mask:
-        """Return the nodes that a constraint accepts. It is kept, and nodes that have changed since are checked again."""
+        """Return the nodes that a constraint accepts.
+        It is kept, and nodes that have changed since are checked again.
+        """
         known, log, accepts = self._accepted.get(constraint), self._changed_properties, constraint.accepts
         if known is None:
             mask: Mask = constraint.accepted(self.nodes)

@@ -1,4 +1,6 @@
-"""Leaves that a node gives once, however many slots of a request it has (`fluxqueue.fluxion.match.domains.Once`)."""
+"""Leaves that a node gives once, however many slots of a request it has
+(`fluxqueue.fluxion.match.domains.Once`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from fluxqueue.fluxion.match.windows import Window
 __all__ = ["joined", "leaves_once"]
 
 
-def leaves_once(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> dict[LeafRun, int] | None:
+def leaves_once(
+    node: Vertex, amounts: Sequence[tuple[str, int]], window: Window
+) -> dict[LeafRun, int] | None:
     """Return the leaves by which a node gives amounts once; None if it does not have them free."""
     leaves: dict[LeafRun, int] = {}
     for kind, amount in amounts:

@@ -1,8 +1,9 @@
 """Plans: requests of a shape that can be placed without a traversal.
 
-Two shapes are nearly all that a queue sends: nodes with slots of leaves in each (or taken whole), and slots of leaves on any nodes (leaves
-without a slot are a special case). For both, the choice of nodes follows from an order of nodes that does not depend on what is taken in
-them. So nodes can be checked one after the other until enough are found. All other requests need the traverser.
+Two shapes are nearly all that a queue sends: nodes with slots of leaves in each (or taken whole), and slots
+of leaves on any nodes (leaves without a slot are a special case). For both, the choice of nodes follows from
+an order of nodes that does not depend on what is taken in them. So nodes can be checked one after the other
+until enough are found. All other requests need the traverser.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class SlotPlan:
     Attributes
     ----------
     plain
-        The request names leaves and no slot. It is placed as slots of one leaf each, which is right where leaves have size 1.
+        The request names leaves and no slot. It is placed as slots of one leaf each, which is right where
+        leaves have size 1.
     per_node
         Most slots of one node; 0: any number.
     whole
@@ -79,10 +81,22 @@ def plan_for(levels: Sequence[Resource], rules: Sequence[DomainRule] = ()) -> Pl
     top = levels[0]
     if top.type == SLOT:
         return _slot_plan(top)
-    if top.exclusive and not top.children and not top.label and top.type not in (NODE, "cluster") and top.count.low:
+    if (
+        top.exclusive
+        and not top.children
+        and not top.label
+        and top.type not in (NODE, "cluster")
+        and top.count.low
+    ):
         return SlotPlan(top.count, "", ((top.type, ONE),), plain=True)
     named_root = ""
-    if top.type == "cluster" and top.count == ONE and not top.exclusive and not top.label and len(top.children) == 1:
+    if (
+        top.type == "cluster"
+        and top.count == ONE
+        and not top.exclusive
+        and not top.label
+        and len(top.children) == 1
+    ):
         named_root, top = top.type, top.children[0]
     if top.type != NODE or top.label or top.count.low == 0:
         return None
@@ -116,6 +130,12 @@ def _slot_plan(slot: Resource) -> SlotPlan | None:
     if not members or slot.count.low == 0 or len({member.type for member in members}) != len(members):
         return None
     for member in members:
-        if member.children or member.label or member.exclusive is False or member.type in (SLOT, NODE) or member.count.low == 0:
+        if (
+            member.children
+            or member.label
+            or member.exclusive is False
+            or member.type in (SLOT, NODE)
+            or member.count.low == 0
+        ):
             return None
     return SlotPlan(slot.count, slot.label, tuple((member.type, member.count) for member in members))

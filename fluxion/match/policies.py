@@ -1,8 +1,9 @@
 """Match policies by name: the traits that decide which candidates are taken.
 
-This module reads policies and orders nothing. `fluxqueue.fluxion.match.traverser` sorts the candidates of a traversal by these traits;
-`fluxqueue.fluxion.match.shortcuts` orders nodes by them where no traversal is needed. All policies but two give each vertex a score that
-depends on ids alone, and take the lowest or the highest. ``locality`` and ``variation`` have rules of their own. Names and the free form
+This module reads policies and orders nothing. `fluxqueue.fluxion.match.traverser` sorts the candidates of a
+traversal by these traits; `fluxqueue.fluxion.match.shortcuts` orders nodes by them where no traversal is
+needed. All policies but two give each vertex a score that depends on ids alone, and take the lowest or the
+highest. ``locality`` and ``variation`` have rules of their own. Names and the free form
 ``policy=high node_centric=true ...`` are flux-sched's, and case-sensitive.
 """
 
@@ -63,12 +64,18 @@ _NAMED = {
         MatchPolicy("lonodex", CandidateOrder.LOW, node_centric=True, node_exclusive=True),
         MatchPolicy("hinodex", CandidateOrder.HIGH, node_centric=True, node_exclusive=True),
         MatchPolicy("first", CandidateOrder.HIGH, node_centric=True, stop_on_first=True),
-        MatchPolicy("firstnodex", CandidateOrder.HIGH, node_centric=True, node_exclusive=True, stop_on_first=True),
+        MatchPolicy(
+            "firstnodex", CandidateOrder.HIGH, node_centric=True, node_exclusive=True, stop_on_first=True
+        ),
         MatchPolicy("locality", CandidateOrder.LOCALITY),
         MatchPolicy("variation", CandidateOrder.VARIATION),
     )
 }
-_OPTIONS = {"node_centric": "node_centric", "node_exclusive": "node_exclusive", "stop_on_1_matches": "stop_on_first"}
+_OPTIONS = {
+    "node_centric": "node_centric",
+    "node_exclusive": "node_exclusive",
+    "stop_on_1_matches": "stop_on_first",
+}
 
 
 def read_policy(text: str) -> MatchPolicy:
@@ -77,8 +84,8 @@ def read_policy(text: str) -> MatchPolicy:
     Parameters
     ----------
     text
-        A name, or ``policy=low|high`` with options ``node_centric``, ``node_exclusive``, ``stop_on_1_matches`` set to true or false;
-        empty means ``first``.
+        A name, or ``policy=low|high`` with options ``node_centric``, ``node_exclusive``,
+        ``stop_on_1_matches`` set to true or false; empty means ``first``.
 
     Raises
     ------
@@ -96,7 +103,8 @@ def read_policy(text: str) -> MatchPolicy:
         key, equals, value = part.partition("=")
         if not equals or key in wanted or (key != "policy" and key not in _OPTIONS):
             raise UnknownPolicy(
-                f"policy {text!r:.80}: {part!r:.40} is not understood: use {', '.join(_NAMED)} or policy=low|high with options"
+                f"policy {text!r:.80}: {part!r:.40} is not understood: "
+                f"use {', '.join(_NAMED)} or policy=low|high with options"
             )
         if value not in (("low", "high") if key == "policy" else ("true", "false")):
             raise UnknownPolicy(f"policy {text!r:.80}: {value!r:.40} is no value of {key}")

@@ -1,9 +1,9 @@
 """Leaves that nodes have free in windows that begin now, exactly, by the end of the window.
 
-The node table is exact for nodes without reservations. On a node with reservations, a window loses the leaves of each reservation that
-begins before the window ends. So each such node has a few steps: from the start of each reservation on, the leaves that are left. The
-steps are columns, and those of a node are computed again only after something on it changed. Thus a refusal is explained without a visit
-to any node.
+The node table is exact for nodes without reservations. On a node with reservations, a window loses the leaves
+of each reservation that begins before the window ends. So each such node has a few steps: from the start of
+each reservation on, the leaves that are left. The steps are columns, and those of a node are computed again
+only after something on it changed. Thus a refusal is explained without a visit to any node.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class PresentLeaves:
         self._touched.add(row)
 
     def free(self, kind: str, end: int, now: int) -> _Counts:
-        """Return the leaves of a type that are free on each node from now until ``end``; the caller does not change them.
+        """Return the leaves of a type that are free on each node from now until ``end``; the caller does not
+        change them.
 
-        Leaves that an allocation holds are not free, even if it should have ended. The column says nothing about nodes that are down, or
-        held as a whole by an allocation.
+        Leaves that an allocation holds are not free, even if it should have ended. The column says nothing
+        about nodes that are down, or held as a whole by an allocation.
         """
         self._update(now)
         assert self._all_starts is not None
@@ -107,7 +108,10 @@ class PresentLeaves:
         if not self._table.reservations[row]:
             return
         node = self._table.nodes[row]
-        reservations = sorted((job for job in (*node.shared, *node.exclusive) if job.reserved and job.end > now), key=lambda job: job.start)
+        reservations = sorted(
+            (job for job in (*node.shared, *node.exclusive) if job.reserved and job.end > now),
+            key=lambda job: job.start,
+        )
         if len(reservations) > self._starts.shape[1]:
             self._make_room(2 * len(reservations))
         for step, job in enumerate(reservations):

@@ -1,9 +1,10 @@
 """The requests that were read, so that the text of each is read once while work of it waits.
 
-Equal requests are one `Jobspec`. All that is computed for a request (its plan, whether it could ever fit, why it does not fit now) is kept
-by weak references to that object, and the nodes that it accepts by a weak reference to its constraint. So what this cache forgets is
-forgotten everywhere. It forgets what nobody has asked for in ten minutes, since work that waits is asked for again and again, and the
-least recently used requests when their texts come to more than 160 MiB: 10,000 of the greatest length.
+Equal requests are one `Jobspec`. All that is computed for a request (its plan, whether it could ever fit, why
+it does not fit now) is kept by weak references to that object, and the nodes that it accepts by a weak
+reference to its constraint. So what this cache forgets is forgotten everywhere. It forgets what nobody has
+asked for in ten minutes, since work that waits is asked for again and again, and the least recently used
+requests when their texts come to more than 160 MiB: 10,000 of the greatest length.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How many slots of a request each node can hold, by column.
 
-For windows that begin now this is exact where all leaves of a type have one size; elsewhere it is an upper bound.
+For windows that begin now this is exact where all leaves of a type have one size; elsewhere it is an upper
+bound.
 """
 
 from __future__ import annotations
@@ -47,4 +48,8 @@ def _present(window: Window) -> bool:
 def _leaves(table: NodeTable, kind: str, window: Window) -> Counts:
     if not _present(window):
         return table.full[kind]
-    return table.present_leaves.free(kind, window.end, window.now) if table.reservations.any() else table.free[kind]
+    return (
+        table.present_leaves.free(kind, window.end, window.now)
+        if table.reservations.any()
+        else table.free[kind]
+    )

@@ -1,7 +1,8 @@
 """Sums of slots by domains of the topology, over time.
 
-The search for the earliest start adds up how many slots all nodes have, by the start of the window. With groups, the slots of a node count
-only as part of whole groups of its domain, and with a required level only the sum below one vertex counts. Both are sums over columns too.
+The search for the earliest start adds up how many slots all nodes have, by the start of the window. With
+groups, the slots of a node count only as part of whole groups of its domain, and with a required level only
+the sum below one vertex counts. Both are sums over columns too.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class RowGroups:
 
 
 def _summed(ids: _Numbers, times: _Numbers, steps: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers, _Numbers]:
-    """Return the events of each id in order of time, without those of no id, and the sum of the steps of the id up to each."""
+    """Return the events of each id in order of time, without those of no id,
+    and the sum of the steps of the id up to each.
+    """
     inside = ids >= 0
     ids, times, steps = ids[inside], times[inside], steps[inside]
     order = np.lexsort((times, ids))

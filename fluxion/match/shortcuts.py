@@ -1,10 +1,11 @@
 """Placement of requests that have a plan, without a traversal of the graph.
 
-The result equals that of the traverser. Where the score of a node depends on its id alone and all ids differ, the best k nodes are the
-first k that qualify, in order of id. So nodes are checked in that order, after the node table has excluded those that cannot qualify, and
-the check stops at k. For slots on any nodes the same holds for node-centric policies as soon as no later node can have a better slot.
-Policies that stop at the first match check nodes in order of their exploration weights. `NeedsTraversal` is raised where these conditions
-are not met.
+The result equals that of the traverser. Where the score of a node depends on its id alone and all ids differ,
+the best k nodes are the first k that qualify, in order of id. So nodes are checked in that order, after the
+node table has excluded those that cannot qualify, and the check stops at k. For slots on any nodes the same
+holds for node-centric policies as soon as no later node can have a better slot. Policies that stop at the
+first match check nodes in order of their exploration weights. `NeedsTraversal` is raised where these
+conditions are not met.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class Shortcut:
         policy, table = self._policy, self._table
         if policy.order not in (CandidateOrder.LOW, CandidateOrder.HIGH) or not table.plain:
             return False
-        needs = plan.needs if isinstance(plan, SlotPlan) else plan.slots.needs if plan.slots is not None else ()
+        needs = (
+            plan.needs if isinstance(plan, SlotPlan) else plan.slots.needs if plan.slots is not None else ()
+        )
         if any(kind in table.inner_types for kind, _ in needs):
             return False
         if isinstance(plan, SlotPlan):
-            units = all(table.largest.get(kind, 1) == table.smallest.get(kind, 1) == 1 for kind, _ in plan.needs)
+            units = all(
+                table.largest.get(kind, 1) == table.smallest.get(kind, 1) == 1 for kind, _ in plan.needs
+            )
             return (units or not plan.plain) and not policy.stop_on_first and not policy.node_exclusive
         if plan.named_root and (self._graph.root.type != plan.named_root or not table.flat):
             return False
@@ -71,7 +76,9 @@ class Shortcut:
         return table.ordered
 
     def place(self, plan: Plan, window: Window) -> GraphPlacement | None:
-        """Return a placement in a window, or None if there is none; `NeedsTraversal` if only the traverser can decide."""
+        """Return a placement in a window, or None if there is none;
+        `NeedsTraversal` if only the traverser can decide.
+        """
         return self.place_among(plan, window, self.eligible(plan, window))
 
     def place_among(self, plan: Plan, window: Window, mask: Mask) -> GraphPlacement | None:
@@ -80,7 +87,7 @@ class Shortcut:
             return self._place_nodes(plan, window, mask)
         return self._place_slots(plan, window, mask)
 
-    # ---- checks by column ------------------------------------------------------------------------------------------------------
+    # ---- checks by column ----------------------------------------------------------------------------------
 
     def eligible(self, plan: Plan, window: Window) -> Mask:
         """Return the nodes that may qualify; all others certainly do not."""
@@ -126,12 +133,13 @@ class Shortcut:
         rows = np.flatnonzero(mask)
         if self._descending:
             rows = rows[::-1]
-        # In pieces: usually the first few rows are enough, and converting all of them to Python integers costs more than checking them.
+        # In pieces: usually the first few rows are enough, and converting all of them to Python integers
+        # costs more than checking them.
         for start in range(0, len(rows), _PIECE):
             for row in rows[start : start + _PIECE].tolist():
                 yield nodes[row]
 
-    # ---- nodes -----------------------------------------------------------------------------------------------------------------
+    # ---- nodes ---------------------------------------------------------------------------------------------
 
     def _place_nodes(self, plan: NodePlan, window: Window, mask: Mask) -> GraphPlacement | None:
         available = int(np.count_nonzero(mask))
@@ -169,7 +177,9 @@ class Shortcut:
         return placement
 
     def _explore(self, vertex: Vertex, plan: NodePlan, window: Window, mask: Mask) -> list[Held]:
-        """Return the nodes found below a vertex by a policy that stops early, at each level as soon as there are enough."""
+        """Return the nodes found below a vertex by a policy that stops early,
+        at each level as soon as there are enough.
+        """
         most = plan.count.most
         whole = plan.exclusive or self._policy.node_exclusive
         held_nodes: list[Held] = []
@@ -212,7 +222,9 @@ class Shortcut:
             at = at.parent
         return True
 
-    def _fit(self, node: Vertex, plan: SlotPlan, window: Window, count: Count) -> tuple[int, list[Option]] | None:
+    def _fit(
+        self, node: Vertex, plan: SlotPlan, window: Window, count: Count
+    ) -> tuple[int, list[Option]] | None:
         """Return how many slots to take on a node and the leaves for them; None if it has too few."""
         options: list[Option] = []
         possible = 1 << 40
@@ -235,7 +247,10 @@ class Shortcut:
         return slots, options
 
     def _take_all(self, options: list[Option], slots: int) -> list[tuple[LeafRun, int]]:
-        return [(run, take_leaf_sets(run, free, each, slots, descending=self._descending)) for run, free, each in options]
+        return [
+            (run, take_leaf_sets(run, free, each, slots, descending=self._descending))
+            for run, free, each in options
+        ]
 
     def units_on(self, plan: Plan, window: Window, row: int) -> int:
         """Return exactly how many slots of a plan (or nodes, 0 or 1) a node can hold."""
@@ -247,11 +262,14 @@ class Shortcut:
         fit = self._fit(node, plan, window, Count(1, plan.per_node or _MAX_LEAVES))
         return 0 if fit is None else fit[0]
 
-    # ---- slots on any nodes ----------------------------------------------------------------------------------------------------
+    # ---- slots on any nodes --------------------------------------------------------------------------------
 
     def _place_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> GraphPlacement | None:
         """Place the best slots of all nodes."""
-        if int(np.count_nonzero(mask)) < plan.count.low and self._most_slots(plan, window, mask) < plan.count.low:
+        if (
+            int(np.count_nonzero(mask)) < plan.count.low
+            and self._most_slots(plan, window, mask) < plan.count.low
+        ):
             return None
         options: dict[Vertex, list[Option]] = {}
         order: list[Vertex] | None = None
@@ -278,7 +296,9 @@ class Shortcut:
                 placement.slots.append(PlacedSlots(plan.label, node, tuple(taken), slots))
         return placement
 
-    def _first_slots(self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]) -> list[Vertex]:
+    def _first_slots(
+        self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]
+    ) -> list[Vertex]:
         """Return the nodes of the best slots, at most as many as can be taken."""
         most = plan.count.most
         order: list[Vertex] = []
@@ -289,8 +309,12 @@ class Shortcut:
                 break
         return order
 
-    def _ranked_slots(self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]) -> list[Vertex]:
-        """Return the nodes of all possible slots, sorted by score as std::sort does; needed where slots of several nodes score the same."""
+    def _ranked_slots(
+        self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]
+    ) -> list[Vertex]:
+        """Return the nodes of all possible slots, sorted by score as std::sort does;
+        needed where slots of several nodes score the same.
+        """
         order: list[Vertex] = []
         scores: list[int] = []
         known: dict[tuple[tuple[int, int, int], ...], list[tuple[int, int]]] = {}
@@ -307,8 +331,11 @@ class Shortcut:
                 raise NeedsTraversal
             key = tuple((free, each, run.size) for run, free, each in options[node])
             if key not in known or any(run.odd_sizes for run, _, _ in options[node]):
-                # Slots are formed from the best leaf on. Leaves without a slot keep the order of discovery, which decides ties.
-                known[key] = self._measure(options[node], slots)[:: -1 if plan.plain and self._descending else 1]
+                # Slots are formed from the best leaf on. Leaves without a slot keep the order of discovery,
+                # which decides ties.
+                known[key] = self._measure(options[node], slots)[
+                    :: -1 if plan.plain and self._descending else 1
+                ]
             factor = 2 + (node.factor if self._policy.node_centric else 0)
             scores.extend(sign * (1 + members * factor + ids) for members, ids in known[key])
             order.extend([node] * slots)
@@ -332,27 +359,36 @@ class Shortcut:
             return 0
         fewest = np.full(len(rows), _MAX_LEAVES, dtype=np.int64)
         for kind, count in plan.needs:
-            np.minimum(fewest, counts[kind][rows] // max(1, -(-count.low // max(1, table.largest[kind]))), out=fewest)
+            np.minimum(
+                fewest, counts[kind][rows] // max(1, -(-count.low // max(1, table.largest[kind]))), out=fewest
+            )
             np.minimum(fewest, amounts[kind][rows] // count.low, out=fewest)
         return int(np.minimum(fewest, plan.per_node or _MAX_LEAVES).sum())
 
-    def _slots_in_order(self, plan: SlotPlan, window: Window, mask: Mask) -> Iterator[tuple[Vertex, list[Option]]]:
+    def _slots_in_order(
+        self, plan: SlotPlan, window: Window, mask: Mask
+    ) -> Iterator[tuple[Vertex, list[Option]]]:
         """Yield slots by score, each as its node.
 
-        If all slots have the same number of members, all slots of a node come before those of the next node. Where nodes have leaves of
-        different sizes, a slot with fewer members scores lower. Then nodes are classed by members, and the classes are merged by score.
+        If all slots have the same number of members, all slots of a node come before those of the next node.
+        Where nodes have leaves of different sizes, a slot with fewer members scores lower. Then nodes are
+        classed by members, and the classes are merged by score.
         """
         table = self._table
         rows = np.flatnonzero(mask)
         if not len(rows):
             return
         if self._descending:
-            if any(not count.fixed for _, count in plan.needs) or table.odd.intersection(kind for kind, _ in plan.needs):
+            if any(not count.fixed for _, count in plan.needs) or table.odd.intersection(
+                kind for kind, _ in plan.needs
+            ):
                 raise NeedsTraversal
             rows = rows[::-1]
         kinds = [kind for kind, _ in plan.needs]
         least = sum(-(-count.low // max(1, table.greatest[kind])) for kind, count in plan.needs)
-        ids = sum(-(-count.low // max(1, table.smallest[kind])) * table.top_id[kind] for kind, count in plan.needs)
+        ids = sum(
+            -(-count.low // max(1, table.smallest[kind])) * table.top_id[kind] for kind, count in plan.needs
+        )
         if ids >= least * table.least_step or not all(count.fixed for _, count in plan.needs):
             raise NeedsTraversal
         uniform = all(table.smallest[kind] == table.greatest[kind] for kind in kinds)
@@ -374,16 +410,23 @@ class Shortcut:
             before = score
             yield node, fit
 
-    def _fits(self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]) -> Iterator[tuple[Vertex, list[Option], int]]:
+    def _fits(
+        self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]
+    ) -> Iterator[tuple[Vertex, list[Option], int]]:
         most = Count(1, plan.most_in_one)
         nodes = self._table.nodes
         for start in range(0, len(rows), _PIECE):
             for row in rows[start : start + _PIECE].tolist():
                 node = nodes[row]
-                if self._admits(node, window, whole=plan.whole) and (fit := self._fit(node, plan, window, most)) is not None:
+                if (
+                    self._admits(node, window, whole=plan.whole)
+                    and (fit := self._fit(node, plan, window, most)) is not None
+                ):
                     yield node, fit[1], fit[0]
 
-    def _scored(self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Vertex, list[Option]]]:
+    def _scored(
+        self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]
+    ) -> Iterator[tuple[int, Vertex, list[Option]]]:
         sign = -1 if self._descending else 1
         for node, fit, slots in self._fits(plan, window, rows):
             streams = [leaf_sets(run, free, each, descending=self._descending) for run, free, each in fit]
@@ -391,5 +434,7 @@ class Shortcut:
                 score = 1
                 for (run, _, _), stream in zip(fit, streams, strict=True):
                     leaves = next(stream)
-                    score += leaves.bit_count() * (2 + node.factor) + sum(run.ids[index] for index in bits(leaves))
+                    score += leaves.bit_count() * (2 + node.factor) + sum(
+                        run.ids[index] for index in bits(leaves)
+                    )
                 yield sign * score, node, fit

@@ -1,8 +1,8 @@
 """A graph with its jobs and its clock: the whole state of one instance.
 
-All changes of what jobs hold go through this class, so that the derived structures (change points, node table, timetable, caches of
-verdicts) are always updated. Several changes are made together with `GraphState.atomically`: a journal collects how to undo each step,
-and undoes them in reverse if one fails.
+All changes of what jobs hold go through this class, so that the derived structures (change points, node
+table, timetable, caches of verdicts) are always updated. Several changes are made together with
+`GraphState.atomically`: a journal collects how to undo each step, and undoes them in reverse if one fails.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ class GraphState:
     jobs
         Live jobs by id; ``ended`` has the last hundred thousand that were cancelled.
     system, excess, closed
-        System allocation of a node by name; what jobs lack on a node; nodes that take nothing new while they have excess.
+        System allocation of a node by name; what jobs lack on a node; nodes that take nothing new while they
+        have excess.
     awaited
         Jobs that were restored with a share on a node that the graph does not have yet, by its name.
     releases
-        A counter that changes whenever resources may become free. Cached verdicts are valid while it is unchanged.
+        A counter that changes whenever resources may become free. Cached verdicts are valid while it is
+        unchanged.
     reserved
         The jobs that are reservations.
     topology

@@ -1,9 +1,11 @@
-"""What every node regains and gives away, and when: an event for each end of a job and each later start, as columns.
+"""What every node regains and gives away, and when: an event for each end of a job and each later start, as
+columns.
 
-A request that does not fit now needs to know what every node has free at every later time. With twenty thousand jobs only operations on
-whole columns are fast enough. So the events are kept as columns between requests. A booking only notes that a job changed; the next query
-updates the columns for the changed jobs. From the columns a layout is built, which has at every event the sum of what the node has
-regained so far. A layout is valid for all requests until a job or the graph changes.
+A request that does not fit now needs to know what every node has free at every later time. With twenty
+thousand jobs only operations on whole columns are fast enough. So the events are kept as columns between
+requests. A booking only notes that a job changed; the next query updates the columns for the changed jobs.
+From the columns a layout is built, which has at every event the sum of what the node has regained so far. A
+layout is valid for all requests until a job or the graph changes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _LATEST = (1 << (_ROW_BITS - 1)) - 1
 
 
 def event_keys(rows: Keys, times: Keys, *, starts: Mask | bool) -> Keys:
-    """Return numbers that order events by row, then time, then ends before starts: what ends and starts together never overlaps."""
+    """Return numbers that order events by row, then time, then ends before starts:
+    what ends and starts together never overlaps.
+    """
     keys: Keys = rows << _ROW_BITS | np.clip(times, 0, _LATEST) << 1 | starts
     return keys
 
@@ -51,7 +55,8 @@ class Layout:
     places
         Position of each event in this order, in the order in which the events were entered.
     leaves, jobs, held
-        What the row has regained by then, this event included: leaves by type, jobs that occupy it, jobs that hold it.
+        What the row has regained by then, this event included: leaves by type, jobs that occupy it, jobs that
+        hold it.
     """
 
     keys: Keys
@@ -115,7 +120,8 @@ class Timetable:
     def without(self, job: GraphJob, rows: Indices | None = None, *, before: int) -> Layout:
         """Return the events before a time, as if a reservation did not exist.
 
-        With ``rows`` (ascending), only the events of those rows; ``places`` remain those of all rows and times.
+        With ``rows`` (ascending), only the events of those rows; ``places`` remain those of all rows and
+        times.
         """
         layout = self.layout()
         first, behind = self._places[job]
@@ -192,7 +198,8 @@ class Timetable:
                         events.append(event)
                         counts.append(sign * (mask & run.full).bit_count())
                 if not at:
-                    # A job without a row (it holds a rack, or a node that was removed) still ends, and that is a time to check.
+                    # A job without a row (it holds a rack, or a node that was removed) still ends, and that
+                    # is a time to check.
                     rows.append(0)
                     times.append(time)
                     step.append(0)
@@ -202,7 +209,12 @@ class Timetable:
             self._append(rows, times, step, held, leaves)
 
     def _append(
-        self, rows: list[int], times: list[int], step: list[int], held: list[int], leaves: Mapping[str, tuple[list[int], list[int]]]
+        self,
+        rows: list[int],
+        times: list[int],
+        step: list[int],
+        held: list[int],
+        leaves: Mapping[str, tuple[list[int], list[int]]],
     ) -> None:
         new, self._size = slice(self._size, self._size + len(rows)), self._size + len(rows)
         if self._size > len(self._keys):
@@ -210,7 +222,9 @@ class Timetable:
             self._present, self._held = _longer(self._present, self._size), _longer(self._held, self._size)
             self._leaves = {kind: _longer(column, self._size) for kind, column in self._leaves.items()}
         starts = np.array(step) < 0
-        self._keys[new] = event_keys(np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64), starts=starts)
+        self._keys[new] = event_keys(
+            np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64), starts=starts
+        )
         self._ends[new] = ~starts
         self._present[new], self._held[new] = step, held
         for kind, (events, counts) in leaves.items():

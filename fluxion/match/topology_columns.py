@@ -1,6 +1,7 @@
 """Which vertex of each level a node is below, by row of the node table.
 
-The columns follow from the tree alone. They are computed when a request first names a level, and again after rows changed.
+The columns follow from the tree alone. They are computed when a request first names a level, and again after
+rows changed.
 """
 
 from __future__ import annotations
@@ -74,8 +75,12 @@ class TopologyColumns:
 
 
 def _in_order(below: Mapping[str, set[str]]) -> tuple[str, ...]:
-    """Return the types, each after those of its vertices' children; by name where a graph nests two types in both ways."""
+    """Return the types, each after those of its vertices' children;
+    by name where a graph nests two types in both ways.
+    """
     try:
-        return tuple(TopologicalSorter({kind: sorted(lower) for kind, lower in sorted(below.items())}).static_order())
+        return tuple(
+            TopologicalSorter({kind: sorted(lower) for kind, lower in sorted(below.items())}).static_order()
+        )
     except CycleError:
         return tuple(sorted(below))

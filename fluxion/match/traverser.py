@@ -1,15 +1,16 @@
 """The traverser: it finds which vertices a request takes by visiting everything that could matter.
 
-It walks the graph depth first from the root, with the levels of the request that may match next. The request may omit leading levels:
-until its first level has matched, vertices of other types are passed through, and candidates from below them are merged upwards. After
-that every level must match. On the way back each vertex chooses among the candidates of its children. All that qualify are sorted by
-score, as std::sort does, and the first ones are taken, up to the root, which chooses for the top of the request.
+It walks the graph depth first from the root, with the levels of the request that may match next. The request
+may omit leading levels: until its first level has matched, vertices of other types are passed through, and
+candidates from below them are merged upwards. After that every level must match. On the way back each vertex
+chooses among the candidates of its children. All that qualify are sorted by score, as std::sort does, and the
+first ones are taken, up to the root, which chooses for the top of the request.
 
-A slot matches at a vertex that has children of every type in the slot. They are packed into disjoint sets of members, and each set is a
-candidate. Everything below a slot is exclusive.
+A slot matches at a vertex that has children of every type in the slot. They are packed into disjoint sets of
+members, and each set is a candidate. Everything below a slot is exclusive.
 
-The traverser is right for every policy and every shape of request. `fluxqueue.fluxion.match.shortcuts` handles the cases in which less
-work gives the same result.
+The traverser is right for every policy and every shape of request. `fluxqueue.fluxion.match.shortcuts`
+handles the cases in which less work gives the same result.
 """
 
 from __future__ import annotations
@@ -69,10 +70,20 @@ class Traverser:
             candidate.take(placement)
         return placement
 
-    # ---- going down ------------------------------------------------------------------------------------------------------------
+    # ---- going down ----------------------------------------------------------------------------------------
 
-    def _visit(self, vertex: Vertex, request: Sequence[Resource], *, pristine: bool, exclusive: bool, into: CandidatesByType) -> bool:
-        """Match the request at a vertex and below, and add candidates to ``into``; return False if there are none."""
+    def _visit(
+        self,
+        vertex: Vertex,
+        request: Sequence[Resource],
+        *,
+        pristine: bool,
+        exclusive: bool,
+        into: CandidatesByType,
+    ) -> bool:
+        """Match the request at a vertex and below, and add candidates to ``into``;
+        return False if there are none.
+        """
         matched = _level_of(request, vertex.type)
         inner: Sequence[Resource]
         if matched is not None:
@@ -100,33 +111,54 @@ class Traverser:
         if chosen is None:
             return False
         entire = whole or bool(matched.exclusive)
-        into.setdefault(vertex.type, []).append(vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen))
+        into.setdefault(vertex.type, []).append(
+            vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen)
+        )
         return True
 
-    def _deep_slot(self, vertex: Vertex, request: Sequence[Resource], *, exclusive: bool, into: CandidatesByType) -> bool:
+    def _deep_slot(
+        self, vertex: Vertex, request: Sequence[Resource], *, exclusive: bool, into: CandidatesByType
+    ) -> bool:
         """Count a slot that fits a child of the vertex that should have it, and take nothing of it.
 
-        flux-sched finds such slots and then cannot book them. This has no effect where nothing is booked, or where the vertex above is
-        taken whole. Otherwise the request gets nothing.
+        flux-sched finds such slots and then cannot book them. This has no effect where nothing is booked, or
+        where the vertex above is taken whole. Otherwise the request gets nothing.
         """
         slots = [level for level in request if level.type == SLOT]
-        if not self.deep_slots or len(slots) != 1 or not _slot_fits(vertex, slots[0]) or not self.window.admits(vertex, exclusive):
+        if (
+            not self.deep_slots
+            or len(slots) != 1
+            or not _slot_fits(vertex, slots[0])
+            or not self.window.admits(vertex, exclusive)
+        ):
             return False
         by_type: CandidatesByType = {}
         self._pack(vertex, slots[0], by_type, limit=slots[0].count.most)
-        lost = [MatchCandidate(candidate.score, candidate.size, nothing) for candidate in by_type.get(SLOT, ())]
+        lost = [
+            MatchCandidate(candidate.score, candidate.size, nothing) for candidate in by_type.get(SLOT, ())
+        ]
         if lost:
             into.setdefault(SLOT, []).extend(lost)
         return bool(lost)
 
     def _merge(self, vertex: Vertex, below: CandidatesByType, into: CandidatesByType, *, whole: bool) -> None:
-        """Pass candidates from below a vertex upwards; with ``whole``, the vertex is taken with any of them."""
+        """Pass candidates from below a vertex upwards; with ``whole``,
+        the vertex is taken with any of them.
+        """
         for kind, candidates in below.items():
             if whole:
                 candidates = [within(vertex, candidate) for candidate in candidates]
             into.setdefault(kind, []).extend(candidates)
 
-    def _explore(self, vertex: Vertex, inner: Sequence[Resource], *, pristine: bool, exclusive: bool, into: CandidatesByType) -> None:
+    def _explore(
+        self,
+        vertex: Vertex,
+        inner: Sequence[Resource],
+        *,
+        pristine: bool,
+        exclusive: bool,
+        into: CandidatesByType,
+    ) -> None:
         slots = [level for level in inner if level.type == SLOT]
         here = [slot for slot in slots if _slot_fits(vertex, slot)]
         if len(slots) == 1 and here and _distinct(here[0].children):
@@ -134,14 +166,23 @@ class Traverser:
             self._pack(vertex, here[0], into, limit=limit)
         rest = [level for level in inner if level.type != SLOT]
         if not pristine and _distinct(inner):
-            rest = [level for level in rest if not self._gather(vertex, level, exclusive=exclusive, into=into)]
+            rest = [
+                level for level in rest if not self._gather(vertex, level, exclusive=exclusive, into=into)
+            ]
         if slots and not here and (pristine or self.deep_slots):
             rest = list(inner)
         if rest and _distinct(inner):
             self._collect(vertex, rest, pristine=pristine, exclusive=exclusive, into=into, times=1)
 
     def _collect(
-        self, vertex: Vertex, levels: Sequence[Resource], *, pristine: bool, exclusive: bool, into: CandidatesByType, times: int
+        self,
+        vertex: Vertex,
+        levels: Sequence[Resource],
+        *,
+        pristine: bool,
+        exclusive: bool,
+        into: CandidatesByType,
+        times: int,
     ) -> None:
         """Collect candidates for these levels from the children, in order of discovery."""
         stop = _Enough(levels, into, times) if self.policy.stop_on_first else None
@@ -155,19 +196,28 @@ class Traverser:
                 if stop is not None and stop.has(run.type):
                     continue
                 level = _level_of(levels, run.type)
-                if level is None or level.children or not _distinct(levels) or (exclusive and level.exclusive is False):
+                if (
+                    level is None
+                    or level.children
+                    or not _distinct(levels)
+                    or (exclusive and level.exclusive is False)
+                ):
                     continue
                 alone = exclusive or bool(level.exclusive)
                 free = self.window.free(run, exclusive=alone)
                 for index in positions:
                     if free >> index & 1:
-                        into.setdefault(run.type, []).append(leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
+                        into.setdefault(run.type, []).append(
+                            leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label)
+                        )
                         if stop is not None and stop.reached():
                             return
             if stop is not None and stop.reached():
                 return
 
-    def _entries(self, vertex: Vertex, levels: Sequence[Resource]) -> Iterator[Vertex | tuple[LeafRun, Iterable[int]]]:
+    def _entries(
+        self, vertex: Vertex, levels: Sequence[Resource]
+    ) -> Iterator[Vertex | tuple[LeafRun, Iterable[int]]]:
         """Yield the children in the order in which they are explored."""
         if not self.policy.stop_on_first:
             for edge in vertex.entries:
@@ -191,12 +241,18 @@ class Traverser:
         for _, _, entry in keyed:
             yield entry
 
-    # ---- slots -----------------------------------------------------------------------------------------------------------------
+    # ---- slots ---------------------------------------------------------------------------------------------
 
     def _gather(self, vertex: Vertex, level: Resource, *, exclusive: bool, into: CandidatesByType) -> bool:
-        """Choose leaves of a vertex that has matched, all at once; return False if they must be visited one by one."""
+        """Choose leaves of a vertex that has matched, all at once;
+        return False if they must be visited one by one.
+        """
         run = self._pool(vertex, level)
-        if run is None or self.policy.order is CandidateOrder.VARIATION or (exclusive and level.exclusive is False):
+        if (
+            run is None
+            or self.policy.order is CandidateOrder.VARIATION
+            or (exclusive and level.exclusive is False)
+        ):
             return False
         alone = exclusive or bool(level.exclusive)
         free = self.window.free(run, exclusive=alone)
@@ -231,7 +287,9 @@ class Traverser:
         if all(each for _, _, each in pools):
             factor = vertex.factor if self.policy.node_centric else 0
             by_id = self.policy.order is not CandidateOrder.VARIATION
-            streams = [leaf_sets(run, free, each, descending=self.policy.descending) for run, free, each in pools]
+            streams = [
+                leaf_sets(run, free, each, descending=self.policy.descending) for run, free, each in pools
+            ]
             runs = [run for run, _, _ in pools]
             for number, masks in enumerate(zip(*streams, strict=False)):
                 if number == limit:
@@ -246,20 +304,26 @@ class Traverser:
         return True
 
     def _pack(self, vertex: Vertex, slot: Resource, into: CandidatesByType, *, limit: int | None) -> None:
-        """Make slots of the children of a vertex, best members first: as many as possible, or at most ``limit``."""
+        """Make slots of the children of a vertex, best members first:
+        as many as possible, or at most ``limit``.
+        """
         members: CandidatesByType = {}
         for level in slot.children:
             if level.exclusive is False:
                 return
         if self._pack_pools(vertex, slot, into, limit):
             return
-        self._collect(vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.most)
+        self._collect(
+            vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.most
+        )
         queues: list[tuple[Resource, list[MatchCandidate], int]] = []
         for level in slot.children:
             candidates = members.get(level.type)
             if not candidates:
                 return
-            queues.append((level, self._members(candidates), level.count.qualify(sum(c.size for c in candidates))))
+            queues.append(
+                (level, self._members(candidates), level.count.qualify(sum(c.size for c in candidates)))
+            )
         if not queues or any(each == 0 for _, _, each in queues):
             return
         positions = [0] * len(queues)
@@ -277,9 +341,11 @@ class Traverser:
                 positions[number] = position
             into.setdefault(SLOT, []).append(slot_candidate(vertex, slot, chosen))
 
-    # ---- choosing --------------------------------------------------------------------------------------------------------------
+    # ---- choosing ------------------------------------------------------------------------------------------
 
-    def _choose_all(self, vertex: Vertex, levels: Sequence[Resource], by_type: CandidatesByType) -> list[MatchCandidate] | None:
+    def _choose_all(
+        self, vertex: Vertex, levels: Sequence[Resource], by_type: CandidatesByType
+    ) -> list[MatchCandidate] | None:
         """Choose candidates for each level; None if a level cannot be satisfied."""
         chosen: list[MatchCandidate] = []
         for level in levels:
@@ -292,7 +358,9 @@ class Traverser:
             chosen.extend(taken)
         return chosen
 
-    def _choose(self, vertex: Vertex, candidates: list[MatchCandidate], count: Count) -> list[MatchCandidate] | None:
+    def _choose(
+        self, vertex: Vertex, candidates: list[MatchCandidate], count: Count
+    ) -> list[MatchCandidate] | None:
         wanted = count.qualify(sum(candidate.size for candidate in candidates))
         if wanted == 0:
             return None
@@ -311,7 +379,9 @@ class Traverser:
         return self._sorted(candidates)
 
     def _sorted(self, candidates: list[MatchCandidate], *, joined: bool = False) -> list[MatchCandidate]:
-        """Return the candidates, best first; with ``joined`` (at the root) policy locality sorts by runs of scores."""
+        """Return the candidates, best first; with ``joined`` (at the root) policy locality sorts by runs of
+        scores.
+        """
         if joined and self.policy.order is CandidateOrder.LOCALITY:
             run_of = _contiguous_runs(candidates)
             return introsort(candidates, lambda candidate: -run_of[candidate.score])
@@ -319,13 +389,17 @@ class Traverser:
             return introsort(candidates, lambda candidate: -candidate.score)
         return introsort(candidates, lambda candidate: candidate.score)
 
-    # ---- scores ----------------------------------------------------------------------------------------------------------------
+    # ---- scores --------------------------------------------------------------------------------------------
 
     def score(self, vertex: Vertex) -> int:
         """Return the score of a vertex."""
         if self.policy.order is CandidateOrder.VARIATION:
             return 1 + _performance_class(vertex.properties)
-        return 2 + vertex.id + (vertex.parent.factor if self.policy.node_centric and vertex.parent is not None else 0)
+        return (
+            2
+            + vertex.id
+            + (vertex.parent.factor if self.policy.node_centric and vertex.parent is not None else 0)
+        )
 
     def leaf_score(self, run: LeafRun, index: int) -> int:
         """Return the score of a leaf."""

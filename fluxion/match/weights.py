@@ -1,9 +1,10 @@
 """Exploration weights of policies that stop at the first match.
 
-Such a policy explores children in an order that earlier matches decide: first children that were never used, then those with most left.
-What is left is the free count of one type below the child now. The type is the last by name of the prune types that are kept there: cores
-for a node, nodes for a rack. A weight is written when a match passes the edge, also for a reservation or a match that books nothing. It
-stays unchanged until the next match; ending a job does not change it.
+Such a policy explores children in an order that earlier matches decide: first children that were never used,
+then those with most left. What is left is the free count of one type below the child now. The type is the
+last by name of the prune types that are kept there: cores for a node, nodes for a rack. A weight is written
+when a match passes the edge, also for a reservation or a match that books nothing. It stays unchanged until
+the next match; ending a job does not change it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Weights:
     def update(self, placement: GraphPlacement, now: int, *, booked: bool) -> None:
         """Write the weight of every edge a placement goes through.
 
-        A placement that is not booked writes no weight of vertices below a node that it would hold (recorded with sockets).
+        A placement that is not booked writes no weight of vertices below a node that it would hold (recorded
+        with sockets).
         """
         for vertex, exclusive in placement.vertices.items():
             parent = vertex.parent
@@ -103,7 +105,10 @@ class Weights:
         """Return the number of nodes below a vertex that no allocation holds."""
         if vertex not in self._below:
             nodes = [below for below in vertex.subtree() if below.row >= 0 and below is not vertex]
-            self._below[vertex] = self._table.rows(nodes), np.array([node.size for node in nodes], dtype=np.int64)
+            self._below[vertex] = (
+                self._table.rows(nodes),
+                np.array([node.size for node in nodes], dtype=np.int64),
+            )
         rows, sizes = self._below[vertex]
         return int(sizes[self._table.held[rows] == 0].sum())
 

@@ -1,7 +1,7 @@
 """Writers of a placement: as rows, as R and as shares. Fluxion calls them match writers.
 
-Vertices are emitted in post-order: children in the order of their edges, then their parent, the root last. All three forms have that
-order, so the first node of the shares is the first node of R.
+Vertices are emitted in post-order: children in the order of their edges, then their parent, the root last.
+All three forms have that order, so the first node of the shares is the first node of R.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ def _emit_scattered(
             if entry in placement.vertices:
                 yield from _emit_below(entry, placement, below)
             continue
-        run, positions = (entry, entry.in_order(entry.full)) if isinstance(entry, LeafRun) else (entry[0], iter((entry[1],)))
+        run, positions = (
+            (entry, entry.in_order(entry.full))
+            if isinstance(entry, LeafRun)
+            else (entry[0], iter((entry[1],)))
+        )
         held, shared = placement.leaves.get(run, 0), placement.shared_leaves.get(run, 0)
         for index in positions:
             if (held | shared) >> index & 1:
@@ -87,7 +91,9 @@ def vertex_rows(placement: GraphPlacement) -> tuple[VertexRow, ...]:
 
 
 def write_r(placement: GraphPlacement) -> str:
-    """Return R as flux-sched writes it: JGF in one line and a newline, without keys that have their default."""
+    """Return R as flux-sched writes it: JGF in one line and a newline,
+    without keys that have their default.
+    """
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
     for item, exclusive in _emit(placement):
@@ -110,7 +116,13 @@ _KEYS = ("type", "basename", "name", "id", "rank", "properties", "exclusive", "s
 
 def _describe(item: Emitted) -> dict[str, Any]:
     if isinstance(item, Vertex):
-        out: dict[str, Any] = {"type": item.type, "id": item.id, "rank": item.rank, "path": item.path, "uniq_id": item.uniq_id}
+        out: dict[str, Any] = {
+            "type": item.type,
+            "id": item.id,
+            "rank": item.rank,
+            "path": item.path,
+            "uniq_id": item.uniq_id,
+        }
         basename, name, size, properties = item.basename, item.name, item.size, item.properties
     else:
         run, index = item
@@ -153,7 +165,10 @@ def node_shares(placement: GraphPlacement) -> tuple[NodeShare, ...]:
     nodes = list(amounts)
     if len(nodes) > 1:
         nodes.sort(key=_position)
-    return tuple(NodeShare(node.name, slots.get(node, {}), amounts[node], placement.vertices.get(node, False)) for node in nodes)
+    return tuple(
+        NodeShare(node.name, slots.get(node, {}), amounts[node], placement.vertices.get(node, False))
+        for node in nodes
+    )
 
 
 def _position(vertex: Vertex) -> tuple[int, ...]:

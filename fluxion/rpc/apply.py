@@ -43,12 +43,21 @@ class ApplyRpc(Rpc[AppliedChanges]):
 
     def write_request(self) -> pb.ApplyRequest:
         """Write the request."""
-        return pb.ApplyRequest(call=write_call(self.call), changes=[write_step(change) for change in self.changes])
+        return pb.ApplyRequest(
+            call=write_call(self.call), changes=[write_step(change) for change in self.changes]
+        )
 
     def read_response(self, message: pb.ApplyResponse) -> AppliedChanges:
         """Read what the changes did."""
         excess = read_system_shares(message.excess)
-        return AppliedChanges(message.applied, message.instance, message.reason, tuple(message.displaced), excess, message.failed_index)
+        return AppliedChanges(
+            message.applied,
+            message.instance,
+            message.reason,
+            tuple(message.displaced),
+            excess,
+            message.failed_index,
+        )
 
     @classmethod
     def read_request(cls, message: pb.ApplyRequest) -> Self:
@@ -88,7 +97,9 @@ def read_step(message: pb.Change) -> Change:
     field = message.WhichOneof("change")
     rpc = _BY_FIELD.get(field)
     if field is None or rpc is None:
-        raise InvalidCall("a change of Apply names nothing to do: set one of its fields, for example cancel or restore")
+        raise InvalidCall(
+            "a change of Apply names nothing to do: set one of its fields, for example cancel or restore"
+        )
     return rpc.read_change(getattr(message, field))
 
 

@@ -1,7 +1,7 @@
 """What the RPCs have in common that change the graph.
 
-Each kind of change has one message, which serves twice: as the request of an RPC of its own, and as a step of an Apply. Only the
-request carries time and epoch; a step has those of its Apply.
+Each kind of change has one message, which serves twice: as the request of an RPC of its own, and as a step of
+an Apply. Only the request carries time and epoch; a step has those of its Apply.
 """
 
 from __future__ import annotations

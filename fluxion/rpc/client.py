@@ -1,10 +1,11 @@
 """The clients that reach the matcher over gRPC.
 
-`AsyncFluxionClient` is for asyncio, `FluxionClient` for threads. They also work with the Go service, whose three RPCs they share; all
-other calls end there in `Unsupported`.
+`AsyncFluxionClient` is for asyncio, `FluxionClient` for threads. They also work with the Go service, whose
+three RPCs they share; all other calls end there in `Unsupported`.
 
-Every call has a deadline, which all of its attempts share. A call is attempted again only if no answer arrived (UNAVAILABLE) and it is
-idempotent. The pause before an attempt doubles and is drawn at random below its bound, so that many callers do not return at once.
+Every call has a deadline, which all of its attempts share. A call is attempted again only if no answer
+arrived (UNAVAILABLE) and it is idempotent. The pause before an attempt doubles and is drawn at random below
+its bound, so that many callers do not return at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _KEEPALIVE_MS = 310_000
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds after which a call without an answer fails; ``init_s`` for Init, which loads the graph, ``call_s`` for all others."""
+    """Seconds after which a call without an answer fails;
+    ``init_s`` for Init, which loads the graph, ``call_s`` for all others.
+    """
 
     init_s: float = 300.0
     call_s: float = 30.0
@@ -70,7 +73,9 @@ class Tls:
 
     def credentials(self) -> Any:
         """Read the files."""
-        return grpc.ssl_channel_credentials(*(path.read_bytes() if path else None for path in (self.ca, self.key, self.cert)))
+        return grpc.ssl_channel_credentials(
+            *(path.read_bytes() if path else None for path in (self.ca, self.key, self.cert))
+        )
 
 
 class AsyncFluxionClient(Fluxion):
@@ -90,7 +95,11 @@ class AsyncFluxionClient(Fluxion):
         self.target = target
         self._deadlines = deadlines or Deadlines()
         options = _options(tls)
-        self._channel = grpc.aio.secure_channel(target, tls.credentials(), options) if tls else grpc.aio.insecure_channel(target, options)
+        self._channel = (
+            grpc.aio.secure_channel(target, tls.credentials(), options)
+            if tls
+            else grpc.aio.insecure_channel(target, options)
+        )
         self._stubs: dict[str, Any] = {}
         self._loss: asyncio.Task[None] | None = None
 
@@ -107,7 +116,9 @@ class AsyncFluxionClient(Fluxion):
             await asyncio.sleep(min(within_s, _UNCONNECTED_S))
             return
         if self._loss is None or self._loss.done():
-            self._loss = asyncio.create_task(self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY), name="fluxion connection")
+            self._loss = asyncio.create_task(
+                self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY), name="fluxion connection"
+            )
         await asyncio.wait({self._loss}, timeout=within_s)
 
     async def wait_reachable(self, timeout_s: float) -> None:
@@ -119,7 +130,9 @@ class AsyncFluxionClient(Fluxion):
 
     async def _send(self, rpc: Rpc[Answer]) -> Answer:
         request = rpc.checked_request()
-        stub = self._stubs.get(rpc.method) or self._stubs.setdefault(rpc.method, _stub(self._channel, rpc, request))
+        stub = self._stubs.get(rpc.method) or self._stubs.setdefault(
+            rpc.method, _stub(self._channel, rpc, request)
+        )
         deadline = time.monotonic() + self._deadlines.of(rpc.method)
         pauses = _pauses(rpc)
         while True:
@@ -136,13 +149,19 @@ class AsyncFluxionClient(Fluxion):
 
 
 class FluxionClient(BlockingFluxion):
-    """The matcher behind gRPC, without asyncio; several threads may use it. Parameters as for `AsyncFluxionClient`."""
+    """The matcher behind gRPC, without asyncio; several threads may use it.
+    Parameters as for `AsyncFluxionClient`.
+    """
 
     def __init__(self, target: str, *, tls: Tls | None = None, deadlines: Deadlines | None = None) -> None:
         self.target = target
         self._deadlines = deadlines or Deadlines()
         options = _options(tls)
-        self._channel = grpc.secure_channel(target, tls.credentials(), options) if tls else grpc.insecure_channel(target, options)
+        self._channel = (
+            grpc.secure_channel(target, tls.credentials(), options)
+            if tls
+            else grpc.insecure_channel(target, options)
+        )
         self._stubs: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -158,7 +177,9 @@ class FluxionClient(BlockingFluxion):
 
     def _send(self, rpc: Rpc[Answer]) -> Answer:
         request = rpc.checked_request()
-        stub = self._stubs.get(rpc.method) or self._stubs.setdefault(rpc.method, _stub(self._channel, rpc, request))
+        stub = self._stubs.get(rpc.method) or self._stubs.setdefault(
+            rpc.method, _stub(self._channel, rpc, request)
+        )
         deadline = time.monotonic() + self._deadlines.of(rpc.method)
         pauses = _pauses(rpc)
         while True:
@@ -181,7 +202,8 @@ def _options(tls: Tls | None) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.enable_retries", 0),
-        ("grpc.enable_http_proxy", 0),  # the service is in the cluster, and a proxy of the environment is for the internet
+        # the service is in the cluster, and a proxy of the environment is for the internet
+        ("grpc.enable_http_proxy", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
     ]
@@ -192,7 +214,9 @@ def _options(tls: Tls | None) -> list[tuple[str, int | str]]:
 
 def _stub(channel: Any, rpc: Rpc[Any], request: Message) -> Any:
     return channel.unary_unary(
-        rpc.path(), request_serializer=type(request).SerializeToString, response_deserializer=rpc.response_type.FromString
+        rpc.path(),
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=rpc.response_type.FromString,
     )
 
 

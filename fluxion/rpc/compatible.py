@@ -1,7 +1,8 @@
 """Init, Match and Cancel: the three RPCs of the Go service, which has no others.
 
-They answer and fail as the Go service does, so that its clients work unchanged. An Init with any of our extensions (nodes, a call
-context) counts as a new call. The Go service gives no reason for a failed match. Ours sends its reason in the trailing metadata.
+They answer and fail as the Go service does, so that its clients work unchanged. An Init with any of our
+extensions (nodes, a call context) counts as a new call. The Go service gives no reason for a failed match.
+Ours sends its reason in the trailing metadata.
 """
 
 from __future__ import annotations
@@ -77,19 +78,24 @@ class InitRpc(Rpc[str]):
         return request
 
     def read_response(self, message: pb.InitResponse) -> str:
-        """Read the instance id; `Unsupported` if the server ignored the extensions, `InitError` if it failed without saying so by gRPC."""
+        """Read the instance id; `Unsupported` if the server ignored the extensions,
+        `InitError` if it failed without saying so by gRPC.
+        """
         if message.status != pb.InitResponse.INIT_SUCCESS:
             raise InitError(f"{INIT_FAILED} (status {message.status})")
         if not self.compatible and not message.instance:
             raise Unsupported(
-                "this server's Init knows neither nodes nor epochs: it answers without an instance id, as the Go service does"
+                "this server's Init knows neither nodes nor epochs: it answers without an instance id, "
+                "as the Go service does"
             )
         return message.instance
 
     def failure_of_unknown(self, target: str, details: str, reason: str) -> FluxionError:
         """Return `InitError`, or `Unsupported` where a Go service was given nodes."""
         if self.nodes is not None:
-            return Unsupported(f"the server at {target} cannot Init from nodes, the Go service takes a JGF only: {details}")
+            return Unsupported(
+                f"the server at {target} cannot Init from nodes, the Go service takes a JGF only: {details}"
+            )
         return InitError(reason or details)
 
     @classmethod
@@ -113,7 +119,9 @@ class InitRpc(Rpc[str]):
 
 @dataclass(frozen=True, slots=True)
 class MatchRpc(Rpc[MatchedAllocation]):
-    """Match as the Go service does. Never sent twice: each attempt may leave an allocation under an id that nobody knows."""
+    """Match as the Go service does.
+    Never sent twice: each attempt may leave an allocation under an id that nobody knows.
+    """
 
     method = "Match"
     request_type = pb.MatchRequest
@@ -138,10 +146,14 @@ class MatchRpc(Rpc[MatchedAllocation]):
         return pb.MatchRequest(jobspec=self.jobspec, reservation=self.reserve)
 
     def read_response(self, message: pb.MatchResponse) -> MatchedAllocation:
-        """Read the allocation; `MatchFailed` if its status is a failure, which no Go service says in this way."""
+        """Read the allocation; `MatchFailed` if its status is a failure,
+        which no Go service says in this way.
+        """
         if message.status != pb.MatchResponse.MATCH_SUCCESS:
             raise MatchFailed(MATCH_FAILED)
-        return MatchedAllocation(message.jobid, message.allocation, message.reserved, message.at, message.overhead)
+        return MatchedAllocation(
+            message.jobid, message.allocation, message.reserved, message.at, message.overhead
+        )
 
     def failure_of_unknown(self, target: str, details: str, reason: str) -> FluxionError:
         """Return `MatchFailed`."""
@@ -172,7 +184,11 @@ class MatchRpc(Rpc[MatchedAllocation]):
     def write_response(self, answer: MatchedAllocation, instance: str) -> pb.MatchResponse:
         """Write the allocation; its status reports success by being 0."""
         return pb.MatchResponse(
-            allocation=answer.allocation, jobid=answer.jobid, reserved=answer.reserved, at=answer.at, overhead=answer.overhead_s
+            allocation=answer.allocation,
+            jobid=answer.jobid,
+            reserved=answer.reserved,
+            at=answer.at,
+            overhead=answer.overhead_s,
         )
 
     def undo(self, engine: Engine, answer: MatchedAllocation) -> None:
@@ -208,7 +224,9 @@ class CancelRpc(Rpc[None]):
 
     def failure_of_unknown(self, target: str, details: str, reason: str) -> FluxionError:
         """Return `UnknownJob`."""
-        return UnknownJob(f"{target} does not know the job to cancel (an old Go service calls that an error): {details}")
+        return UnknownJob(
+            f"{target} does not know the job to cancel (an old Go service calls that an error): {details}"
+        )
 
     @classmethod
     def read_request(cls, message: pb.CancelRequest) -> Self:

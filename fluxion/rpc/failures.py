@@ -1,8 +1,9 @@
 """Failures of a call to the service, in addition to what the engine raises, and their names on the wire.
 
-Several refusals share a gRPC status code. So the server adds the name of the refusal to the trailing metadata (`ERROR_KEY`), and the
-client raises the class of that name again. Callers write one ``except StaleEpoch`` whether the matcher is in their process or behind a
-socket. `REASON_KEY` has the reason of a failed compatible Match, which the Go service does not give.
+Several refusals share a gRPC status code. So the server adds the name of the refusal to the trailing metadata
+(`ERROR_KEY`), and the client raises the class of that name again. Callers write one ``except StaleEpoch``
+whether the matcher is in their process or behind a socket. `REASON_KEY` has the reason of a failed compatible
+Match, which the Go service does not give.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class InternalError(FluxionError):
 
 
 class FluxionUnavailable(FluxionError):
-    """No answer arrived. Whether the call was carried out is unknown; only idempotent calls may be sent again."""
+    """No answer arrived.
+    Whether the call was carried out is unknown; only idempotent calls may be sent again.
+    """
 
 
 class DeadlinePassed(FluxionUnavailable):

@@ -1,8 +1,9 @@
 """The matcher in the caller's own process, behind the interface that the gRPC client has.
 
-It is for the simulator and for benchmarks, where thousands of matches a second must not pay for a socket, and for tests of callers.
-Each call is carried out at once in the caller's event loop, one after the other, because no call waits for anything. So one event loop
-owns the engine. Failures are of the same classes as over gRPC.
+It is for the simulator and for benchmarks, where thousands of matches a second must not pay for a socket, and
+for tests of callers. Each call is carried out at once in the caller's event loop, one after the other,
+because no call waits for anything. So one event loop owns the engine. Failures are of the same classes as
+over gRPC.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a caller of the matcher sees: every RPC as a method, with plain values in and out.
 
-`Fluxion` is the interface for asyncio, `BlockingFluxion` is the same for threads. Both are complete except for how a call is carried
-out: `fluxqueue.fluxion.rpc.client` sends it over gRPC, `fluxqueue.fluxion.rpc.inprocess` runs it on an engine in the same process.
+`Fluxion` is the interface for asyncio, `BlockingFluxion` is the same for threads. Both are complete except
+for how a call is carried out: `fluxqueue.fluxion.rpc.client` sends it over gRPC,
+`fluxqueue.fluxion.rpc.inprocess` runs it on an engine in the same process.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ _NO_CALL = CallContext()
 class Fluxion(ABC):
     """The matcher; every method may raise `fluxqueue.fluxion.errors.FluxionError`.
 
-    All methods but `init`, `match` and `cancel` are extensions: a Go service answers them with `Unsupported`. ``call`` carries the time,
-    the leader's epoch and the instance that the caller expects. It may be refused with `StaleEpoch`, `WrongInstance`, `ClockMixed` or
-    `NotInitialised`.
+    All methods but `init`, `match` and `cancel` are extensions: a Go service answers them with `Unsupported`.
+    ``call`` carries the time, the leader's epoch and the instance that the caller expects. It may be refused
+    with `StaleEpoch`, `WrongInstance`, `ClockMixed` or `NotInitialised`.
     """
 
     @abstractmethod
@@ -76,19 +77,28 @@ class Fluxion(ABC):
         """Release the connection or the engine."""
 
     async def wait_for_loss(self, within_s: float) -> None:
-        """Return when the matcher may have lost its graph, because a connection to it ended; at the latest after so many seconds."""
+        """Return when the matcher may have lost its graph, because a connection to it ended;
+        at the latest after so many seconds.
+        """
         await asyncio.sleep(within_s)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
-    # ---- as in the Go service --------------------------------------------------------------------------------------------------
+    # ---- as in the Go service ------------------------------------------------------------------------------
 
     async def init(
-        self, policy: str, *, jgf: str | None = None, nodes: Sequence[GraphNodeSpec] | None = None, call: CallContext = _NO_CALL
+        self,
+        policy: str,
+        *,
+        jgf: str | None = None,
+        nodes: Sequence[GraphNodeSpec] | None = None,
+        call: CallContext = _NO_CALL,
     ) -> str:
         """Start with a new graph and forget all jobs.
 
@@ -114,7 +124,8 @@ class Fluxion(ABC):
         return await self._send(_init(policy, jgf, nodes, call))
 
     async def match(self, jobspec: str, reserve: bool = False) -> MatchedAllocation:
-        """Allocate, or with ``reserve`` else reserve, as the Go service does: without a clock, and the service picks the jobid.
+        """Allocate, or with ``reserve`` else reserve, as the Go service does: without a clock, and the
+        service picks the jobid.
 
         It is sent once. After `FluxionUnavailable` the server may hold an allocation that nobody knows.
 
@@ -129,7 +140,7 @@ class Fluxion(ABC):
         """End a job; an unknown one is no error."""
         await self._send(CancelRpc(jobid))
 
-    # ---- matching --------------------------------------------------------------------------------------------------------------
+    # ---- matching ------------------------------------------------------------------------------------------
 
     async def match_batch(
         self,
@@ -145,37 +156,55 @@ class Fluxion(ABC):
         Parameters
         ----------
         jobs
-            If every job has a ``jobid`` of the caller's, the batch may be sent again, because a repeated id gets the same answer.
+            If every job has a ``jobid`` of the caller's, the batch may be sent again, because a repeated id
+            gets the same answer.
         with_allocation
             Answer R as JGF text too.
         stop_at_first_failure
             Stop after the first job that is not granted.
         yielding
-            Reservations that do not block these jobs. They stay unless one of these jobs takes what they hold, which the answer reports
-            as ``displaced``.
+            Reservations that do not block these jobs. They stay unless one of these jobs takes what they
+            hold, which the answer reports as ``displaced``.
         """
         return await self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
 
     async def trial(
-        self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = (), parts: Sequence[CancelPart] = ()
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        without: Sequence[int] = (),
+        parts: Sequence[CancelPart] = (),
     ) -> MatchBatch:
-        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given ``parts`` back.
+        """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given
+        ``parts`` back.
 
         The graph stays as it is.
         """
         return await self._send(MatchBatchRpc(jobs, call, trial=True, without=without, parts=parts))
 
     async def reserve_at(
-        self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""
+        self,
+        jobid: int,
+        jobspec: str,
+        start: int,
+        *,
+        call: CallContext,
+        nodes: Sequence[str] = (),
+        policy: str = "",
     ) -> MatchResult:
-        """Reserve from ``start`` (Unix seconds) on, on these nodes, or any if empty, by a match policy or the graph's if empty."""
+        """Reserve from ``start`` (Unix seconds) on, on these nodes, or any if empty,
+        by a match policy or the graph's if empty.
+        """
         return await self._send(ReserveAtRpc(jobid, jobspec, start, nodes, call, policy))
 
     async def satisfy(self, jobspec: str, *, call: CallContext) -> MatchResult:
-        """Return whether it matches the same graph emptied, with all nodes up: GRANTED, or UNSATISFIABLE or INVALID with the reason."""
+        """Return whether it matches the same graph emptied, with all nodes up:
+        GRANTED, or UNSATISFIABLE or INVALID with the reason.
+        """
         return await self._send(SatisfyRpc(jobspec, call))
 
-    # ---- reports ---------------------------------------------------------------------------------------------------------------
+    # ---- reports -------------------------------------------------------------------------------------------
 
     async def info(self, jobid: int, *, call: CallContext) -> JobInfo:
         """Describe one job.
@@ -195,16 +224,20 @@ class Fluxion(ABC):
         """Return the sizes and the use of the graph."""
         return await self._send(StatRpc(call, per_node))
 
-    # ---- jobs ------------------------------------------------------------------------------------------------------------------
+    # ---- jobs ----------------------------------------------------------------------------------------------
 
-    async def cancel_many(self, jobids: Sequence[int], *, call: CallContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    async def cancel_many(
+        self, jobids: Sequence[int], *, call: CallContext
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """End jobs; return those that ended, and those that were unknown (no error)."""
         return await self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
 
     async def partial_cancel(
         self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
     ) -> AppliedChanges:
-        """Give back slots or amounts on nodes, or vertices by path; when nothing is left the job ends. Not idempotent."""
+        """Give back slots or amounts on nodes, or vertices by path; when nothing is left the job ends.
+        Not idempotent.
+        """
         return await self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
 
     async def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
@@ -212,22 +245,28 @@ class Fluxion(ABC):
         return await self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
 
     async def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
-        """Set the system allocations of nodes (``amounts`` by node); ``excess`` is what was not free and closes its node."""
+        """Set the system allocations of nodes (``amounts`` by node);
+        ``excess`` is what was not free and closes its node.
+        """
         return await self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
 
     async def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
         """Move a job's end (Unix seconds); ``displaced`` reservations no longer fit and were dropped."""
         return await self._send(ExtendRpc(ExtendJob(jobid, end), call))
 
-    async def set_advance_reservations(self, reservations: Sequence[AdvanceReservation], *, call: CallContext) -> AppliedChanges:
+    async def set_advance_reservations(
+        self, reservations: Sequence[AdvanceReservation], *, call: CallContext
+    ) -> AppliedChanges:
         """Set all advance reservations; ``displaced`` reservations of jobs no longer fit and were dropped."""
         return await self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
 
     async def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
-        """Make all changes or none; if none, ``failed_index`` and ``reason`` name the first that could not be made."""
+        """Make all changes or none; if none, ``failed_index`` and ``reason`` name the first that could not be
+        made.
+        """
         return await self._send(ApplyRpc(changes, call))
 
-    # ---- the graph -------------------------------------------------------------------------------------------------------------
+    # ---- the graph -----------------------------------------------------------------------------------------
 
     async def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
         """Add nodes; a known name with another shape is resized."""
@@ -241,13 +280,17 @@ class Fluxion(ABC):
         """Mark node names or containment paths up or down; running jobs stay."""
         return await self._send(SetStatusRpc(SetNodeStatus(up), call))
 
-    async def set_properties(self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext) -> AppliedChanges:
+    async def set_properties(
+        self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext
+    ) -> AppliedChanges:
         """Replace all properties of these nodes."""
         return await self._send(SetPropertiesRpc(SetProperties(nodes), call))
 
 
 class BlockingFluxion(ABC):
-    """`Fluxion` without asyncio: the same methods with the same arguments, answers and errors, except `Fluxion.wait_for_loss`."""
+    """`Fluxion` without asyncio: the same methods with the same arguments, answers and errors,
+    except `Fluxion.wait_for_loss`.
+    """
 
     @abstractmethod
     def _send(self, rpc: Rpc[Answer]) -> Answer:
@@ -260,11 +303,18 @@ class BlockingFluxion(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def init(
-        self, policy: str, *, jgf: str | None = None, nodes: Sequence[GraphNodeSpec] | None = None, call: CallContext = _NO_CALL
+        self,
+        policy: str,
+        *,
+        jgf: str | None = None,
+        nodes: Sequence[GraphNodeSpec] | None = None,
+        call: CallContext = _NO_CALL,
     ) -> str:
         """Start with a new graph, as `Fluxion.init`."""
         return self._send(_init(policy, jgf, nodes, call))
@@ -290,13 +340,25 @@ class BlockingFluxion(ABC):
         return self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
 
     def trial(
-        self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = (), parts: Sequence[CancelPart] = ()
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        without: Sequence[int] = (),
+        parts: Sequence[CancelPart] = (),
     ) -> MatchBatch:
         """Ask what a batch would answer, as `Fluxion.trial`."""
         return self._send(MatchBatchRpc(jobs, call, trial=True, without=without, parts=parts))
 
     def reserve_at(
-        self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""
+        self,
+        jobid: int,
+        jobspec: str,
+        start: int,
+        *,
+        call: CallContext,
+        nodes: Sequence[str] = (),
+        policy: str = "",
     ) -> MatchResult:
         """Reserve from a time on, as `Fluxion.reserve_at`."""
         return self._send(ReserveAtRpc(jobid, jobspec, start, nodes, call, policy))
@@ -317,7 +379,9 @@ class BlockingFluxion(ABC):
         """Sum the graph up, as `Fluxion.stat`."""
         return self._send(StatRpc(call, per_node))
 
-    def cancel_many(self, jobids: Sequence[int], *, call: CallContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def cancel_many(
+        self, jobids: Sequence[int], *, call: CallContext
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """End jobs, as `Fluxion.cancel_many`."""
         return self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
 
@@ -339,7 +403,9 @@ class BlockingFluxion(ABC):
         """Move a job's end, as `Fluxion.extend`."""
         return self._send(ExtendRpc(ExtendJob(jobid, end), call))
 
-    def set_advance_reservations(self, reservations: Sequence[AdvanceReservation], *, call: CallContext) -> AppliedChanges:
+    def set_advance_reservations(
+        self, reservations: Sequence[AdvanceReservation], *, call: CallContext
+    ) -> AppliedChanges:
         """Set all advance reservations, as `Fluxion.set_advance_reservations`."""
         return self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
 

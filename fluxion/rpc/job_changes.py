@@ -1,10 +1,19 @@
-"""CancelMany, PartialCancel, Restore, Resize, Extend, SetAdvanceReservations: the RPCs that change what is held of the graph."""
+"""CancelMany, PartialCancel, Restore, Resize, Extend, SetAdvanceReservations:
+the RPCs that change what is held of the graph.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ExtendJob, ResizeSystem, RestoreJobs, SetAdvanceReservations
+from fluxqueue.fluxion.changes import (
+    CancelJobs,
+    CancelPart,
+    ExtendJob,
+    ResizeSystem,
+    RestoreJobs,
+    SetAdvanceReservations,
+)
 from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, RestoredJob
 from fluxqueue.fluxion.rpc.change_requests import ChangeRpc, StepRpc
 from fluxqueue.fluxion.rpc.values import read_shares, read_system_shares, write_share, write_system_share
@@ -13,7 +22,15 @@ from fluxqueue.proto.v1 import fluxion_pb2 as pb
 if TYPE_CHECKING:
     from fluxqueue.fluxion.engine.engine import Engine
 
-__all__ = ["RPCS", "CancelManyRpc", "ExtendRpc", "PartialCancelRpc", "ResizeRpc", "RestoreRpc", "SetAdvanceReservationsRpc"]
+__all__ = [
+    "RPCS",
+    "CancelManyRpc",
+    "ExtendRpc",
+    "PartialCancelRpc",
+    "ResizeRpc",
+    "RestoreRpc",
+    "SetAdvanceReservationsRpc",
+]
 
 CancelledJobs = tuple[tuple[int, ...], tuple[int, ...]]
 """Ids of the jobs that ended, and of those that were unknown."""
@@ -137,7 +154,11 @@ class ResizeRpc(ChangeRpc):
         """Write what the change did."""
         excess = [write_system_share(share) for share in answer.excess]
         return pb.ResizeResponse(
-            done=answer.done, reason=answer.reason, displaced=answer.displaced, instance=answer.instance, excess=excess
+            done=answer.done,
+            reason=answer.reason,
+            displaced=answer.displaced,
+            instance=answer.instance,
+            excess=excess,
         )
 
 
@@ -173,11 +194,15 @@ class ExtendRpc(ChangeRpc):
 
     def write_response(self, answer: AppliedChanges, instance: str) -> pb.ExtendResponse:
         """Write what the change did."""
-        return pb.ExtendResponse(done=answer.done, reason=answer.reason, displaced=answer.displaced, instance=answer.instance)
+        return pb.ExtendResponse(
+            done=answer.done, reason=answer.reason, displaced=answer.displaced, instance=answer.instance
+        )
 
 
 class SetAdvanceReservationsRpc(ChangeRpc):
-    """Set all advance reservations. Sent once: a second answer may not name what the first attempt displaced."""
+    """Set all advance reservations.
+    Sent once: a second answer may not name what the first attempt displaced.
+    """
 
     __slots__ = ()
 
@@ -188,9 +213,13 @@ class SetAdvanceReservationsRpc(ChangeRpc):
     repeatable = False
 
     @staticmethod
-    def write_change(change: SetAdvanceReservations, call: pb.Call | None = None) -> pb.SetAdvanceReservationsRequest:
+    def write_change(
+        change: SetAdvanceReservations, call: pb.Call | None = None
+    ) -> pb.SetAdvanceReservationsRequest:
         """Write the reservations."""
-        return pb.SetAdvanceReservationsRequest(call=call, reservations=[_write_advance(each) for each in change.reservations])
+        return pb.SetAdvanceReservationsRequest(
+            call=call, reservations=[_write_advance(each) for each in change.reservations]
+        )
 
     @staticmethod
     def read_change(message: pb.SetAdvanceReservationsRequest) -> SetAdvanceReservations:
@@ -204,7 +233,9 @@ class SetAdvanceReservationsRpc(ChangeRpc):
 
 def _write_advance(reservation: AdvanceReservation) -> pb.AdvanceReservation:
     times = [pb.Period(start=start, end=end) for start, end in reservation.times]
-    return pb.AdvanceReservation(name=reservation.name, nodes=reservation.nodes, times=times, maintenance=reservation.maintenance)
+    return pb.AdvanceReservation(
+        name=reservation.name, nodes=reservation.nodes, times=times, maintenance=reservation.maintenance
+    )
 
 
 def _read_advance(message: pb.AdvanceReservation) -> AdvanceReservation:

@@ -1,7 +1,8 @@
 """MatchBatch, ReserveAt and Satisfy: the RPCs that look for resources.
 
-They are idempotent where the caller chose the job ids, because a granted id repeats its answer. A match under an id of the engine's
-choosing is undone if its answer cannot be delivered: it would stay in the graph unknown to everybody.
+They are idempotent where the caller chose the job ids, because a granted id repeats its answer. A match under
+an id of the engine's choosing is undone if its answer cannot be delivered: it would stay in the graph unknown
+to everybody.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from fluxqueue.fluxion.changes import CancelPart
-from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict, Shortage
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    JobMatchRequest,
+    MatchBatch,
+    MatchResult,
+    MatchVerdict,
+    Shortage,
+)
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.fluxion.rpc.job_changes import PartialCancelRpc
 from fluxqueue.fluxion.rpc.requests import Rpc
@@ -41,7 +49,8 @@ class MatchBatchRpc(Rpc[MatchBatch]):
     Attributes
     ----------
     trial
-        Ask only; the graph stays as it is. The jobs ``without`` are ignored then, and so are ``parts`` of others.
+        Ask only; the graph stays as it is. The jobs ``without`` are ignored then, and so are ``parts`` of
+        others.
     """
 
     method = "MatchBatch"
@@ -167,7 +176,14 @@ class ReserveAtRpc(Rpc[MatchResult]):
     @classmethod
     def read_request(cls, message: pb.ReserveAtRequest) -> Self:
         """Read the request."""
-        return cls(message.jobid, message.jobspec, message.start, tuple(message.nodes), read_call(message.call), message.policy)
+        return cls(
+            message.jobid,
+            message.jobspec,
+            message.start,
+            tuple(message.nodes),
+            read_call(message.call),
+            message.policy,
+        )
 
     def run(self, engine: Engine) -> MatchResult:
         """Reserve."""
@@ -189,7 +205,9 @@ class ReserveAtRpc(Rpc[MatchResult]):
 
 @dataclass(frozen=True, slots=True)
 class SatisfyRpc(Rpc[MatchResult]):
-    """Ask whether a request fits the empty graph with all nodes up; its verdict is not counted, since nothing is matched."""
+    """Ask whether a request fits the empty graph with all nodes up;
+    its verdict is not counted, since nothing is matched.
+    """
 
     method = "Satisfy"
     request_type = pb.SatisfyRequest
@@ -267,7 +285,9 @@ def _write_result(result: MatchResult) -> pb.MatchResult:
     if result.blocked_by:
         message.blocked_by = result.blocked_by
     for s in result.shortages:
-        message.shortages.add(type=s.type, wanted=s.wanted, available=s.available, level=s.level, constraint=s.constraint)
+        message.shortages.add(
+            type=s.type, wanted=s.wanted, available=s.available, level=s.level, constraint=s.constraint
+        )
     return message
 
 
@@ -275,7 +295,10 @@ def _read_result(message: pb.MatchResult) -> MatchResult:
     """Read the answer to one job; `InternalError` if its verdict is one that this version does not know."""
     verdict = _VERDICT_OF.get(message.verdict)
     if verdict is None:
-        raise InternalError(f"job {message.jobid}: the service answered verdict {message.verdict}, which this client does not know")
+        raise InternalError(
+            f"job {message.jobid}: the service answered verdict {message.verdict}, "
+            "which this client does not know"
+        )
     return MatchResult(
         verdict=verdict,
         jobid=message.jobid,
@@ -283,7 +306,9 @@ def _read_result(message: pb.MatchResult) -> MatchResult:
         end=message.end,
         shares=read_shares(message.shares),
         reason=message.reason,
-        shortages=tuple(Shortage(s.type, s.wanted, s.available, s.level, s.constraint) for s in message.shortages),
+        shortages=tuple(
+            Shortage(s.type, s.wanted, s.available, s.level, s.constraint) for s in message.shortages
+        ),
         allocation=message.allocation,
         blocked_by=message.blocked_by,
     )

@@ -10,5 +10,13 @@ from fluxqueue.fluxion.rpc.requests import Rpc
 __all__ = ["METHODS"]
 
 METHODS: Final[dict[str, type[Rpc[Any]]]] = {
-    rpc.method: rpc for rpc in (*compatible.RPCS, *matching.RPCS, *reports.RPCS, *job_changes.RPCS, *apply.RPCS, *topology.RPCS)
+    rpc.method: rpc
+    for rpc in (
+        *compatible.RPCS,
+        *matching.RPCS,
+        *reports.RPCS,
+        *job_changes.RPCS,
+        *apply.RPCS,
+        *topology.RPCS,
+    )
 }

@@ -1,8 +1,8 @@
 """Prometheus metrics of the service.
 
-Calls by method and status code, their durations, and the verdicts of matches are counted as they happen. The state of the graph is read
-from the engine at scrape time, in the engine's thread like everything else. If a long match is under way, a scrape omits that part
-instead of waiting for it.
+Calls by method and status code, their durations, and the verdicts of matches are counted as they happen. The
+state of the graph is read from the engine at scrape time, in the engine's thread like everything else. If a
+long match is under way, a scrape omits that part instead of waiting for it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,22 @@ class FluxionMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._calls = Counter("fluxion_calls", "Calls by method and gRPC status code.", ["method", "code"], registry=self.registry)
-        self._seconds = Histogram(
-            "fluxion_call_seconds", "Time from a request to its answer.", ["method"], buckets=_BUCKETS, registry=self.registry
+        self._calls = Counter(
+            "fluxion_calls",
+            "Calls by method and gRPC status code.",
+            ["method", "code"],
+            registry=self.registry,
         )
-        self._verdicts = Counter("fluxion_verdicts", "Answers to matches by verdict.", ["verdict"], registry=self.registry)
+        self._seconds = Histogram(
+            "fluxion_call_seconds",
+            "Time from a request to its answer.",
+            ["method"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._verdicts = Counter(
+            "fluxion_verdicts", "Answers to matches by verdict.", ["verdict"], registry=self.registry
+        )
 
     def called(self, method: str, code: str, seconds: float) -> None:
         """Count a call that ended."""
@@ -70,7 +81,11 @@ class GraphCollector(Collector):
         yield GaugeMetricFamily("fluxion_epoch", "Newest leader epoch seen.", value=stat.epoch)
         for name, text, amounts in (
             ("fluxion_resource_total", "Size of the graph by resource type.", stat.total),
-            ("fluxion_resource_free", "Resources that are free now on nodes that are up, by resource type.", stat.free),
+            (
+                "fluxion_resource_free",
+                "Resources that are free now on nodes that are up, by resource type.",
+                stat.free,
+            ),
         ):
             family = GaugeMetricFamily(name, text, labels=["type"])
             for kind, amount in amounts.items():

@@ -1,14 +1,15 @@
 """The thread that owns the engine.
 
-The engine is a large mutable graph without locks. The Go service let requests race on its graph, and it crashed. Here one thread owns the
-engine, and callers submit functions to it. So requests are carried out one after the other, in the order of their arrival, while the
-event loop continues to move bytes.
+The engine is a large mutable graph without locks. The Go service let requests race on its graph, and it
+crashed. Here one thread owns the engine, and callers submit functions to it. So requests are carried out one
+after the other, in the order of their arrival, while the event loop continues to move bytes.
 
-A caller may give up, because its deadline passed or its connection broke. Work that has not begun is dropped. Work under way continues.
-When it is done, `abandoned` is called with its result in the same thread, so that a result without a caller can be undone.
+A caller may give up, because its deadline passed or its connection broke. Work that has not begun is dropped.
+Work under way continues. When it is done, `abandoned` is called with its result in the same thread, so that a
+result without a caller can be undone.
 
-The thread is a daemon: at the end of the program, work that takes too long is abandoned. No caller waits for its answer then, and the
-graph ends with the process.
+The thread is a daemon: at the end of the program, work that takes too long is abandoned. No caller waits for
+its answer then, and the graph ends with the process.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class EngineOwner:
             self._work.put((future, work))
         return future
 
-    async def run(self, work: Callable[[Engine], Result], abandoned: Callable[[Engine, Result], None] | None = None) -> Result:
+    async def run(
+        self, work: Callable[[Engine], Result], abandoned: Callable[[Engine, Result], None] | None = None
+    ) -> Result:
         """Put work in the queue and wait for it.
 
         Parameters
@@ -94,7 +97,9 @@ class EngineOwner:
             del item, future, work  # else the message of a graph would be kept until the next request
 
     def close(self, wait_s: float) -> bool:
-        """Drop waiting work and end the thread; return False if work under way did not end within ``wait_s``."""
+        """Drop waiting work and end the thread; return False if work under way did not end within
+        ``wait_s``.
+        """
         with self._lock:
             self._open = False
             with contextlib.suppress(Empty):

@@ -122,7 +122,14 @@ class StatRpc(Rpc[Stat]):
             now=message.now,
             epoch=message.epoch,
             node_use=tuple(
-                NodeUse(use.node, use.up, use.closed, read_counts(use.total), read_counts(use.used), tuple(use.jobids))
+                NodeUse(
+                    use.node,
+                    use.up,
+                    use.closed,
+                    read_counts(use.total),
+                    read_counts(use.used),
+                    tuple(use.jobids),
+                )
                 for use in message.node_use
             ),
         )
@@ -147,7 +154,14 @@ class StatRpc(Rpc[Stat]):
             total=answer.total,
             free=answer.free,
             node_use=[
-                pb.NodeUse(node=use.node, up=use.up, closed=use.closed, total=use.total, used=use.used, jobids=use.jobids)
+                pb.NodeUse(
+                    node=use.node,
+                    up=use.up,
+                    closed=use.closed,
+                    total=use.total,
+                    used=use.used,
+                    jobids=use.jobids,
+                )
                 for use in answer.node_use
             ],
             allocated_jobs=answer.allocated_jobs,
@@ -166,7 +180,9 @@ def _read_job(message: pb.JobInfo) -> JobInfo:
     """Read a job; `InternalError` if its mode is one that this version does not know."""
     mode = _MODE_OF.get(message.mode)
     if mode is None:
-        raise InternalError(f"job {message.jobid}: the service answered mode {message.mode}, which this client does not know")
+        raise InternalError(
+            f"job {message.jobid}: the service answered mode {message.mode}, which this client does not know"
+        )
     return JobInfo(message.jobid, mode, message.at, message.end, read_shares(message.shares))
 
 

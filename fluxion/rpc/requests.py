@@ -1,11 +1,13 @@
 """What every RPC of the service describes about itself.
 
-One class per RPC, in one of the modules `compatible`, `matching`, `jobs`, `job_changes`, `topology` and `apply`. An instance is one call
-with its arguments. The class holds everything that is particular to the RPC: how the arguments and the answer travel, what the engine
-does, whether a repeated attempt is harmless, and how an answer is undone that never reached its caller. The clients, the in-process
-matcher and the service contain no RPC of their own: they send, run and answer any `Rpc`.
+One class per RPC, in one of the modules `compatible`, `matching`, `jobs`, `job_changes`, `topology` and
+`apply`. An instance is one call with its arguments. The class holds everything that is particular to the RPC:
+how the arguments and the answer travel, what the engine does, whether a repeated attempt is harmless, and how
+an answer is undone that never reached its caller. The clients, the in-process matcher and the service contain
+no RPC of their own: they send, run and answer any `Rpc`.
 
-A new RPC needs its messages in the proto file, its class in one of these modules, and its method in `fluxqueue.fluxion.rpc.interface`.
+A new RPC needs its messages in the proto file, its class in one of these modules, and its method in
+`fluxqueue.fluxion.rpc.interface`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Rpc(ABC, Generic[Answer]):
     request_type, response_type
         Classes of its messages.
     can_undo
-        True if `undo` takes back an answer that could not be delivered. False where repeating or ignoring the answer is harmless.
+        True if `undo` takes back an answer that could not be delivered. False where repeating or ignoring the
+        answer is harmless.
     """
 
     __slots__ = ()
@@ -56,15 +59,19 @@ class Rpc(ABC, Generic[Answer]):
 
     @property
     def idempotent(self) -> bool:
-        """True if the call may be sent again when no answer arrived: carried out twice, it leaves graph and answer as carried out once."""
+        """True if the call may be sent again when no answer arrived:
+        carried out twice, it leaves graph and answer as carried out once.
+        """
         return True
 
     @property
     def compatible(self) -> bool:
-        """True if the Go service knows this request, so that it must fail with the words of the Go service."""
+        """True if the Go service knows this request, so that it must fail with the words of the Go
+        service.
+        """
         return False
 
-    # ---- the client's side -----------------------------------------------------------------------------------------------------
+    # ---- the client's side ---------------------------------------------------------------------------------
 
     @abstractmethod
     def write_request(self) -> Message:
@@ -91,7 +98,7 @@ class Rpc(ABC, Generic[Answer]):
         """Return what status UNKNOWN means for this RPC; None if nothing in particular."""
         return None
 
-    # ---- the service's side ----------------------------------------------------------------------------------------------------
+    # ---- the service's side --------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod

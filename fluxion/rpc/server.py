@@ -1,15 +1,17 @@
 """A running Fluxion service: sockets, encryption, health, reflection, metrics and shutdown.
 
-The server is grpc.aio. It takes messages up to 256 MiB, because a graph or an exclusive allocation of a large cluster is one message (the
-Go service takes 4 MiB). Health (``grpc.health.v1``) has two services. The service ``""`` is SERVING as soon as the server listens.
-Liveness and readiness probes use it, because a replica without a graph is healthy: it waits for its leader. The service
-``fluxion.FluxionService`` is NOT_SERVING until a graph is loaded. Callers use it to check whether Match can work. During shutdown both
-are NOT_SERVING.
+The server is grpc.aio. It takes messages up to 256 MiB, because a graph or an exclusive allocation of a large
+cluster is one message (the Go service takes 4 MiB). Health (``grpc.health.v1``) has two services. The service
+``""`` is SERVING as soon as the server listens. Liveness and readiness probes use it, because a replica
+without a graph is healthy: it waits for its leader. The service ``fluxion.FluxionService`` is NOT_SERVING
+until a graph is loaded. Callers use it to check whether Match can work. During shutdown both are NOT_SERVING.
 
-A kubelet probes from outside of the pod's loopback address, and without a certificate. So health alone can be served on a second port,
-by the same event loop: there is no other call on it, and whoever reaches it can change nothing.
+A kubelet probes from outside of the pod's loopback address, and without a certificate. So health alone can be
+served on a second port, by the same event loop: there is no other call on it, and whoever reaches it can
+change nothing.
 
-Certificates are read again at the next connection after their files change, so a rotated certificate needs no restart.
+Certificates are read again at the next connection after their files change, so a rotated certificate needs no
+restart.
 """
 
 from __future__ import annotations
@@ -104,18 +106,23 @@ class ServerTls:
                     current = self._read()
                     seen = stamp
                     log.info("fluxion.certificate_read", path=str(self.cert))
-            except CannotServe as error:  # half written: the next connection tries again, and this one gets the old certificate
+            except CannotServe as error:
+                # half written: the next connection tries again, and this one gets the old certificate
                 log.warning("fluxion.certificate_unreadable", reason=str(error))
             return current
 
-        return grpc.dynamic_ssl_server_credentials(current, fetch, require_client_authentication=self.client_ca is not None)
+        return grpc.dynamic_ssl_server_credentials(
+            current, fetch, require_client_authentication=self.client_ca is not None
+        )
 
     def _files(self) -> tuple[Path, ...]:
         return tuple(path for path in (self.cert, self.key, self.client_ca) if path is not None)
 
     def _stamp(self) -> tuple[tuple[int, int], ...]:
         try:
-            return tuple((status.st_ino, status.st_mtime_ns) for status in (path.stat() for path in self._files()))
+            return tuple(
+                (status.st_ino, status.st_mtime_ns) for status in (path.stat() for path in self._files())
+            )
         except OSError as error:
             raise CannotServe(f"cannot read {error.filename}: {error.strerror}") from None
 
@@ -137,15 +144,16 @@ class FluxionServerSettings:
     host, port
         Address of the service; the system picks a port for 0.
     metrics_port, metrics_host
-        Address of ``/metrics``: none is served if the port is None, and the host is the service's if it is None. As a sidecar the service
-        listens on the loopback address only, while its metrics are scraped from elsewhere.
+        Address of ``/metrics``: none is served if the port is None, and the host is the service's if it is
+        None. As a sidecar the service listens on the loopback address only, while its metrics are scraped
+        from elsewhere.
     tls
         Files for encrypted connections; plain text if None. Metrics are always plain.
     grace_s
         Time for calls under way at shutdown.
     health_port, health_host
-        A second address with nothing but health, in plain text; none is served if the port is None, and the host is the service's if it
-        is None.
+        A second address with nothing but health, in plain text; none is served if the port is None, and the
+        host is the service's if it is None.
     """
 
     host: str = "127.0.0.1"
@@ -172,7 +180,9 @@ def _address(host: str, port: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serve(settings: FluxionServerSettings, engine: Engine | None = None) -> AsyncIterator[RunningServer]:
+async def serve(
+    settings: FluxionServerSettings, engine: Engine | None = None
+) -> AsyncIterator[RunningServer]:
     """Serve inside of an ``async with``; at its end, calls under way get ``grace_s`` to finish.
 
     Parameters
@@ -215,7 +225,11 @@ async def serve(settings: FluxionServerSettings, engine: Engine | None = None) -
                 await checks.set("", status.SERVING)
                 address = _address(settings.host, port)
                 log.info(
-                    "fluxion.serving", address=address, metrics_port=metrics_port, health_port=health_port, tls=settings.tls is not None
+                    "fluxion.serving",
+                    address=address,
+                    metrics_port=metrics_port,
+                    health_port=health_port,
+                    tls=settings.tls is not None,
                 )
                 try:
                     yield RunningServer(port, metrics_port, health_port)
@@ -235,27 +249,37 @@ def _bind(server: Any, settings: FluxionServerSettings) -> int:
         return int(server.add_secure_port(address, settings.tls.credentials()))
     except RuntimeError:
         raise CannotServe(
-            f"cannot listen on {address}: is another program there, is the host one of this machine, is the certificate whole? "
-            "Choose with --host and --port"
+            f"cannot listen on {address}: is another program there, is the host one of this machine, is the "
+            "certificate whole? Choose with --host and --port"
         ) from None
 
 
 @contextlib.asynccontextmanager
-async def _health_server(settings: FluxionServerSettings, checks: health.aio.HealthServicer) -> AsyncIterator[int | None]:
-    """Serve the call ``Check`` alone. A ``Watch`` has no end, and with many of them a stranger could hold the port."""
+async def _health_server(
+    settings: FluxionServerSettings, checks: health.aio.HealthServicer
+) -> AsyncIterator[int | None]:
+    """Serve the call ``Check`` alone.
+    A ``Watch`` has no end, and with many of them a stranger could hold the port.
+    """
     if settings.health_port is None:
         yield None
         return
     address = _address(settings.health_host or settings.host, settings.health_port)
     check = grpc.unary_unary_rpc_method_handler(
-        checks.Check, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+        checks.Check,
+        health_pb2.HealthCheckRequest.FromString,
+        health_pb2.HealthCheckResponse.SerializeToString,
     )
     server = grpc.aio.server(options=_HEALTH_OPTIONS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(health.SERVICE_NAME, {"Check": check}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(health.SERVICE_NAME, {"Check": check}),)
+    )
     try:
         port = int(server.add_insecure_port(address))
     except RuntimeError:
-        raise CannotServe(f"cannot serve health on {address}: choose with --health-host and --health-port") from None
+        raise CannotServe(
+            f"cannot serve health on {address}: choose with --health-host and --health-port"
+        ) from None
     await server.start()
     try:
         yield port
@@ -272,7 +296,9 @@ def _metrics_server(settings: FluxionServerSettings, metrics: FluxionMetrics) ->
     try:
         http, thread = start_http_server(settings.metrics_port, host, metrics.registry)
     except OSError as error:
-        raise CannotServe(f"cannot serve metrics on {_address(host, settings.metrics_port)}: {error.strerror}") from None
+        raise CannotServe(
+            f"cannot serve metrics on {_address(host, settings.metrics_port)}: {error.strerror}"
+        ) from None
     try:
         yield http.server_port
     finally:

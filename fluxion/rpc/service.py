@@ -1,8 +1,9 @@
 """The service: requests in as bytes, answers out as bytes, failures as status codes.
 
-The event loop only moves bytes. Reading a request, carrying it out and writing its answer happen together in the engine's thread
-(`fluxqueue.fluxion.rpc.owner`), so a long match never delays health checks or new connections. Refusals become statuses in
-`fluxqueue.fluxion.rpc.statuses`. An unexpected error is status INTERNAL with one sentence; its traceback is in the service's log only.
+The event loop only moves bytes. Reading a request, carrying it out and writing its answer happen together in
+the engine's thread (`fluxqueue.fluxion.rpc.owner`), so a long match never delays health checks or new
+connections. Refusals become statuses in `fluxqueue.fluxion.rpc.statuses`. An unexpected error is status
+INTERNAL with one sentence; its traceback is in the service's log only.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ class _Refused(Exception):
 class FluxionService:
     """The RPCs of ``fluxion.FluxionService`` on one engine.
 
-    A deadline may pass while a match is under way. Under an id of the caller's choosing a repeated call gets the same answer. A match
-    under an id that the engine chose is undone, because nobody knows that id. One case is left: an answer may be on its way while its
-    caller gives up. Only ids of the caller's choosing are safe then.
+    A deadline may pass while a match is under way. Under an id of the caller's choosing a repeated call gets
+    the same answer. A match under an id that the engine chose is undone, because nobody knows that id. One
+    case is left: an answer may be on its way while its caller gives up. Only ids of the caller's choosing are
+    safe then.
 
     Parameters
     ----------
@@ -64,14 +66,19 @@ class FluxionService:
         Called once in the event loop, after the first call that proves that a graph is loaded.
     """
 
-    def __init__(self, owner: EngineOwner, metrics: FluxionMetrics, on_graph: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, owner: EngineOwner, metrics: FluxionMetrics, on_graph: Callable[[], Awaitable[None]]
+    ) -> None:
         self._owner = owner
         self._metrics = metrics
         self._on_graph: Callable[[], Awaitable[None]] | None = on_graph
 
     def generic_handler(self) -> Any:
         """Return what a gRPC server registers."""
-        methods = {name: grpc.unary_unary_rpc_method_handler(self._behaviour(rpc_type)) for name, rpc_type in METHODS.items()}
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(self._behaviour(rpc_type))
+            for name, rpc_type in METHODS.items()
+        }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     def _behaviour(self, rpc_type: type[Rpc[Any]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -92,8 +99,11 @@ class FluxionService:
                     self._metrics.answered(done.rpc.verdicts(done.answer))
                     await self._graph_loaded()
                     return done.wire
-                self._owner.submit(lambda engine: undo(engine, done))  # not awaited: this call may be cancelled at any time now
-                status = Status(grpc.StatusCode.DEADLINE_EXCEEDED, f"{method} was answered after its deadline")
+                # not awaited: this call may be cancelled at any time now
+                self._owner.submit(lambda engine: undo(engine, done))
+                status = Status(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, f"{method} was answered after its deadline"
+                )
                 code = status.code
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
@@ -120,11 +130,20 @@ class FluxionService:
 
     def _log_refusal(self, method: str, status: Status, context: Any) -> None:
         if status.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED):
-            log.warning("fluxion.refused", method=method, code=status.code.name, reason=status.details, peer=context.peer())
+            log.warning(
+                "fluxion.refused",
+                method=method,
+                code=status.code.name,
+                reason=status.details,
+                peer=context.peer(),
+            )
 
     def _unexpected(self, method: str, error: BaseException) -> Status:
         log.error("fluxion.failed", method=method, exc_info=error)
-        return Status(grpc.StatusCode.INTERNAL, f"{method} met a state of the graph it did not expect; the service's log has the details")
+        return Status(
+            grpc.StatusCode.INTERNAL,
+            f"{method} met a state of the graph it did not expect; the service's log has the details",
+        )
 
 
 def _carry_out(rpc_type: type[Rpc[Any]], engine: Engine, wire: bytes) -> _Done:

@@ -1,9 +1,10 @@
 """How a refused call becomes a gRPC status, and how the client makes an exception of it again.
 
-A failed gRPC call has a status code, a sentence and trailing metadata, but no body. A failure of a compatible Match or Init is status
-UNKNOWN with the text of the Go service, whose clients check nothing else. Every other refusal has a code: FAILED_PRECONDITION for a
-graph that is missing, a leader that was replaced or clocks that are mixed, ABORTED for another instance, INVALID_ARGUMENT, NOT_FOUND.
-Several refusals share a code, so the metadata name the refusal too (`ERROR_KEY`).
+A failed gRPC call has a status code, a sentence and trailing metadata, but no body. A failure of a compatible
+Match or Init is status UNKNOWN with the text of the Go service, whose clients check nothing else. Every other
+refusal has a code: FAILED_PRECONDITION for a graph that is missing, a leader that was replaced or clocks that
+are mixed, ABORTED for another instance, INVALID_ARGUMENT, NOT_FOUND. Several refusals share a code, so the
+metadata name the refusal too (`ERROR_KEY`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def status_of(rpc: Rpc[Any] | None, error: FluxionError) -> Status | None:
     Parameters
     ----------
     rpc
-        The refused call: those that the Go service knows fail with its words. None if the request could not be read.
+        The refused call: those that the Go service knows fail with its words. None if the request could not
+        be read.
     error
         Why it is refused.
 
@@ -89,7 +91,9 @@ def status_of(rpc: Rpc[Any] | None, error: FluxionError) -> Status | None:
     return code and Status(code, reason, ((ERROR_KEY, _NAME_OF[type(error)]),))
 
 
-def failure_of(rpc: Rpc[Any], target: str, code: grpc.StatusCode, details: str, metadata: Mapping[str, str]) -> FluxionError:
+def failure_of(
+    rpc: Rpc[Any], target: str, code: grpc.StatusCode, details: str, metadata: Mapping[str, str]
+) -> FluxionError:
     """Return the exception that a failed call means.
 
     Parameters
@@ -114,10 +118,14 @@ def failure_of(rpc: Rpc[Any], target: str, code: grpc.StatusCode, details: str, 
             known = ", ".join(compatible.method for compatible in RPCS)
             return Unsupported(f"the server at {target} lacks {method}: the Go service knows {known} only")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlinePassed(f"{method} got no answer from {target} in time; it may still be carried out")
+            return DeadlinePassed(
+                f"{method} got no answer from {target} in time; it may still be carried out"
+            )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return FluxionUnavailable(f"{method} got no answer from {target}: {details}")
-        case grpc.StatusCode.UNKNOWN if failure := rpc.failure_of_unknown(target, details, metadata.get(REASON_KEY, "")):
+        case grpc.StatusCode.UNKNOWN if failure := rpc.failure_of_unknown(
+            target, details, metadata.get(REASON_KEY, "")
+        ):
             return failure
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidCall(f"{method} is larger than {target} takes (the Go service: 4 MiB): {details}")
@@ -129,7 +137,11 @@ def failure_of(rpc: Rpc[Any], target: str, code: grpc.StatusCode, details: str, 
 
 def _sentence(text: str) -> str:
     encoded = text.encode("utf-8", "replace")
-    return text if len(encoded) <= _MAX_SENTENCE_BYTES else encoded[:_MAX_SENTENCE_BYTES].decode("utf-8", "ignore") + " ..."
+    return (
+        text
+        if len(encoded) <= _MAX_SENTENCE_BYTES
+        else encoded[:_MAX_SENTENCE_BYTES].decode("utf-8", "ignore") + " ..."
+    )
 
 
 def _header(text: str) -> str:

@@ -111,7 +111,9 @@ class SetPropertiesRpc(ChangeRpc):
     @staticmethod
     def read_change(message: pb.SetPropertiesRequest) -> SetProperties:
         """Read the properties by node."""
-        return SetProperties({name: dict(properties.properties) for name, properties in message.nodes.items()})
+        return SetProperties(
+            {name: dict(properties.properties) for name, properties in message.nodes.items()}
+        )
 
     def run(self, engine: Engine) -> AppliedChanges:
         """Replace them."""

@@ -1,7 +1,7 @@
 """Values that several RPCs carry, as messages of the proto file and back, one for one.
 
-`write_*` turns a value into a message, `read_*` turns a message into a value. The only decision made here is what the proto file leaves
-open: a vertex size of 0 means 1.
+`write_*` turns a value into a message, `read_*` turns a message into a value. The only decision made here is
+what the proto file leaves open: a vertex size of 0 means 1.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def write_node(node: GraphNodeSpec) -> pb.NodeSpec:
     return pb.NodeSpec(
         name=node.name,
         levels=[pb.Level(type=level.type, name=level.name) for level in node.levels],
-        pools=[pb.Pool(type=pool.type, total=pool.total, vertex_size=pool.vertex_size) for pool in node.pools],
+        pools=[
+            pb.Pool(type=pool.type, total=pool.total, vertex_size=pool.vertex_size) for pool in node.pools
+        ],
         properties=node.properties,
         down=node.down,
     )
@@ -73,7 +75,9 @@ def read_node(message: pb.NodeSpec) -> GraphNodeSpec:
 
 
 def write_share(share: NodeShare) -> pb.NodeShare:
-    """Write what a job has on one node; item by item, since the constructor takes twice as long and a batch has hundreds."""
+    """Write what a job has on one node; item by item, since the constructor takes twice as long and a batch
+    has hundreds.
+    """
     message = pb.NodeShare(node=share.node)
     slots, amounts = message.slots, message.amounts
     for label, number in share.slots.items():
@@ -87,7 +91,9 @@ def write_share(share: NodeShare) -> pb.NodeShare:
 
 def read_share(message: pb.NodeShare) -> NodeShare:
     """Read what a job has on one node."""
-    return NodeShare(message.node, read_counts(message.slots), read_counts(message.amounts), message.exclusive)
+    return NodeShare(
+        message.node, read_counts(message.slots), read_counts(message.amounts), message.exclusive
+    )
 
 
 def read_shares(messages: Iterable[pb.NodeShare]) -> tuple[NodeShare, ...]:
@@ -114,7 +120,11 @@ def write_applied(applied: AppliedChanges) -> pb.ChangeResponse:
     """Write what a change did."""
     excess = [write_system_share(share) for share in applied.excess]
     return pb.ChangeResponse(
-        done=applied.done, reason=applied.reason, displaced=applied.displaced, instance=applied.instance, excess=excess
+        done=applied.done,
+        reason=applied.reason,
+        displaced=applied.displaced,
+        instance=applied.instance,
+        excess=excess,
     )
 
 

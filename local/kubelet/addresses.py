@@ -1,7 +1,8 @@
 """Loopback addresses: one network for an agent, in it one address for each pod.
 
-Linux accepts every address of 127.0.0.0/8 without configuration, also for users. The agent's server listens on the first address of its
-network, so two agents cannot have the same one. Addresses are reused as late as possible.
+Linux accepts every address of 127.0.0.0/8 without configuration, also for users. The agent's server listens
+on the first address of its network, so two agents cannot have the same one. Addresses are reused as late as
+possible.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ __all__ = ["NETWORKS", "PORTS", "AddressesExhausted", "PodAddresses", "agent_add
 NETWORKS = range(64, 128)
 """The second byte of the addresses of an agent: 127.64.0.0/10 in all."""
 PORTS = range(10_250, 20_250, 1000)
-"""Ports of the agent's server: that of a kubelet, and others if it is taken. The status of a node tells which one it is."""
+"""Ports of the agent's server: that of a kubelet, and others if it is taken.
+The status of a node tells which one it is."""
 _NUMBERS = range(1 << 8, 1 << 14)
 """The last two bytes of the addresses of pods."""
 
@@ -33,8 +35,8 @@ def agent_address(network: int) -> str:
 def bind_agent(ports: Sequence[int] = PORTS) -> tuple[int, socket.socket]:
     """Choose a network by binding the agent's address in it; return the network and the socket.
 
-    The next port is tried if no network has the one before, for example because a kubelet listens on all addresses. All agents try the
-    same ports in the same order, so that two of them do not share a network.
+    The next port is tried if no network has the one before, for example because a kubelet listens on all
+    addresses. All agents try the same ports in the same order, so that two of them do not share a network.
 
     Raises
     ------
@@ -52,7 +54,10 @@ def bind_agent(ports: Sequence[int] = PORTS) -> tuple[int, socket.socket]:
                 continue
             return network, listener
     words = ", ".join(str(port) for port in ports)
-    raise AddressesExhausted(f"no address between 127.{NETWORKS[0]}.0.1 and 127.{NETWORKS[-1]}.0.1 has one of the ports {words} free")
+    raise AddressesExhausted(
+        f"no address between 127.{NETWORKS[0]}.0.1 and 127.{NETWORKS[-1]}.0.1 has one of the ports {words} "
+        "free"
+    )
 
 
 class PodAddresses:

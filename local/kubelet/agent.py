@@ -99,7 +99,9 @@ class NodeAgent:
             if pod is None:
                 return
             node = self.nodes.get("", pod.spec.node_name)
-            runner = PodRunner(self._machine, pod, (node.status.allocatable if node else None) or {}, self._names_changed.set)
+            runner = PodRunner(
+                self._machine, pod, (node.status.allocatable if node else None) or {}, self._names_changed.set
+            )
             self._runners[meta.uid] = runner
             now = self._pods.get_by_uid(meta.uid)
             if now is None:
@@ -117,7 +119,11 @@ class NodeAgent:
         meta = watched.metadata
         while True:
             try:
-                pod = decode_pod(await self._machine.api.request("GET", f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"))
+                pod = decode_pod(
+                    await self._machine.api.request(
+                        "GET", f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
+                    )
+                )
                 if pod.metadata.uid != meta.uid:
                     return None
                 return pod if self._machine.has_flux else without_flux(pod)
@@ -127,7 +133,7 @@ class NodeAgent:
                 log.warning("pod.not_read", pod=meta.name, namespace=meta.namespace, error=str(error))
                 await asyncio.sleep(_READ_RETRY_S)
 
-    # ---- names and volumes -------------------------------------------------------------------------------------------------------
+    # ---- names and volumes ---------------------------------------------------------------------------------
 
     async def _keep_names(self) -> None:
         """Write the hosts files of pods whose content changed."""
@@ -138,7 +144,10 @@ class NodeAgent:
             runners = [each for each in self._runners.values() if each.address and each.hosts is not None]
             named = {each.hosts: _named(each) for each in runners if each.hosts is not None}
             services = self._services.list()
-            lines = {each: service_lines(each, named.values(), services) for each in {pod.namespace for pod in named.values()}}
+            lines = {
+                each: service_lines(each, named.values(), services)
+                for each in {pod.namespace for pod in named.values()}
+            }
             texts = {path: hosts_file(pod, lines[pod.namespace]) for path, pod in named.items()}
             written = write_changed(texts, written)
             await asyncio.sleep(_NAMES_EVERY_S)
@@ -153,7 +162,9 @@ class NodeAgent:
 
 
 def write_changed(texts: Mapping[Path, str], written: Mapping[Path, str]) -> dict[Path, str]:
-    """Write the files whose text has changed, in place; return what they have now. One may be gone, or closed by its pod."""
+    """Write the files whose text has changed, in place; return what they have now.
+    One may be gone, or closed by its pod.
+    """
     done = {}
     for path, text in texts.items():
         with contextlib.suppress(OSError):
@@ -167,4 +178,6 @@ def _named(runner: PodRunner) -> NamedPod:
     pod: Any = runner.pod
     meta = pod.metadata
     labels = meta.labels or {}
-    return NamedPod(meta.namespace, meta.name, runner.address, pod.hostname, pod.spec.subdomain, labels, runner.ready)
+    return NamedPod(
+        meta.namespace, meta.name, runner.address, pod.hostname, pod.spec.subdomain, labels, runner.ready
+    )

@@ -1,9 +1,10 @@
 """The processes of the agent: started, awaited and ended with all that they started.
 
-The agent is the reaper of everything below it (``PR_SET_CHILD_SUBREAPER``): a process whose parent has ended becomes its child, so nothing
-escapes by a double fork. One handler of SIGCHLD collects all ends; nothing else waits for a process. Each container has a mark in its
-environment, which its descendants inherit, also in sessions of their own: `kill_marked` finds them in /proc. If it has a root of its own,
-that tells them as well, also those that have cleared their environment.
+The agent is the reaper of everything below it (``PR_SET_CHILD_SUBREAPER``): a process whose parent has ended
+becomes its child, so nothing escapes by a double fork. One handler of SIGCHLD collects all ends; nothing else
+waits for a process. Each container has a mark in its environment, which its descendants inherit, also in
+sessions of their own: `kill_marked` finds them in /proc. If it has a root of its own, that tells them as
+well, also those that have cleared their environment.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ class Children:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
 
-    async def start(self, entry: Entry, environment: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> Child:
+    async def start(
+        self, entry: Entry, environment: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    ) -> Child:
         """Start a process and wait until its program is executed.
 
         Raises
@@ -164,7 +167,9 @@ class Children:
 
 
 def _in_memory(value: Mapping[str, object]) -> int:
-    """Return a descriptor of a file in memory that has a value as JSON: an argument could have 128 kB only."""
+    """Return a descriptor of a file in memory that has a value as JSON:
+    an argument could have 128 kB only.
+    """
     descriptor = os.memfd_create("entry")
     with os.fdopen(descriptor, "w", closefd=False) as file:
         file.write(json.dumps(value))
@@ -194,7 +199,8 @@ async def _read_all(descriptor: int) -> bytes:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process of this user whose mark begins with ``mark``, or whose root is below that folder; return how many there were.
+    """Kill every process of this user whose mark begins with ``mark``, or whose root is below that folder;
+    return how many there were.
 
     It looks again until it finds nothing, because what it kills may have started another process meanwhile.
     """
@@ -228,7 +234,9 @@ def _processes() -> list[int]:
 
 def _is_marked(process: Path, wanted: bytes, place: str) -> bool:
     with contextlib.suppress(OSError):
-        return wanted in b"\0" + (process / "environ").read_bytes() or f"{process.joinpath('root').readlink()}/".startswith(place)
+        return wanted in b"\0" + (
+            process / "environ"
+        ).read_bytes() or f"{process.joinpath('root').readlink()}/".startswith(place)
     return False
 
 

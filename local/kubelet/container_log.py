@@ -1,7 +1,8 @@
-"""The log of a container: each line with its time and stream, in the form of the container runtimes, bounded, and readable while it grows.
+"""The log of a container: each line with its time and stream, in the form of the container runtimes, bounded,
+and readable while it grows.
 
-The form is that of CRI: ``2026-11-26T20:00:00.000000001Z stdout F text``; ``P`` instead of ``F`` for a part of a long line. A file that
-has reached its limit becomes the older one of two, as the kubelet rotates logs.
+The form is that of CRI: ``2026-11-26T20:00:00.000000001Z stdout F text``; ``P`` instead of ``F`` for a part
+of a long line. A file that has reached its limit becomes the older one of two, as the kubelet rotates logs.
 """
 
 from __future__ import annotations
@@ -87,14 +88,21 @@ class ContainerLog:
         self._rest[stream] = rest
         self._put(b"".join(out))
         for listener in self._listeners:
-            with contextlib.suppress(asyncio.QueueFull):  # it is slower than the container, which must not wait for it
+            # it is slower than the container, which must not wait for it
+            with contextlib.suppress(asyncio.QueueFull):
                 listener.put_nowait((stream, data))
 
     def close(self) -> None:
         """End the log: the container has ended."""
         if self._closed:
             return
-        self._put(b"".join(_now() + f" {stream} P ".encode() + rest + b"\n" for stream, rest in self._rest.items() if rest))
+        self._put(
+            b"".join(
+                _now() + f" {stream} P ".encode() + rest + b"\n"
+                for stream, rest in self._rest.items()
+                if rest
+            )
+        )
         self._closed = True
         if self._file is not None:
             self._file.close()
@@ -122,7 +130,9 @@ class ContainerLog:
         return text[-most:].decode(errors="replace")
 
     async def read(self, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the wanted text in parts; a followed log ends with its container. Where a part is lost, a line says so."""
+        """Yield the wanted text in parts; a followed log ends with its container.
+        Where a part is lost, a line says so.
+        """
         left = options.limit_bytes if options.limit_bytes is not None else 1 << 62
         chosen: Iterable[tuple[bytes, bytes, bytes]] = ()
         if options.tail is not None:
@@ -145,7 +155,10 @@ class ContainerLog:
                     end = begins + began
                     begins, reader = self._open(end)
                     if begins > end:
-                        lost = f"[{begins - end} bytes of the log were lost here: it was read more slowly than written]\n"
+                        lost = (
+                            f"[{begins - end} bytes of the log were lost here: "
+                            "it was read more slowly than written]\n"
+                        )
                         yield _shown((_now(), b"", lost.encode()), options)
                 elif self._closed or not options.follow:
                     return
@@ -155,7 +168,9 @@ class ContainerLog:
             reader.close()
 
     def _open(self, position: int) -> tuple[int, BinaryIO]:
-        """Open the file with a position of all that was ever written, or what is left after it; return also where that begins."""
+        """Open the file with a position of all that was ever written, or what is left after it;
+        return also where that begins.
+        """
         if position < self._begins:
             return self._old_begins, self._old.open("rb")
         return self._begins, self._path.open("rb")

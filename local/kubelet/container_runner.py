@@ -1,7 +1,7 @@
 """One container: started, probed, restarted and stopped.
 
-The life of a container is a loop: resolve the variables, start the process, wait for its end, decide whether it starts again. Each change
-of its `ContainerRecord` is reported, and the pod writes its status.
+The life of a container is a loop: resolve the variables, start the process, wait for its end, decide whether
+it starts again. Each change of its `ContainerRecord` is reported, and the pod writes its status.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class ContainerRunner:
         """Run it until it does not start again; return its last exit code."""
         while True:
             ended = await self._run_once()
-            again = not self._stopping.is_set() and restarts_after(self.container, self._policy, ended.exit_code)
+            again = not self._stopping.is_set() and restarts_after(
+                self.container, self._policy, ended.exit_code
+            )
             self.record.state = ended
             self.record.started = self.record.ready = False
             if not again:
@@ -205,7 +207,9 @@ class ContainerRunner:
             return Ended(128, "StartError", since, since, str(failed))
         if child is None:  # it was stopped before its variables could be resolved
             self.log.close()
-            return Ended(137, "ContainerStatusUnknown", since, since, "it was stopped before it could be started")
+            return Ended(
+                137, "ContainerStatusUnknown", since, since, "it was stopped before it could be started"
+            )
         since = datetime.now(UTC).replace(microsecond=0)
         self.record.state, self.record.container_id = Running(since), identity
         self.record.started = self.container.startup_probe is None
@@ -256,7 +260,9 @@ class ContainerRunner:
         entry = self._entry([expand(word, self._environment) for word in words])
         streams = ContainerStreams(self.container, log)
         try:
-            self._child = await self._children.start(entry, self._relocated(self._environment), *streams.theirs)
+            self._child = await self._children.start(
+                entry, self._relocated(self._environment), *streams.theirs
+            )
         except StartFailed:
             streams.failed()
             raise
@@ -269,7 +275,12 @@ class ContainerRunner:
         groups = [str(each) for each in self._files.group.folders]
         if self._files.root is None:
             placed = [self._place(word) for word in words]
-            return Entry(placed, self._place(self.container.working_dir) or folder, groups=groups, terminal=self.container.tty)
+            return Entry(
+                placed,
+                self._place(self.container.working_dir) or folder,
+                groups=groups,
+                terminal=self.container.tty,
+            )
         return Entry(
             words,
             self.container.working_dir or folder,
@@ -299,13 +310,19 @@ class ContainerRunner:
                 text = file.read(MESSAGE_BYTES).decode(errors="replace")
             if text:
                 return text
-        if code != 0 and self.container.termination_message_policy == "FallbackToLogsOnError" and self.log is not None:
+        if (
+            code != 0
+            and self.container.termination_message_policy == "FallbackToLogsOnError"
+            and self.log is not None
+        ):
             return self.log.end_of(MESSAGE_OF_LOG_BYTES)
         return ""
 
-    # ---- probes and commands -----------------------------------------------------------------------------------------------------
+    # ---- probes and commands -------------------------------------------------------------------------------
 
-    async def enter(self, words: list[str], stdin: int, stdout: int, stderr: int, *, terminal: bool = False) -> Child:
+    async def enter(
+        self, words: list[str], stdin: int, stdout: int, stderr: int, *, terminal: bool = False
+    ) -> Child:
         """Start another command in the container.
 
         Raises
@@ -373,12 +390,16 @@ class ContainerRunner:
     async def _liveness(self, probe: Probe) -> None:
         results = ProbeResults(probe)
         await asyncio.sleep(probe.initial_delay_seconds)
-        while not (results.add(not (problem := await self._prober.problem(probe))) and results.value is False):
+        while not (
+            results.add(not (problem := await self._prober.problem(probe))) and results.value is False
+        ):
             await asyncio.sleep(max(1, probe.period_seconds))
         await self._end_by_probe("liveness", probe, problem)
 
     async def _end_by_probe(self, kind: str, probe: Probe, problem: str) -> None:
         self._failed_probe = f"{kind} probe failed: {problem}"
-        log.warning("container.probe_failed", pod=self._pod, container=self.container.name, probe=kind, error=problem)
+        log.warning(
+            "container.probe_failed", pod=self._pod, container=self.container.name, probe=kind, error=problem
+        )
         grace_s = probe.termination_grace_period_seconds
         await self._end_process(30.0 if grace_s is None else float(grace_s))

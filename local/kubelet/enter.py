@@ -1,12 +1,13 @@
 """Become a container's process: a program that prepares itself and executes the container's command.
 
-``enter.py STATUS ENTRY`` reads what to do from the file descriptor ENTRY (`Entry` of `children`), and writes to STATUS why that failed;
-STATUS is closed by the execution itself, so the agent knows the result of the start. It is a program of its own, started without site-
-packages, because code between fork and exec is unsafe in a process with threads.
+``enter.py STATUS ENTRY`` reads what to do from the file descriptor ENTRY (`Entry` of `children`), and writes
+to STATUS why that failed; STATUS is closed by the execution itself, so the agent knows the result of the
+start. It is a program of its own, started without site- packages, because code between fork and exec is
+unsafe in a process with threads.
 
-With namespaces it gets mounts of its own: a temporary root that shows this machine's files, in which the pod's volumes are where the pod
-mounts them, and which is gone with the last process in it. No user namespace is needed as root; others get one in which they keep their
-own id.
+With namespaces it gets mounts of its own: a temporary root that shows this machine's files, in which the
+pod's volumes are where the pod mounts them, and which is gone with the last process in it. No user namespace
+is needed as root; others get one in which they keep their own id.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def _check(result: int, what: str) -> None:
 
 def _mount(source: str, target: str, flags: int, kind: str | None = None) -> None:
     encoded = kind.encode() if kind else None
-    _check(_libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), None), f"mount of {source} on {target}")
+    _check(
+        _libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), None),
+        f"mount of {source} on {target}",
+    )
 
 
 def _unshare() -> None:
@@ -42,14 +46,20 @@ def _unshare() -> None:
     flags = _NEWNS | _NEWUTS | (0 if uid == 0 else _NEWUSER)
     _check(_libc.unshare(flags), "unshare")
     if uid != 0:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
             with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123  (pathlib would double the time of the start)
                 file.write(text)
     _mount("none", "/", _REC | _PRIVATE)
 
 
 def _populate(root: str, folder: str, targets: dict[str, str]) -> None:
-    """Show the entries of a folder below the root, except those on the way to a target, which are folders of the root itself."""
+    """Show the entries of a folder below the root, except those on the way to a target,
+    which are folders of the root itself.
+    """
     for entry in os.scandir(folder or "/"):
         path = f"{folder}/{entry.name}"
         shown = root + path
@@ -110,7 +120,10 @@ def _work_in(folder: str) -> None:
     try:
         os.chdir(folder)
     except FileNotFoundError:
-        raise OSError(f"workingDir {folder} does not exist on this machine: mount a volume there, or name a folder that exists") from None
+        raise OSError(
+            f"workingDir {folder} does not exist on this machine: mount a volume there, "
+            "or name a folder that exists"
+        ) from None
     except OSError as error:
         raise OSError(f"workingDir {folder} cannot be used: {error.strerror}") from None
 
@@ -133,7 +146,8 @@ def _prepare(entry: dict[str, object]) -> list[str]:
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for number in signal.valid_signals():  # by this interpreter, or by nohup and a shell's &; what is ignored stays so in the program
+    # by this interpreter, or by nohup and a shell's &; what is ignored stays so in the program
+    for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -154,7 +168,11 @@ def main(arguments: list[str]) -> None:
         try:
             os.execvp(command[0], command)  # noqa: S606  (this is what the program is for)
         except OSError as error:
-            found = "executable file not found in $PATH" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+            found = (
+                "executable file not found in $PATH"
+                if isinstance(error, FileNotFoundError)
+                else str(error.strerror).lower()
+            )
             raise OSError(f"exec: {json.dumps(command[0])}: {found}") from None
     except Exception as error:  # whatever it is, the agent has to know
         os.write(status, str(error).encode()[:1024])

@@ -1,6 +1,7 @@
 """The variables of a container: fields of the pod, ConfigMaps and Secrets, and references to each other.
 
-Everything here is pure: the objects that variables name are given as texts, and what is missing is an error that names the variable.
+Everything here is pure: the objects that variables name are given as texts, and what is missing is an error
+that names the variable.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _quoted(text: str) -> str:
 
 
 def resource_text(pod: PodObject, facts: PodFacts, container: Container, reference: ResourceRef) -> str:
-    """Return a request or limit in units of its divisor, rounded up; a limit that is not set is the node's allocatable.
+    """Return a request or limit in units of its divisor, rounded up; a limit that is not set is the node's
+    allocatable.
 
     Raises
     ------
@@ -126,7 +128,8 @@ def container_variables(
     base
         What every container has.
     sources
-        The texts of each ConfigMap and Secret that it names, by (``configmaps`` or ``secrets``, name); None for one that does not exist.
+        The texts of each ConfigMap and Secret that it names, by (``configmaps`` or ``secrets``, name); None
+        for one that does not exist.
 
     Raises
     ------
@@ -141,7 +144,11 @@ def container_variables(
             texts = sources.get((kind, source.name))
             if texts is None and not source.optional:
                 raise MissingSource(f"{kind.removesuffix('s')} {source.name} does not exist")
-            found |= {each.prefix + key: text for key, text in (texts or {}).items() if _NAME.fullmatch(each.prefix + key)}
+            found |= {
+                each.prefix + key: text
+                for key, text in (texts or {}).items()
+                if _NAME.fullmatch(each.prefix + key)
+            }
     for variable in container.env or ():
         value = _value(pod, container, facts, variable, found, sources)
         if value is not None:
@@ -171,6 +178,10 @@ def _value(
         text = (texts or {}).get(reference.key)
         if text is None and not reference.optional:
             problem = "does not exist" if texts is None else f"has no key {reference.key}"
-            raise MissingSource(f"variable {variable.name}: {kind.removesuffix('s')} {reference.name} {problem}")
+            raise MissingSource(
+                f"variable {variable.name}: {kind.removesuffix('s')} {reference.name} {problem}"
+            )
         return text
-    raise MissingSource(f"variable {variable.name}: its origin is of a kind that nodes of processes do not know")
+    raise MissingSource(
+        f"variable {variable.name}: its origin is of a kind that nodes of processes do not know"
+    )

@@ -11,7 +11,9 @@ __all__ = ["remove_tree"]
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with everything in it, also read-only folders of this user; what cannot be removed stays."""
+    """Remove a folder with everything in it, also read-only folders of this user;
+    what cannot be removed stays.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return

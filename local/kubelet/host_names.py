@@ -1,8 +1,9 @@
 """The names that the pods of an agent have for each other, as lines of /etc/hosts.
 
-As the DNS of a cluster does, a headless Service gives names to its pods: ``NAME.SERVICE.NAMESPACE.svc.cluster.local`` for a pod with that
-host name and subdomain, and each Service is a name for its ready pods. A Service's name leads to the pods themselves, whether it has a
-cluster IP or not: nothing translates addresses or ports here.
+As the DNS of a cluster does, a headless Service gives names to its pods:
+``NAME.SERVICE.NAMESPACE.svc.cluster.local`` for a pod with that host name and subdomain, and each Service is
+a name for its ready pods. A Service's name leads to the pods themselves, whether it has a cluster IP or not:
+nothing translates addresses or ports here.
 """
 
 from __future__ import annotations
@@ -54,12 +55,18 @@ def service_lines(asking: str, pods: Iterable[NamedPod], services: Iterable[Serv
         if not selector:
             continue
         for each in known:
-            if each.namespace != where or any(each.labels.get(key) != value for key, value in selector.items()):
+            if each.namespace != where or any(
+                each.labels.get(key) != value for key, value in selector.items()
+            ):
                 continue
             if not (each.ready or service.spec.publish_not_ready_addresses):
                 continue
             names = _names(service.metadata.name, where, asking)
-            own = [f"{each.hostname}.{name}" for name in names] if each.subdomain == service.metadata.name else []
+            own = (
+                [f"{each.hostname}.{name}" for name in names]
+                if each.subdomain == service.metadata.name
+                else []
+            )
             lines.append(" ".join([each.address, *own, *names]) + "\n")
     return "".join(lines)
 

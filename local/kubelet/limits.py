@@ -1,8 +1,8 @@
-"""Limits of cpu and memory by control groups, where this user may make them; elsewhere containers run without limits, which is logged
-once.
+"""Limits of cpu and memory by control groups, where this user may make them; elsewhere containers run without
+limits, which is logged once.
 
-There is one group for the agent, and below it one for each container with a limit. With version 1 each controller has a hierarchy of its
-own; with version 2 there is one. Usually only root can write there.
+There is one group for the agent, and below it one for each container with a limit. With version 1 each
+controller has a hierarchy of its own; with version 2 there is one. Usually only root can write there.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class ControlGroups:
 
     def make(self, container: str, limits: Mapping[str, str | int | float] | None) -> ContainerGroup:
         """Make the group of a container; an empty one if it has no limits, or if there are no groups."""
-        cpu, memory = (parse_quantity(limits[name]) if limits and name in limits else None for name in _CONTROLLERS)
+        cpu, memory = (
+            parse_quantity(limits[name]) if limits and name in limits else None for name in _CONTROLLERS
+        )
         if self.missing or (cpu is None and memory is None):
             return ContainerGroup()
         folders = tuple(parent / self._name / container for parent in self._parents)
@@ -97,7 +99,8 @@ class ControlGroups:
             if memory is not None:
                 _set(folder / "memory.max", str(int(memory)))
                 _set(folder / "memory.limit_in_bytes", str(int(memory)))
-                _set(folder / "memory.swap.max", "0")  # as by the kubelet: what is over the limit is no longer in memory otherwise
+                # as by the kubelet: what is over the limit is no longer in memory otherwise
+                _set(folder / "memory.swap.max", "0")
                 _set(folder / "memory.memsw.limit_in_bytes", str(int(memory)))
                 _set(folder / "memory.oom.group", "1")
         return ContainerGroup(folders)

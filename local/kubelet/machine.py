@@ -82,8 +82,12 @@ class ClusterObjects:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def read(self, namespace: str, keys: Iterable[ObjectKey], *, binary: bool = True) -> dict[ObjectKey, Mapping[str, bytes] | None]:
-        """Return the content of each object; None for one that does not exist. Files have ``binaryData``, variables have none."""
+    async def read(
+        self, namespace: str, keys: Iterable[ObjectKey], *, binary: bool = True
+    ) -> dict[ObjectKey, Mapping[str, bytes] | None]:
+        """Return the content of each object; None for one that does not exist.
+        Files have ``binaryData``, variables have none.
+        """
         wanted = sorted(keys)
         contents = await asyncio.gather(*(self._content(namespace, key, binary) for key in wanted))
         return dict(zip(wanted, contents, strict=True))
@@ -91,12 +95,16 @@ class ClusterObjects:
     async def _content(self, namespace: str, key: ObjectKey, with_binary: bool) -> Mapping[str, bytes] | None:
         kind, name = key
         try:
-            found = msgspec.json.decode(await self._api.request("GET", f"/api/v1/namespaces/{namespace}/{kind}/{name}"), type=_Content)
+            found = msgspec.json.decode(
+                await self._api.request("GET", f"/api/v1/namespaces/{namespace}/{kind}/{name}"), type=_Content
+            )
         except NotFound:
             return None
         if kind == "secrets":
             return {key: base64.b64decode(text) for key, text in (found.data or {}).items()}
-        binary = {key: base64.b64decode(text) for key, text in (found.binary_data or {}).items() if with_binary}
+        binary = {
+            key: base64.b64decode(text) for key, text in (found.binary_data or {}).items() if with_binary
+        }
         return {key: text.encode() for key, text in (found.data or {}).items()} | binary
 
     async def token(self, namespace: str, account: str, pod: tuple[str, str], key: TokenKey) -> bytes:
@@ -108,7 +116,9 @@ class ClusterObjects:
         }
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        return msgspec.json.decode(await self._api.request("POST", path, body=body), type=_Token).status.token.encode()
+        return msgspec.json.decode(
+            await self._api.request("POST", path, body=body), type=_Token
+        ).status.token.encode()
 
 
 def base_variables(api_server_port: int) -> dict[str, str]:
@@ -124,14 +134,18 @@ def base_variables(api_server_port: int) -> dict[str, str]:
 
 
 async def can_make_namespaces(children: Children) -> bool:
-    """True if a process of this user can have mounts and a host name of its own: tried, because many settings can forbid it."""
+    """True if a process of this user can have mounts and a host name of its own:
+    tried, because many settings can forbid it.
+    """
     with tempfile.TemporaryDirectory(prefix="fluxqueue-entry-") as folder:
         root = Path(folder, "root")
         root.mkdir()  # noqa: ASYNC240  (once, before anything runs)
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
             child = await children.start(
-                Entry(["true"], "/", root=str(root), mounts=[(folder, "/etc/fluxqueue-entry")], hostname="entry"),
+                Entry(
+                    ["true"], "/", root=str(root), mounts=[(folder, "/etc/fluxqueue-entry")], hostname="entry"
+                ),
                 {"PATH": os.environ.get("PATH", os.defpath)},
                 nothing,
                 nothing,

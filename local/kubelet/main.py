@@ -1,7 +1,8 @@
-"""The program of the agent: ``python -m fluxqueue.local.kubelet.main CONFIGURATION``, started by the control plane.
+"""The program of the agent: ``python -m fluxqueue.local.kubelet.main CONFIGURATION``, started by the control
+plane.
 
-It ends on SIGTERM, and with it all processes of its pods. What a former agent of the same folder left, because it was killed, is ended
-first.
+It ends on SIGTERM, and with it all processes of its pods. What a former agent of the same folder left,
+because it was killed, is ended first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from fluxqueue.local.kubelet.agent import NodeAgent
 from fluxqueue.local.kubelet.children import Children, kill_descendants, kill_marked
 from fluxqueue.local.kubelet.folders import remove_tree
 from fluxqueue.local.kubelet.limits import ControlGroups
-from fluxqueue.local.kubelet.machine import ClusterObjects, Machine, base_variables, can_make_namespaces, node_info
+from fluxqueue.local.kubelet.machine import (
+    ClusterObjects,
+    Machine,
+    base_variables,
+    can_make_namespaces,
+    node_info,
+)
 from fluxqueue.local.kubelet.node_status import NodeStatusWriter
 from fluxqueue.local.kubelet.server import make_app
 
@@ -82,7 +89,10 @@ async def _run(configuration: AgentConfiguration) -> None:
     if groups.missing:
         log.warning("limits.not_enforced", reason=groups.missing)
     if not (namespaces := await can_make_namespaces(children)):
-        log.warning("namespaces.not_available", remedy="root with CAP_SYS_ADMIN, or kernel.apparmor_restrict_unprivileged_userns=0")
+        log.warning(
+            "namespaces.not_available",
+            remedy="root with CAP_SYS_ADMIN, or kernel.apparmor_restrict_unprivileged_userns=0",
+        )
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -105,7 +115,9 @@ async def _run(configuration: AgentConfiguration) -> None:
             server = web.AppRunner(make_app(agent, configuration.client), access_log=None, shutdown_timeout=1)
             await server.setup()
             await web.SockSite(server, listener, ssl_context=_tls(configuration)).start()
-            nodes = NodeStatusWriter(api, agent.nodes, host, listener.getsockname()[1], node_info(configuration.version))
+            nodes = NodeStatusWriter(
+                api, agent.nodes, host, listener.getsockname()[1], node_info(configuration.version)
+            )
             await _until(ended, agent, nodes)
             await server.cleanup()
     finally:
@@ -127,7 +139,9 @@ async def _until(ended: asyncio.Event, agent: NodeAgent, nodes: NodeStatusWriter
 
 
 def _tls(configuration: AgentConfiguration) -> ssl.SSLContext:
-    """Return the server's TLS context: only clients with a certificate of the cluster's authority are accepted at all."""
+    """Return the server's TLS context: only clients with a certificate of the cluster's authority are
+    accepted at all.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(configuration.certificate, configuration.key)
     context.load_verify_locations(configuration.authority)

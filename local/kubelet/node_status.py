@@ -1,8 +1,9 @@
 """The Node objects and Leases of an agent, kept as a kubelet keeps them.
 
-A Lease is renewed every 10 s and valid for 40 s, and the status is written when something changes and every 5 min
-(``nodeStatusUpdateFrequency`` and ``nodeLeaseDurationSeconds`` of a kubelet). The capacity of a node is what its object says: all nodes
-share this machine, so their sizes are numbers for the queue and no measure of it.
+A Lease is renewed every 10 s and valid for 40 s, and the status is written when something changes and every 5
+min (``nodeStatusUpdateFrequency`` and ``nodeLeaseDurationSeconds`` of a kubelet). The capacity of a node is
+what its object says: all nodes share this machine, so their sizes are numbers for the queue and no measure of
+it.
 """
 
 from __future__ import annotations
@@ -48,18 +49,37 @@ class AgentNode(PartialObject, frozen=True):
     status: _Capacity = _Capacity()
 
 
-def node_status(address: str, port: int, info: Mapping[str, str], name: str, now: datetime, *, ready: bool) -> dict[str, Any]:
+def node_status(
+    address: str, port: int, info: Mapping[str, str], name: str, now: datetime, *, ready: bool
+) -> dict[str, Any]:
     """Return the status of a node, for a strategic merge patch."""
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    values = [("Ready", ready, "KubeletReady" if ready else "KubeletNotReady", "the node agent runs" if ready else "it is set down")]
+    values = [
+        (
+            "Ready",
+            ready,
+            "KubeletReady" if ready else "KubeletNotReady",
+            "the node agent runs" if ready else "it is set down",
+        )
+    ]
     values += [(kind, False, reason, "") for kind, reason in _PRESSURES.items()]
     conditions = [
-        {"type": kind, "status": str(value), "reason": reason, "message": message, "lastHeartbeatTime": moment}
+        {
+            "type": kind,
+            "status": str(value),
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": moment,
+        }
         for kind, value, reason, message in values
     ]
     return {
         "conditions": conditions,
-        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}, {"$patch": "replace"}],
+        "addresses": [
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": name},
+            {"$patch": "replace"},
+        ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "nodeInfo": dict(info),
     }
@@ -80,7 +100,9 @@ class NodeStatusWriter:
         ``nodeInfo`` of this machine.
     """
 
-    def __init__(self, api: Api, nodes: ObjectCache[AgentNode], address: str, port: int, info: Mapping[str, str]) -> None:
+    def __init__(
+        self, api: Api, nodes: ObjectCache[AgentNode], address: str, port: int, info: Mapping[str, str]
+    ) -> None:
         self._api = api
         self._nodes = nodes
         self._address = address
@@ -130,9 +152,15 @@ class NodeStatusWriter:
     async def _write(self, name: str) -> None:
         if name not in self._down:
             return
-        body = {"status": node_status(self._address, self._port, self._info, name, datetime.now(UTC), ready=not self._down[name])}
+        body = {
+            "status": node_status(
+                self._address, self._port, self._info, name, datetime.now(UTC), ready=not self._down[name]
+            )
+        }
         try:
-            await self._api.request("PATCH", f"/api/v1/nodes/{name}/status", body=body, content_type=PatchType.STRATEGIC.value)
+            await self._api.request(
+                "PATCH", f"/api/v1/nodes/{name}/status", body=body, content_type=PatchType.STRATEGIC.value
+            )
         except NotFound:
             self._down.pop(name, None)
         except ApiError as error:
@@ -141,16 +169,26 @@ class NodeStatusWriter:
             self._new.put_nowait(name)
 
     async def _renew_one(self, name: str) -> None:
-        spec = {"holderIdentity": name, "leaseDurationSeconds": _LEASE_S, "renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"}
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": _LEASE_S,
+            "renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+        }
         try:
             try:
-                await self._api.request("PATCH", f"{LEASES}/{name}", body={"spec": spec}, content_type=PatchType.MERGE.value)
+                await self._api.request(
+                    "PATCH", f"{LEASES}/{name}", body={"spec": spec}, content_type=PatchType.MERGE.value
+                )
             except NotFound:
                 node = self._nodes.get("", name)
                 if node is None:
                     return
                 owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
-                lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "ownerReferences": [owner]}}
+                lease = {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"name": name, "ownerReferences": [owner]},
+                }
                 await self._api.request("POST", LEASES, body={**lease, "spec": spec})
         except ApiError as error:
             with contextlib.suppress(Exception):

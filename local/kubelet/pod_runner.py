@@ -1,15 +1,20 @@
-"""One pod on this machine: its files, its containers in their order, and its status, from its arrival until its object is gone.
+"""One pod on this machine: its files, its containers in their order, and its status, from its arrival until
+its object is gone.
 
 A pod passes these steps:
 
 1. **Refusal.** What nodes of processes cannot run fails at once, with a sentence.
-2. **Files.** It gets an address and a folder with its volumes. While a required ConfigMap or Secret does not exist, it waits.
+2. **Files.** It gets an address and a folder with its volumes. While a required ConfigMap or Secret does not
+  exist, it waits.
 3. **Init containers** run one after the other; sidecars among them are started and go on.
-4. **Containers** run at the same time. The pod is over when none of them starts again. Then the sidecars end, the last one first.
-5. **End.** A deletion or the deadline of the pod stops its containers at any time, with the grace period. The last status is written, and a
-   deleted object is removed for good only then: whoever waits for it may rely on nothing being left.
+4. **Containers** run at the same time. The pod is over when none of them starts again. Then the sidecars end,
+  the last one first.
+5. **End.** A deletion or the deadline of the pod stops its containers at any time, with the grace period. The
+   last status is written, and a deleted object is removed for good only then: whoever waits for it may rely
+   on nothing being left.
 
-Only this agent writes the status of its pods, so what was written last needs no reading. A write that fails is tried again.
+Only this agent writes the status of its pods, so what was written last needs no reading. A write that fails
+is tried again.
 """
 
 from __future__ import annotations
@@ -64,7 +69,9 @@ class PodRunner:
         Called when it has got its address, or lost it.
     """
 
-    def __init__(self, machine: Machine, pod: PodObject, capacity: Mapping[str, str], resolved: Callable[[], None]) -> None:
+    def __init__(
+        self, machine: Machine, pod: PodObject, capacity: Mapping[str, str], resolved: Callable[[], None]
+    ) -> None:
         self.pod = pod
         self.address = ""
         self.hosts: Path | None = None
@@ -95,10 +102,16 @@ class PodRunner:
     @property
     def follows_objects(self) -> bool:
         """True if its volumes have files that can change while it runs."""
-        return bool(self.containers) and not self._over and any(volume.empty_dir is None for volume in self.pod.spec.volumes or ())
+        return (
+            bool(self.containers)
+            and not self._over
+            and any(volume.empty_dir is None for volume in self.pod.spec.volumes or ())
+        )
 
     def end(self, grace_s: float) -> None:
-        """Stop it, because its object is being deleted; a later deletion can shorten the time that is left."""
+        """Stop it, because its object is being deleted;
+        a later deletion can shorten the time that is left.
+        """
         self._grace_s = grace_s
         self._period.begin(grace_s)
         self._deleted.set()
@@ -141,7 +154,7 @@ class PodRunner:
         """Stop all containers now."""
         await asyncio.gather(*(each.stop(0) for each in self.containers.values()))
 
-    # ---- life --------------------------------------------------------------------------------------------------------------------
+    # ---- life ----------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
         if problem := self._refusal():
@@ -150,10 +163,17 @@ class PodRunner:
         life = asyncio.create_task(self._run_containers())
         stop = asyncio.create_task(self._deleted.wait())
         try:
-            await asyncio.wait([life, stop], timeout=self.pod.spec.active_deadline_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [life, stop],
+                timeout=self.pod.spec.active_deadline_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if not life.done():
                 if not self._deleted.is_set():
-                    self._failure = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+                    self._failure = (
+                        "DeadlineExceeded",
+                        "Pod was active on the node longer than the specified deadline",
+                    )
                 self._over = True
                 await self._stop_containers(life)
             await life
@@ -167,7 +187,10 @@ class PodRunner:
         if any(former_state(self.pod, record.container.name) for record in records):
             for record in records:
                 record.state = former_end(former_state(self.pod, record.container.name), self._arrived)
-            return "NodeAgentRestarted", "the node agent was started again, and the processes of the pod ended with the former one"
+            return (
+                "NodeAgentRestarted",
+                "the node agent was started again, and the processes of the pod ended with the former one",
+            )
         return None
 
     async def _stop_containers(self, life: asyncio.Task[None]) -> None:
@@ -233,7 +256,9 @@ class PodRunner:
             root.mkdir(exist_ok=True)
             assert self.hosts is not None
             mounts.append((str(self.hosts), "/etc/hosts"))
-        group = self._machine.groups.make(f"{self.pod.metadata.uid}-{container.name}", container.resources.limits)
+        group = self._machine.groups.make(
+            f"{self.pod.metadata.uid}-{container.name}", container.resources.limits
+        )
         self._groups.append(group)
         work = folder / "work"
         (work / "tmp").mkdir(parents=True, exist_ok=True)
@@ -266,14 +291,15 @@ class PodRunner:
             mounts.append((str(source), mount.mount_path.rstrip("/") or "/"))
         return mounts
 
-    # ---- files and variables -----------------------------------------------------------------------------------------------------
+    # ---- files and variables -------------------------------------------------------------------------------
 
     async def _make_files(self) -> None:
         """Make the folder, the volumes and the address; wait for what does not exist yet."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.address = self._machine.host_ip if self.pod.spec.host_network else self._machine.addresses.take()
         self.hosts = self._folder / "hosts"
-        self.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.pod.hostname}\n")  # others follow, itself it knows at once
+        # others follow, itself it knows at once
+        self.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.pod.hostname}\n")
         self._facts = PodFacts(self.address, self._machine.host_ip, self._facts.capacity)
         self._resolved()
         for record in (*self._init, *self._main):
@@ -306,7 +332,10 @@ class PodRunner:
         now = asyncio.get_running_loop().time()
         for key in keys:
             if key not in self._tokens or now - self._tokens[key][1] > _TOKEN_PART * key.expiration_s:
-                self._tokens[key] = await self._machine.objects.token(meta.namespace, account, (meta.name, meta.uid), key), now
+                self._tokens[key] = (
+                    await self._machine.objects.token(meta.namespace, account, (meta.name, meta.uid), key),
+                    now,
+                )
         tokens = {key: token for key, (token, _) in self._tokens.items()}
         for volume in spec.volumes or ():
             folder = self._folder / "volumes" / volume.name
@@ -320,11 +349,15 @@ class PodRunner:
 
     async def _variables(self, container: Container, work: Path) -> Mapping[str, str]:
         try:
-            contents = await self._machine.objects.read(self.pod.metadata.namespace, named_objects(self.pod), binary=False)
+            contents = await self._machine.objects.read(
+                self.pod.metadata.namespace, named_objects(self.pod), binary=False
+            )
         except ApiError as error:
             raise MissingSource(str(error)) from None
         sources = {
-            key: None if content is None else {name: value.decode(errors="replace") for name, value in content.items()}
+            key: None
+            if content is None
+            else {name: value.decode(errors="replace") for name, value in content.items()}
             for key, content in contents.items()
         }
         base = {**self._machine.variables, "HOSTNAME": self.pod.hostname, "HOME": str(work)}
@@ -333,7 +366,7 @@ class PodRunner:
             base["TMPDIR"] = temporary
         return container_variables(self.pod, container, self._facts, base, sources)
 
-    # ---- status ------------------------------------------------------------------------------------------------------------------
+    # ---- status --------------------------------------------------------------------------------------------
 
     def _status(self) -> dict[str, Any]:
         now = datetime.now(UTC)
@@ -355,7 +388,10 @@ class PodRunner:
             status["reason"], status["message"] = self._failure
             if all(isinstance(record.state, Waiting) for record in self._main):  # nothing of it has ever run
                 del status["containerStatuses"]
-        self._conditions = {each["type"]: (each["status"] == "True", each["lastTransitionTime"]) for each in status["conditions"]}
+        self._conditions = {
+            each["type"]: (each["status"] == "True", each["lastTransitionTime"])
+            for each in status["conditions"]
+        }
         return status
 
     async def _write_changes(self) -> None:
@@ -372,13 +408,18 @@ class PodRunner:
         while not self._gone.is_set():
             body = {"metadata": {"uid": meta.uid}, "status": self._status()}
             try:
-                await self._machine.api.request("PATCH", path, body=body, content_type=PatchType.STRATEGIC.value)
+                await self._machine.api.request(
+                    "PATCH", path, body=body, content_type=PatchType.STRATEGIC.value
+                )
                 return
             except (NotFound, Conflict):  # it is gone, or another pod has its name
                 self.forget()
             except ApiError as error:
-                log.warning("pod.status_not_written", pod=meta.name, namespace=meta.namespace, error=str(error))
-                if isinstance(error, Invalid):  # the same status would be refused again, and the pod could never be deleted
+                log.warning(
+                    "pod.status_not_written", pod=meta.name, namespace=meta.namespace, error=str(error)
+                )
+                # the same status would be refused again, and the pod could never be deleted
+                if isinstance(error, Invalid):
                     return
                 await asyncio.sleep(_RETRY_S)
 
@@ -386,10 +427,17 @@ class PodRunner:
         """Wait until the object is deleted, and remove it for good."""
         await self._deleted.wait()
         meta = self.pod.metadata
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": {"uid": meta.uid}}
+        body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": meta.uid},
+        }
         while not self._gone.is_set():
             try:
-                await self._machine.api.request("DELETE", f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", body=body)
+                await self._machine.api.request(
+                    "DELETE", f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", body=body
+                )
                 return
             except (NotFound, Conflict):
                 return

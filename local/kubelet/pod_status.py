@@ -1,4 +1,5 @@
-"""What a pod's status says, computed from the states of its containers: phase, conditions and container statuses.
+"""What a pod's status says, computed from the states of its containers: phase, conditions and container
+statuses.
 
 The rules of the phase are those of the kubelet (``getPhase`` of pkg/kubelet/kubelet_pods.go).
 """
@@ -13,7 +14,17 @@ from typing import Any
 from fluxqueue.local.kubelet.restarts import restarts_after
 from fluxqueue.local.kubelet.specs import Container, PodObject
 
-__all__ = ["ContainerRecord", "Ended", "Running", "Waiting", "format_time", "former_end", "former_state", "pod_phase", "pod_status"]
+__all__ = [
+    "ContainerRecord",
+    "Ended",
+    "Running",
+    "Waiting",
+    "format_time",
+    "former_end",
+    "former_state",
+    "pod_phase",
+    "pod_status",
+]
 
 _REPLACE = {"$patch": "replace"}
 """In a list of a strategic merge patch: what was there before goes."""
@@ -54,12 +65,24 @@ def former_state(pod: PodObject, container: str) -> Mapping[str, Any]:
 
 
 def former_end(state: Mapping[str, Any], now: datetime) -> Ended:
-    """Return the end of a container of a former agent, from its last state: one that is known stays, since it may not change."""
+    """Return the end of a container of a former agent, from its last state:
+    one that is known stays, since it may not change.
+    """
     known = state.get("terminated")
     if known is None:
         return Ended(137, "ContainerStatusUnknown", now, now, "its end was not seen")
-    since, until = (datetime.fromisoformat(known[name]) if known.get(name) else now for name in ("startedAt", "finishedAt"))
-    return Ended(int(known["exitCode"]), known.get("reason", ""), since, until, known.get("message", ""), known.get("containerID", ""))
+    since, until = (
+        datetime.fromisoformat(known[name]) if known.get(name) else now
+        for name in ("startedAt", "finishedAt")
+    )
+    return Ended(
+        int(known["exitCode"]),
+        known.get("reason", ""),
+        since,
+        until,
+        known.get("message", ""),
+        known.get("containerID", ""),
+    )
 
 
 @dataclass
@@ -93,17 +116,25 @@ def format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod_phase(pod: PodObject, init: Sequence[ContainerRecord], main: Sequence[ContainerRecord], *, over: bool) -> str:
+def pod_phase(
+    pod: PodObject, init: Sequence[ContainerRecord], main: Sequence[ContainerRecord], *, over: bool
+) -> str:
     """Return the phase; ``over`` says that nothing of the pod starts again."""
     regular = [each for each in init if each.container.restart_policy != "Always"]
     for each in regular:
         ended = _last_end(each)
-        if ended is not None and ended.exit_code != 0 and not restarts_after(each.container, pod.spec.restart_policy, ended.exit_code):
+        if (
+            ended is not None
+            and ended.exit_code != 0
+            and not restarts_after(each.container, pod.spec.restart_policy, ended.exit_code)
+        ):
             return "Failed"
     ends = [_last_end(each) for each in main]
     running = any(isinstance(each.state, Running) for each in main)
     if over and not running:
-        return "Succeeded" if ends and all(end is not None and end.exit_code == 0 for end in ends) else "Failed"
+        return (
+            "Succeeded" if ends and all(end is not None and end.exit_code == 0 for end in ends) else "Failed"
+        )
     if any(not (isinstance(each.state, Ended) and each.state.exit_code == 0) for each in regular):
         return "Pending"
     if any(end is None and not isinstance(each.state, Running) for each, end in zip(main, ends, strict=True)):
@@ -154,7 +185,11 @@ def pod_status(
     ended = phase in ("Succeeded", "Failed")
     initialized = all(_passed(each) for each in init)
     ready = (
-        not ended and bool(main) and all(each.ready for each in (*main, *(one for one in init if one.container.restart_policy == "Always")))
+        not ended
+        and bool(main)
+        and all(
+            each.ready for each in (*main, *(one for one in init if one.container.restart_policy == "Always"))
+        )
     )
     held = {each.type for each in pod.status.conditions or () if each.status == "True"}
     gates = all(gate.condition_type in held for gate in pod.spec.readiness_gates or ())
@@ -169,8 +204,20 @@ def pod_status(
     for kind, value in values.items():
         was = before.get(kind)
         changed = was[1] if was is not None and was[0] == value else format_time(now)
-        why = None if value else reason or ("ContainersNotInitialized" if kind == "Initialized" else "ContainersNotReady")
-        conditions.append({"type": kind, "status": str(value), "lastTransitionTime": changed, "reason": why, "message": None})
+        why = (
+            None
+            if value
+            else reason or ("ContainersNotInitialized" if kind == "Initialized" else "ContainersNotReady")
+        )
+        conditions.append(
+            {
+                "type": kind,
+                "status": str(value),
+                "lastTransitionTime": changed,
+                "reason": why,
+                "message": None,
+            }
+        )
     status: dict[str, Any] = {
         "phase": phase,
         "conditions": conditions,
@@ -208,7 +255,12 @@ def _container_status(record: ContainerRecord) -> dict[str, Any]:
 
 def _state(state: Waiting | Running | Ended) -> dict[str, Any]:
     if isinstance(state, Waiting):
-        return {"waiting": {"reason": state.reason, **({"message": state.message[:1024]} if state.message else {})}}
+        return {
+            "waiting": {
+                "reason": state.reason,
+                **({"message": state.message[:1024]} if state.message else {}),
+            }
+        }
     if isinstance(state, Running):
         return {"running": {"startedAt": format_time(state.since)}}
     return {"terminated": _terminated(state)}

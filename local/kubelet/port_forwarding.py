@@ -1,7 +1,8 @@
 """``port-forward``: connections to ports of a pod, in SPDY streams or in channels of a WebSocket.
 
-With SPDY, each connection has two streams with the same ``requestid``: ``data`` and ``error``. The older WebSocket (of the Python client)
-has the ports in its query, two channels for each, and begins each channel with the number of its port.
+With SPDY, each connection has two streams with the same ``requestid``: ``data`` and ``error``. The older
+WebSocket (of the Python client) has the ports in its query, two channels for each, and begins each channel
+with the number of its port.
 """
 
 from __future__ import annotations
@@ -73,11 +74,15 @@ async def _forward(address: str, connection: SpdyConnection, data: SpdyStream, e
 
 
 async def _copy(address: str, port: str, read: Read, write: Write) -> str:
-    """Connect to a port and copy both ways until the program closes the connection; return what went wrong."""
+    """Connect to a port and copy both ways until the program closes the connection;
+    return what went wrong.
+    """
     if not port.isdecimal() or not 0 < int(port) < 65536:
         return f"{port!r} is no port"
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, int(port)), _CONNECT_TIMEOUT_S)
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_connection(address, int(port)), _CONNECT_TIMEOUT_S
+        )
     except (OSError, TimeoutError) as failed:
         return f"nothing listens on port {port} of the pod's address {address}: {failed}"
 
@@ -101,8 +106,16 @@ async def _copy(address: str, port: str, read: Read, write: Write) -> str:
 
 
 async def _in_channels(request: web.Request, address: str) -> web.StreamResponse:
-    ports = [port for text in request.query.getall("port", request.query.getall("ports", [])) for port in text.split(",")]
-    if not ports or len(ports) > _MOST_PORTS or not all(port.isdecimal() and 0 < int(port) < 65536 for port in ports):
+    ports = [
+        port
+        for text in request.query.getall("port", request.query.getall("ports", []))
+        for port in text.split(",")
+    ]
+    if (
+        not ports
+        or len(ports) > _MOST_PORTS
+        or not all(port.isdecimal() and 0 < int(port) < 65536 for port in ports)
+    ):
         raise web.HTTPBadRequest(text=f"between 1 and {_MOST_PORTS} ports are needed")
     socket = web.WebSocketResponse(protocols=(V4,), max_msg_size=_MOST_MESSAGE)
     await socket.prepare(request)
@@ -123,7 +136,12 @@ async def _in_channels(request: web.Request, address: str) -> web.StreamResponse
 
     async def receive() -> None:
         async for message in socket:
-            if message.type is WSMsgType.BINARY and message.data and message.data[0] % 2 == 0 and message.data[0] < 2 * len(ports):
+            if (
+                message.type is WSMsgType.BINARY
+                and message.data
+                and message.data[0] % 2 == 0
+                and message.data[0] < 2 * len(ports)
+            ):
                 await queues[message.data[0] // 2].put(message.data[1:])
 
     receiving = asyncio.create_task(receive())

@@ -47,8 +47,11 @@ class Prober:
                     answer = await self._get(probe.http_get)
                     return "" if 200 <= answer < 400 else f"the answer was {answer}"
                 if probe.tcp_socket is not None:
-                    await self._connect(probe.tcp_socket.host or self._address, self._port(probe.tcp_socket.port))
-                elif probe.grpc is not None:  # whether it serves is not asked: a connection says that the program has started
+                    await self._connect(
+                        probe.tcp_socket.host or self._address, self._port(probe.tcp_socket.port)
+                    )
+                elif probe.grpc is not None:
+                    # whether it serves is not asked: a connection says that the program has started
                     await self._connect(self._address, probe.grpc.port)
                 return ""
         except TimeoutError:
@@ -79,7 +82,9 @@ class Prober:
         url = f"{request.scheme.lower()}://{host}:{port}/{request.path.lstrip('/')}"
         headers = {header.name: header.value for header in request.http_headers or ()}
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_unverified(), force_close=True)) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=_unverified(), force_close=True)
+            ) as session,
             session.get(url, headers=headers, allow_redirects=False) as answer,
         ):
             return answer.status

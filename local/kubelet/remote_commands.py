@@ -15,7 +15,14 @@ from aiohttp import web
 from fluxqueue.local.kubelet.children import Child, StartFailed
 from fluxqueue.local.kubelet.container_runner import ContainerRunner
 from fluxqueue.local.kubelet.container_streams import ContainerStreams
-from fluxqueue.local.kubelet.sessions import SUCCESS, Session, SessionOptions, ended_with, failure, open_session
+from fluxqueue.local.kubelet.sessions import (
+    SUCCESS,
+    Session,
+    SessionOptions,
+    ended_with,
+    failure,
+    open_session,
+)
 from fluxqueue.local.kubelet.specs import Container
 from fluxqueue.local.kubelet.terminals import read_parts, set_size, write_all
 
@@ -94,7 +101,10 @@ async def _connected(session: Session, child: Child, streams: _Streams) -> int:
     """Connect a process with a session until it ends; a process whose other side is gone is ended."""
     senders = [_Sender(session, name, descriptor) for name, descriptor in streams.outputs.items()]
     outputs = [asyncio.create_task(each.run()) for each in senders]
-    work: list[asyncio.Task[None]] = [_quiet(_feed(session, streams)), _quiet(_resize(session, streams.terminal))]
+    work: list[asyncio.Task[None]] = [
+        _quiet(_feed(session, streams)),
+        _quiet(_resize(session, streams.terminal)),
+    ]
     gone = _quiet(session.gone())
     try:
         ended: set[asyncio.Future[Any]] = {asyncio.shield(child.ended), gone}
@@ -104,7 +114,8 @@ async def _connected(session: Session, child: Child, streams: _Streams) -> int:
             child.signal_group(signal.SIGKILL)
         code = await asyncio.shield(child.ended)
         pending: set[asyncio.Future[Any]] = {*outputs}
-        while pending and not gone.done():  # a process in background may have the other end for ever, but a slow reader gets everything
+        # a process in background may have the other end for ever, but a slow reader gets everything
+        while pending and not gone.done():
             _, pending = await asyncio.wait({*pending}, timeout=_OUTPUT_AFTER_END_S)
             if not any(each.sending for each in senders):
                 break
@@ -169,7 +180,10 @@ async def attach(request: web.Request, runner: ContainerRunner) -> web.StreamRes
     log = runner.log
     try:
         session, answer = await open_session(request, options)
-        work = [_quiet(_feed_container(session, runner.container, streams)), _quiet(_resize(session, streams.terminal))]
+        work = [
+            _quiet(_feed_container(session, runner.container, streams)),
+            _quiet(_resize(session, streams.terminal)),
+        ]
         gone = _quiet(session.gone())
         try:
             output = _quiet(_send_output(session, queue))

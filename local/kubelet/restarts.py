@@ -1,7 +1,8 @@
 """Whether an ended container runs again, and when, by the rules of the kubelet.
 
-The delay begins at 10 s, doubles up to 300 s, and begins again after a container has run for 10 min (Kubernetes: "Pod lifecycle", section
-"How Pods handle problems with containers"; ``MaxContainerBackOff`` and ``backOffPeriod`` of pkg/kubelet).
+The delay begins at 10 s, doubles up to 300 s, and begins again after a container has run for 10 min
+(Kubernetes: "Pod lifecycle", section "How Pods handle problems with containers"; ``MaxContainerBackOff`` and
+``backOffPeriod`` of pkg/kubelet).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ RESET_AFTER_S = 600.0
 
 
 def restarts_after(container: Container, pod_policy: str, exit_code: int) -> bool:
-    """True if the container runs again: its own rules decide first, then its own policy, then that of the pod."""
+    """True if the container runs again: its own rules decide first, then its own policy,
+    then that of the pod.
+    """
     for rule in container.restart_policy_rules or ():
         codes = rule.exit_codes
         if codes is None or rule.action != "Restart":

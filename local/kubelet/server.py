@@ -1,7 +1,8 @@
 """The kubelet's API, as the API server uses it: logs now, and sessions in containers (`sessions`).
 
-Only the API server may call it: the TLS context accepts no client without a certificate of the cluster's authority, and each request is
-refused unless that certificate has the name of the API server's client. Who may read which log has been decided by the API server.
+Only the API server may call it: the TLS context accepts no client without a certificate of the cluster's
+authority, and each request is refused unless that certificate has the name of the API server's client. Who
+may read which log has been decided by the API server.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def make_app(pods: Pods, client: str) -> web.Application:
     @web.middleware
     async def only_api_server(request: web.Request, handler: Handler) -> web.StreamResponse:
         certificate = (request.get_extra_info("peercert") or {}) if request.transport is not None else {}
-        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        names = [
+            value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"
+        ]
         if names != [client]:
             raise web.HTTPForbidden(text="only the API server may ask the node agent")
         return await handler(request)
@@ -104,11 +107,16 @@ def find_container(request: web.Request) -> ContainerRunner:
     pod = find_pod(request)
     runner = pod.containers.get(names["container"])
     if runner is None and former_state(pod.pod, names["container"]):
-        what = f"container {names['container']} of pod {names['pod']} ran before the node agent was started again"
+        what = (
+            f"container {names['container']} of pod {names['pod']} ran before the node agent was started "
+            "again"
+        )
         raise web.HTTPBadRequest(text=f"{what}: its log went with the former agent")
     if runner is None:
         why = f": {pod.pod.refusal}" if pod.pod.refusal else ""
-        raise web.HTTPBadRequest(text=f"container {names['container']} of pod {names['pod']} has not been started{why}")
+        raise web.HTTPBadRequest(
+            text=f"container {names['container']} of pod {names['pod']} has not been started{why}"
+        )
     return runner
 
 
@@ -137,7 +145,9 @@ def log_options(query: dict[str, str], now: datetime) -> LogOptions:
 
 
 def never_ran(record: ContainerRecord, *, previous: bool) -> str:
-    """Return why a run of a container has no log, in the kubelet's words: its process was never started. Empty if it was."""
+    """Return why a run of a container has no log, in the kubelet's words: its process was never started.
+    Empty if it was.
+    """
     state: Waiting | Running | Ended | None = record.state
     if previous or (isinstance(state, Waiting) and state.reason == "CrashLoopBackOff"):
         state = record.last
@@ -156,7 +166,9 @@ async def _logs(request: web.Request) -> web.StreamResponse:
         raise web.HTTPBadRequest(text=str(error)) from None
     previous = request.query.get("previous") == "true"
     if why := never_ran(runner.record, previous=previous):
-        raise web.HTTPBadRequest(text=f'container "{runner.container.name}" in pod "{request.match_info["pod"]}" {why}')
+        raise web.HTTPBadRequest(
+            text=f'container "{runner.container.name}" in pod "{request.match_info["pod"]}" {why}'
+        )
     log = runner.previous_log() if previous else runner.log
     if log is None:
         raise web.HTTPBadRequest(text=f"container {runner.container.name} has no log of a previous run")

@@ -1,11 +1,12 @@
-"""What goes back and forth in ``exec`` and ``attach``: stdin, stdout, stderr, the sizes of the terminal, and a status at the end.
+"""What goes back and forth in ``exec`` and ``attach``: stdin, stdout, stderr, the sizes of the terminal, and
+a status at the end.
 
 It comes in two forms, and a `Session` hides which:
 
-- SPDY streams, one for each of these, with their names in a header. kubectl's WebSocket (v5.channel.k8s.io) arrives like this,
-  translated by the API server.
-- Channels of a WebSocket (v4.channel.k8s.io), each message with its number in front. The API server passes this older protocol on as it is;
-  the Python client uses it.
+- SPDY streams, one for each of these, with their names in a header. kubectl's WebSocket (v5.channel.k8s.io)
+  arrives like this, translated by the API server.
+- Channels of a WebSocket (v4.channel.k8s.io), each message with its number in front. The API server passes
+  this older protocol on as it is; the Python client uses it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ def ended_with(code: int) -> dict[str, Any]:
     """Return the status of a command that ended with another code than 0."""
     cause = {"reason": "ExitCode", "message": str(code)}
     message = f"command terminated with non-zero exit code: exit status {code}"
-    return {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "message": message, "details": {"causes": [cause]}}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": message,
+        "details": {"causes": [cause]},
+    }
 
 
 def failure(message: str) -> dict[str, Any]:
@@ -112,7 +119,11 @@ async def open_session(request: web.Request, options: SessionOptions) -> tuple[S
         return session, socket
     if upgrade != "spdy/3.1":
         raise web.HTTPBadRequest(text="this needs an upgrade to SPDY/3.1 or to a WebSocket")
-    offered = {word.strip() for line in request.headers.getall("X-Stream-Protocol-Version", []) for word in line.split(",")}
+    offered = {
+        word.strip()
+        for line in request.headers.getall("X-Stream-Protocol-Version", [])
+        for word in line.split(",")
+    }
     if V4 not in offered:
         raise web.HTTPForbidden(text=f"none of the protocols {', '.join(sorted(offered))} is {V4}")
     spdy = _SpdySession(take_over(request, {"X-Stream-Protocol-Version": V4}), options)
@@ -149,7 +160,9 @@ class _WebSocketSession:
 
     async def finish(self, status: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
-            text = json.dumps(status) if self._socket.ws_protocol == V4 or status["status"] != "Success" else ""
+            text = (
+                json.dumps(status) if self._socket.ws_protocol == V4 or status["status"] != "Success" else ""
+            )
             await self._socket.send_bytes(b"\x03" + text.encode())
             await self._socket.close()
         if self._reading is not None:
@@ -184,7 +197,9 @@ class _SpdySession:
         """Wait until the other side has opened its streams."""
         self._reading = asyncio.create_task(self._accept())
         complete = asyncio.create_task(self._complete.wait())
-        await asyncio.wait([complete, self._reading], timeout=_STREAMS_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [complete, self._reading], timeout=_STREAMS_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+        )
         complete.cancel()
         if not self._complete.is_set():
             await self._connection.close()
@@ -216,7 +231,13 @@ class _SpdySession:
 
     async def _accept(self) -> None:
         options = self._options
-        names = {"stdin": options.stdin, "stdout": options.stdout, "stderr": options.stderr, "resize": options.terminal, "error": True}
+        names = {
+            "stdin": options.stdin,
+            "stdout": options.stdout,
+            "stderr": options.stderr,
+            "resize": options.terminal,
+            "error": True,
+        }
         wanted = {name for name, on in names.items() if on}
         async for stream in self._connection.opened():
             name = stream.headers.get("streamtype", "")

@@ -1,8 +1,8 @@
 """The frames of SPDY/3.1, as far as Kubernetes uses them between the API server and a kubelet.
 
-The API server translates the WebSockets of kubectl into SPDY streams (KEP-4006), and port-forwarding is SPDY all the way. Only what a
-kubelet needs is here: it answers streams that the other side opens. As spdystream, which is at the other end, it has no flow control. The
-source of the form is "SPDY Protocol - Draft 3.1".
+The API server translates the WebSockets of kubectl into SPDY streams (KEP-4006), and port-forwarding is SPDY
+all the way. Only what a kubelet needs is here: it answers streams that the other side opens. As spdystream,
+which is at the other end, it has no flow control. The source of the form is "SPDY Protocol - Draft 3.1".
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 __all__ = ["Data", "Decoder", "Encoder", "Frame", "GoAway", "InvalidFrame", "Open", "Ping", "Reset"]
 
-_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _HEADERS, _WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 8, 9
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _HEADERS, _WINDOW_UPDATE = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    7,
+    8,
+    9,
+)
 _FIN = 1
 _VERSION = 3
 _MOST_CONTROL = 64 << 10
@@ -22,19 +31,28 @@ _MOST_DATA = 4 << 20
 _PART = 32 << 10
 
 _COUNTED = (
-    "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow authorization"
-    " cache-control connection content-base content-encoding content-language content-length content-location content-md5 content-range"
+    "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges "
+    "age allow authorization"
+    " cache-control connection content-base content-encoding content-language content-length "
+    "content-location content-md5 content-range"
     " content-type"
-    " date etag expect expires from host if-match if-modified-since if-none-match if-range if-unmodified-since last-modified"
-    " location max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after server te trailer transfer-encoding"
-    " upgrade user-agent vary via warning www-authenticate method get status|200 OK|version|HTTP/1.1|url public"
+    " date etag expect expires from host if-match if-modified-since if-none-match if-range "
+    "if-unmodified-since last-modified"
+    " location max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after server "
+    "te trailer transfer-encoding"
+    " upgrade user-agent vary via warning www-authenticate method get status|200 OK|version|HTTP/1.1|url "
+    "public"
     " set-cookie keep-alive origin"
 )
 _REST = (
-    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 Non-Authoritative Information"
-    "204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error"
-    "501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, "
-    "Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript,public"
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 "
+    "Non-Authoritative Information"
+    "204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not Found500 "
+    "Internal Server Error"
+    "501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 "
+    "Mon, Tue, Wed, Thu, Fri, Sat, Sun, "
+    "GMTchunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,"
+    "text/javascript,public"
     "privatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
 )
 _WORDS = [word for part in _COUNTED.split("|") for word in ([part] if part == "200 OK" else part.split())]
@@ -122,7 +140,9 @@ class Decoder:
         kind = first & 0xFFFF
         try:
             if kind == _SYN_STREAM:
-                return Open(struct.unpack_from(">I", body)[0] & 0x7FFFFFFF, self._decode_headers(body[10:]), fin)
+                return Open(
+                    struct.unpack_from(">I", body)[0] & 0x7FFFFFFF, self._decode_headers(body[10:]), fin
+                )
             if kind in (_SYN_REPLY, _HEADERS):
                 self._decode_headers(body[4:])  # the state of the decompression is one for all headers
             elif kind == _RST_STREAM:
@@ -164,7 +184,10 @@ class Encoder:
         """Send bytes, in parts of the size that others send."""
         parts = [data[at : at + _PART] for at in range(0, len(data), _PART)] or [b""]
         flags = [_FIN if fin and part is parts[-1] else 0 for part in parts]
-        return b"".join(struct.pack(">II", stream, flag << 24 | len(part)) + part for flag, part in zip(flags, parts, strict=True))
+        return b"".join(
+            struct.pack(">II", stream, flag << 24 | len(part)) + part
+            for flag, part in zip(flags, parts, strict=True)
+        )
 
     def reset(self, stream: int) -> bytes:
         """Give a stream up (status CANCEL)."""

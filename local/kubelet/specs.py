@@ -1,7 +1,7 @@
 """Pods as the agent reads them: all fields that decide what runs.
 
-Unlike the structs of `fluxqueue.api`, which hold what placement depends on, these are decoded from the pod exactly as it is written: a
-command may have control characters, and every annotation can be a variable.
+Unlike the structs of `fluxqueue.api`, which hold what placement depends on, these are decoded from the pod
+exactly as it is written: a command may have control characters, and every annotation can be a variable.
 """
 
 from __future__ import annotations
@@ -300,13 +300,25 @@ class PodObject(PartialObject, frozen=True):
                 return volume.refusal
         for container in (*(self.spec.init_containers or ()), *self.spec.containers):
             if container.volume_devices:
-                return f"container {container.name} has volumeDevices, and nodes of processes have no block devices"
+                return (
+                    f"container {container.name} has volumeDevices, "
+                    "and nodes of processes have no block devices"
+                )
             if any(mount.sub_path_expr for mount in container.volume_mounts or ()):
-                return f"container {container.name} has subPathExpr, which nodes of processes do not know: use subPath"
+                return (
+                    f"container {container.name} has subPathExpr, which nodes of processes do not know: "
+                    "use subPath"
+                )
             if container.working_dir and not container.working_dir.startswith("/"):
-                return f"container {container.name} has the workingDir {container.working_dir}, which is not an absolute path"
+                return (
+                    f"container {container.name} has the workingDir {container.working_dir}, "
+                    "which is not an absolute path"
+                )
             if not container.command and not container.args:
-                return f"container {container.name} has neither command nor args, and nodes of processes have no images that would know one"
+                return (
+                    f"container {container.name} has neither command nor args, "
+                    "and nodes of processes have no images that would know one"
+                )
         return ""
 
 

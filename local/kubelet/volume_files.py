@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, field_text, resource_text
 from fluxqueue.local.kubelet.specs import Container, PodObject
-from fluxqueue.local.kubelet.volume_specs import DownwardSource, KeysSource, ProjectedSource, TokenSource, Volume
+from fluxqueue.local.kubelet.volume_specs import (
+    DownwardSource,
+    KeysSource,
+    ProjectedSource,
+    TokenSource,
+    Volume,
+)
 
 __all__ = ["ObjectKey", "TokenKey", "file_modes", "named_objects", "tokens_of", "volume_files"]
 
@@ -27,7 +33,9 @@ class TokenKey:
 def _sources(volume: Volume) -> list[ProjectedSource]:
     if volume.projected is not None:
         return list(volume.projected.sources or ())
-    return [ProjectedSource(config_map=volume.config_map, secret=volume.secret, downward_api=volume.downward_api)]
+    return [
+        ProjectedSource(config_map=volume.config_map, secret=volume.secret, downward_api=volume.downward_api)
+    ]
 
 
 def _keys(source: ProjectedSource) -> Iterator[tuple[ObjectKey, KeysSource]]:
@@ -39,7 +47,9 @@ def _keys(source: ProjectedSource) -> Iterator[tuple[ObjectKey, KeysSource]]:
 
 def named_objects(pod: PodObject) -> set[ObjectKey]:
     """Return the ConfigMaps and Secrets that volumes and variables of a pod name."""
-    found = {key for volume in pod.spec.volumes or () for source in _sources(volume) for key, _ in _keys(source)}
+    found = {
+        key for volume in pod.spec.volumes or () for source in _sources(volume) for key, _ in _keys(source)
+    }
     for container in (*(pod.spec.init_containers or ()), *pod.spec.containers):
         found |= set(_of_variables(container))
     return found
@@ -107,11 +117,15 @@ def file_modes(volume: Volume) -> tuple[int, dict[str, int]]:
         for _, keys in _keys(source):
             modes |= {item.path: item.mode for item in keys.items or () if item.mode is not None}
         if source.downward_api is not None:
-            modes |= {item.path: item.mode for item in source.downward_api.items or () if item.mode is not None}
+            modes |= {
+                item.path: item.mode for item in source.downward_api.items or () if item.mode is not None
+            }
     return _MODE if whole is None or whole.default_mode is None else whole.default_mode, modes
 
 
-def _selected(key: ObjectKey, source: KeysSource, content: Mapping[str, bytes] | None, volume: str) -> dict[str, bytes]:
+def _selected(
+    key: ObjectKey, source: KeysSource, content: Mapping[str, bytes] | None, volume: str
+) -> dict[str, bytes]:
     what = f"{key[0].removesuffix('s')} {key[1]}"
     if content is None:
         if source.optional:
@@ -134,5 +148,7 @@ def _downward(pod: PodObject, facts: PodFacts, source: DownwardSource) -> dict[s
         if item.field_ref is not None:
             files[item.path] = field_text(pod, facts, item.field_ref).encode()
         elif item.resource_field_ref is not None:
-            files[item.path] = resource_text(pod, facts, pod.spec.containers[0], item.resource_field_ref).encode()
+            files[item.path] = resource_text(
+                pod, facts, pod.spec.containers[0], item.resource_field_ref
+            ).encode()
     return files

@@ -8,7 +8,15 @@ import msgspec
 
 from fluxqueue.api.metadata import PartialObject
 
-__all__ = ["DownwardSource", "FieldRef", "KeysSource", "ProjectedSource", "ResourceRef", "TokenSource", "Volume"]
+__all__ = [
+    "DownwardSource",
+    "FieldRef",
+    "KeysSource",
+    "ProjectedSource",
+    "ResourceRef",
+    "TokenSource",
+    "Volume",
+]
 
 
 class FieldRef(PartialObject, frozen=True):
@@ -106,8 +114,14 @@ class Volume(PartialObject, frozen=True):
     def refusal(self) -> str:
         """Why a pod with this volume cannot run here; empty if it can."""
         if self.host_path is not None:
-            return f"volume {self.name} is a hostPath, and its pod would share the files of this machine: use an emptyDir or a ConfigMap"
-        if any(each is not None for each in (self.empty_dir, self.config_map, self.secret, self.projected, self.downward_api)):
+            return (
+                f"volume {self.name} is a hostPath, and its pod would share the files of this machine: "
+                "use an emptyDir or a ConfigMap"
+            )
+        if any(
+            each is not None
+            for each in (self.empty_dir, self.config_map, self.secret, self.projected, self.downward_api)
+        ):
             return ""
         kinds = "emptyDir, configMap, secret, projected or downwardAPI"
         return f"volume {self.name} is of a kind that nodes of processes do not have: use {kinds}"

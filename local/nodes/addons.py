@@ -1,7 +1,7 @@
 """What a cluster has besides its nodes: names (CoreDNS), and local volumes behind a default StorageClass.
 
-Volumes are folders of a machine, made in advance and bound when a pod that claims one is placed. A volume is not cleaned when its claim is
-deleted, as with any local volume; `free_volumes` does that.
+Volumes are folders of a machine, made in advance and bound when a pod that claims one is placed. A volume is
+not cleaned when its claim is deleted, as with any local volume; `free_volumes` does that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ _CAPACITY = "8Gi"
 
 def apply_coredns(client: ApiServerClient) -> None:
     """Apply the objects of CoreDNS."""
-    text = Path(__file__).with_name("coredns.yaml").read_text().replace("@IMAGE@", COREDNS_IMAGE).replace("@ADDRESS@", DNS_ADDRESS)
+    text = (
+        Path(__file__)
+        .with_name("coredns.yaml")
+        .read_text()
+        .replace("@IMAGE@", COREDNS_IMAGE)
+        .replace("@ADDRESS@", DNS_ADDRESS)
+    )
     Applier(client).apply(yaml.safe_load_all(text), "kube-system")
 
 
@@ -36,15 +42,23 @@ def names_work(client: ApiServerClient) -> bool:
     """Return true if every replica of CoreDNS is ready."""
     deployment = client.find(_DEPLOYMENT) or {"status": {}}
     status = deployment["status"]
-    return bool(status.get("readyReplicas") == deployment.get("spec", {}).get("replicas") and not status.get("unavailableReplicas"))
+    return bool(
+        status.get("readyReplicas") == deployment.get("spec", {}).get("replicas")
+        and not status.get("unavailableReplicas")
+    )
 
 
 def make_volumes(client: ApiServerClient, machines: Iterable[Machine], per_machine: int = 3) -> None:
-    """Make local volumes on each machine, and the default StorageClass that offers them; those that exist stay."""
+    """Make local volumes on each machine, and the default StorageClass that offers them;
+    those that exist stay.
+    """
     storage_class = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
-        "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "metadata": {
+            "name": STORAGE_CLASS,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }

@@ -48,12 +48,18 @@ def write_archive(target: Path, reference: str, program: Path) -> None:
         "config": _blob(blobs, json.dumps(config).encode(), "config.v1+json"),
         "layers": [_blob(blobs, packed, "layer.v1.tar+gzip")],
     }
-    named = {**_blob(blobs, json.dumps(manifest).encode(), "manifest.v1+json"), "annotations": {"io.containerd.image.name": reference}}
+    named = {
+        **_blob(blobs, json.dumps(manifest).encode(), "manifest.v1+json"),
+        "annotations": {"io.containerd.image.name": reference},
+    }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
     files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index).encode()}
     unfinished = target.with_name(f".{target.name}")
     with tarfile.open(unfinished, mode="w") as archive:
-        for path, content in {**files, **{f"blobs/sha256/{digest}": blob for digest, blob in blobs.items()}}.items():
+        for path, content in {
+            **files,
+            **{f"blobs/sha256/{digest}": blob for digest, blob in blobs.items()},
+        }.items():
             _add(archive, path, content, 0o644)
     unfinished.rename(target)
 
@@ -78,4 +84,8 @@ def _add(archive: tarfile.TarFile, path: str, content: bytes, mode: int) -> None
 def _blob(blobs: dict[str, bytes], content: bytes, kind: str) -> dict[str, Any]:
     digest = hashlib.sha256(content).hexdigest()
     blobs[digest] = content
-    return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+    return {
+        "mediaType": f"application/vnd.oci.image.{kind}",
+        "digest": f"sha256:{digest}",
+        "size": len(content),
+    }

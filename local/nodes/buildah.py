@@ -1,7 +1,7 @@
 """buildah with a storage of its own, and the Dockerfiles of the project built with it.
 
-The storage is in the cache folder. Everything runs in mount and PID namespaces of its own (`fluxqueue.local.nodes.images`), so that no
-mount and no process is left, whatever happens.
+The storage is in the cache folder. Everything runs in mount and PID namespaces of its own
+(`fluxqueue.local.nodes.images`), so that no mount and no process is left, whatever happens.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ class ImageError(RuntimeError):
 
 
 def base_references(dockerfile: str) -> list[str]:
-    """Return the images that a Dockerfile starts from, with its own arguments filled in, and without its own stages."""
+    """Return the images that a Dockerfile starts from, with its own arguments filled in,
+    and without its own stages.
+    """
     arguments = dict(_ARGUMENT.findall(dockerfile))
     stages, references = {"scratch"}, []
     for reference, stage in _FROM.findall(dockerfile):
-        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: arguments.get(match[1], match[0]), reference).strip('"')
+        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: arguments.get(match[1], match[0]), reference).strip(
+            '"'
+        )
         if filled.lower() not in stages and filled not in references:
             references.append(filled)
         stages.add(stage.lower())
@@ -36,13 +40,16 @@ def base_references(dockerfile: str) -> list[str]:
 def substitutions(dockerfile: str, base: str) -> list[str]:
     """Return the options that put a local image in place of every image that a Dockerfile starts from.
 
-    A build context cannot stand for a reference with a digest (buildah 1.28), and so an argument that names an image is set itself.
+    A build context cannot stand for a reference with a digest (buildah 1.28), and so an argument that names
+    an image is set itself.
     """
     references, arguments = base_references(dockerfile), dict(_ARGUMENT.findall(dockerfile))
     named = [name for name, value in arguments.items() if value in references]
     words = [word for name in named for word in ("--build-arg", f"{name}={base}")]
     others = [reference for reference in references if reference not in arguments.values()]
-    return words + [word for reference in others for word in ("--build-context", f"{reference}=container-image://{base}")]
+    return words + [
+        word for reference in others for word in ("--build-context", f"{reference}=container-image://{base}")
+    ]
 
 
 class Buildah:
@@ -55,7 +62,14 @@ class Buildah:
     """
 
     def __init__(self, storage: Path) -> None:
-        self._options = ["--root", str(storage / "root"), "--runroot", str(storage / "run"), "--storage-driver", "overlay"]
+        self._options = [
+            "--root",
+            str(storage / "root"),
+            "--runroot",
+            str(storage / "run"),
+            "--storage-driver",
+            "overlay",
+        ]
 
     def run(self, command: str, *words: str | Path, timeout_s: float = 1_800) -> str:
         """Run a command and return its output.
@@ -68,11 +82,16 @@ class Buildah:
         quiet = ["-q"] if command in ("commit", "push", "from") else []
         line = ["buildah", *self._options, command, *quiet, *words]
         try:
-            done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
+            done = subprocess.run(
+                line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
         except subprocess.TimeoutExpired:
             raise ImageError(f"buildah {command} did not end within {timeout_s:g} s") from None
         if done.returncode != 0:
-            raise ImageError(f"buildah {command} ended with {done.returncode}:\n{(done.stdout + done.stderr).strip()[-2_000:]}")
+            raise ImageError(
+                f"buildah {command} ended with {done.returncode}:\n"
+                f"{(done.stdout + done.stderr).strip()[-2_000:]}"
+            )
         return done.stdout.strip()
 
     def has(self, image: str) -> bool:
@@ -84,7 +103,8 @@ class Buildah:
         return True
 
     def build(self, dockerfile: Path, context: Path, image: str, base: str) -> None:
-        """Build a Dockerfile, with one local image in place of every image that it starts from; unchanged layers are used again.
+        """Build a Dockerfile, with one local image in place of every image that it starts from; unchanged
+        layers are used again.
 
         Raises
         ------
@@ -93,8 +113,19 @@ class Buildah:
         """
         bases: Sequence[str] = base_references(dockerfile.read_text())
         if other := [reference for reference in bases if not re.search(r"(^|/)python[:@]", reference)]:
-            raise ImageError(f"{dockerfile.name} starts from {', '.join(other)}: a stand-in exists for Python's image only")
-        options: list[str | Path] = ["--isolation", "chroot", "--pull-never", "--layers", "-f", dockerfile, "-t", image]
+            raise ImageError(
+                f"{dockerfile.name} starts from {', '.join(other)}: a stand-in exists for Python's image only"
+            )
+        options: list[str | Path] = [
+            "--isolation",
+            "chroot",
+            "--pull-never",
+            "--layers",
+            "-f",
+            dockerfile,
+            "-t",
+            image,
+        ]
         self.run("build", *substitutions(dockerfile.read_text(), base), *options, context)
 
     def archive(self, image: str, target: Path, reference: str) -> None:

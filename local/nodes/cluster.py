@@ -1,8 +1,9 @@
 """A cluster of real nodes, from nothing to nodes that are Ready with names and volumes, and back.
 
-`NodeCluster.up` finds the cluster that runs, or starts one. It builds nothing: programs and images are given. `NodeCluster.down` ends only
-the machines that `up` wrote down, and removes the network link and the control groups. Settings, firewall and mounts of the computer are
-never changed. Data of the nodes (images, volumes, the state of the control plane) stays for the next start, unless it is deleted.
+`NodeCluster.up` finds the cluster that runs, or starts one. It builds nothing: programs and images are given.
+`NodeCluster.down` ends only the machines that `up` wrote down, and removes the network link and the control
+groups. Settings, firewall and mounts of the computer are never changed. Data of the nodes (images, volumes,
+the state of the control plane) stays for the next start, unless it is deleted.
 """
 
 from __future__ import annotations
@@ -74,10 +75,23 @@ class NodeCluster:
     def environment(self) -> dict[str, str]:
         """Return an environment in which kubectl and helm use this cluster as administrator."""
         folder = self.layout.folder
-        helm = {f"HELM_{kind}_HOME": str(folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-        return {**os.environ, "KUBECONFIG": str(self.layout.kubeconfig), "KUBECACHEDIR": str(folder / "kubectl-cache"), **helm}
+        helm = {
+            f"HELM_{kind}_HOME": str(folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")
+        }
+        return {
+            **os.environ,
+            "KUBECONFIG": str(self.layout.kubeconfig),
+            "KUBECACHEDIR": str(folder / "kubectl-cache"),
+            **helm,
+        }
 
-    def up(self, count: int, programs: Path, report: Callable[[str], None] = lambda _: None, timeout_s: float = 180) -> bool:
+    def up(
+        self,
+        count: int,
+        programs: Path,
+        report: Callable[[str], None] = lambda _: None,
+        timeout_s: float = 180,
+    ) -> bool:
         """Start machines and wait until every node is Ready and names work; return false if they run already.
 
         Parameters
@@ -103,7 +117,10 @@ class NodeCluster:
             if running := self.running:
                 if len(running) == count:
                     return False
-                raise MachineError(f"{len(running)} machines run in {self.layout.folder}: end them with `fluxqueue local nodes down` first")
+                raise MachineError(
+                    f"{len(running)} machines run in {self.layout.folder}: "
+                    "end them with `fluxqueue local nodes down` first"
+                )
             if obstacle := requirements.node_obstacle():
                 raise requirements.CannotRunNodes(obstacle)
             try:
@@ -141,7 +158,9 @@ class NodeCluster:
         return ran
 
     def load(self, archives: Iterable[Path]) -> None:
-        """Import image archives into every machine, into all at once; an archive that a machine has is skipped."""
+        """Import image archives into every machine, into all at once;
+        an archive that a machine has is skipped.
+        """
         wanted = list(archives)
         with ThreadPoolExecutor() as pool:
             for done in [pool.submit(self._load_into, machine, wanted) for machine in self.running]:
@@ -153,7 +172,16 @@ class NodeCluster:
         for archive in archives:
             mark, written = imported / archive.name, archive.stat().st_mtime_ns
             if not mark.exists() or mark.stat().st_mtime_ns != written:
-                machines.run_inside(machine, self._ctr, *_CONTAINERD, "images", "import", "--local", archive, timeout_s=_IMPORT_TIMEOUT_S)
+                machines.run_inside(
+                    machine,
+                    self._ctr,
+                    *_CONTAINERD,
+                    "images",
+                    "import",
+                    "--local",
+                    archive,
+                    timeout_s=_IMPORT_TIMEOUT_S,
+                )
                 mark.touch()
                 os.utime(mark, ns=(written, written))
 
@@ -200,10 +228,19 @@ class NodeCluster:
             raise MachineError(f"no machine {node} runs: there are {', '.join(found) or 'none'}")
         return found[node]
 
-    def _run(self, command: list[str | Path], stdin: str | None, check: bool, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: list[str | Path], stdin: str | None, check: bool, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
         source: Mapping[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         done = subprocess.run(
-            command, **source, capture_output=True, text=True, timeout=timeout_s, check=False, env=self.environment(), cwd="/"
+            command,
+            **source,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=self.environment(),
+            cwd="/",
         )
         if check and done.returncode != 0:
             line = " ".join(map(str, [Path(command[0]).name, *command[1:]]))
@@ -234,16 +271,34 @@ class NodeCluster:
 
     def _plane_command(self, nodes: Sequence[Machine]) -> list[str | Path]:
         module = "fluxqueue.local.nodes.plane"
-        return [sys.executable, "-P", "-m", module, self.layout.plane, nodes[0].address, *(node.name for node in nodes)]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            module,
+            self.layout.plane,
+            nodes[0].address,
+            *(node.name for node in nodes),
+        ]
 
     def _wait_for_nodes(self, count: int, timeout_s: float) -> None:
         try:
-            wait_until(lambda: self._all_alive(count) and self._reachable(), "the control plane ready", timeout_s, 0.2)
+            wait_until(
+                lambda: self._all_alive(count) and self._reachable(),
+                "the control plane ready",
+                timeout_s,
+                0.2,
+            )
         except NotReady as error:
             log = self.layout.machine(1).folder / "log" / "plane.log"
             said = log.read_text(errors="replace")[-_LOG_END:] if log.exists() else "nothing"
             raise MachineError(f"{error}; {log} ends with:\n{said}") from None
-        wait_until(lambda: self._all_alive(count) and self._ready_nodes() >= count, f"{count} nodes Ready ({self._logs})", timeout_s, 0.2)
+        wait_until(
+            lambda: self._all_alive(count) and self._ready_nodes() >= count,
+            f"{count} nodes Ready ({self._logs})",
+            timeout_s,
+            0.2,
+        )
 
     def _all_alive(self, count: int) -> bool:
         if len(self.running) < count:
@@ -257,7 +312,10 @@ class NodeCluster:
     def _reachable(self) -> bool:
         if not (self.layout.plane / "port").exists() or not self.layout.kubeconfig.exists():
             return False
-        return self.client.reachable("/readyz") and self.client.find("/api/v1/namespaces/default/serviceaccounts/default") is not None
+        return (
+            self.client.reachable("/readyz")
+            and self.client.find("/api/v1/namespaces/default/serviceaccounts/default") is not None
+        )
 
     def _ready_nodes(self) -> int:
         ready = 0
@@ -283,7 +341,14 @@ class NodeCluster:
             self.client.close()
             del self.client
         try:
-            wait_until(lambda: not control_groups.remove_groups(), "the control groups removed", _GROUPS_TIMEOUT_S, 0.2)
+            wait_until(
+                lambda: not control_groups.remove_groups(),
+                "the control groups removed",
+                _GROUPS_TIMEOUT_S,
+                0.2,
+            )
         except NotReady:
             left = ", ".join(control_groups.remove_groups())
-            raise MachineError(f"the control groups {left} cannot be removed: a process outside the machines is in them") from None
+            raise MachineError(
+                f"the control groups {left} cannot be removed: a process outside the machines is in them"
+            ) from None

@@ -1,7 +1,7 @@
 """``fluxqueue local nodes``: a cluster of real nodes on this computer.
 
-``up`` returns when every node is Ready and leaves the cluster running; ``down`` ends it. ``programs`` and ``images`` build what they need,
-once.
+``up`` returns when every node is Ready and leaves the cluster running; ``down`` ends it. ``programs`` and
+``images`` build what they need, once.
 """
 
 from __future__ import annotations
@@ -56,30 +56,66 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fluxqueue local nodes", description="A cluster of real nodes on this computer: kubelets, containers, a network. Needs root."
+        prog="fluxqueue local nodes",
+        description="A cluster of real nodes on this computer: kubelets, containers, a network. Needs root.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     folder = argparse.ArgumentParser(add_help=False)
-    folder.add_argument("--dir", type=Path, default=None, metavar="FOLDER", help=f"where its data is (default: {NodeLayout().folder})")
+    folder.add_argument(
+        "--dir",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help=f"where its data is (default: {NodeLayout().folder})",
+    )
     up = commands.add_parser("up", parents=[folder], help="start it, or find the one that runs")
-    up.add_argument("nodes", nargs="?", type=_count, default=2, metavar="N", help="how many nodes, 1 to 9 (default: %(default)s)")
-    up.add_argument("--memory", type=int, default=8192, metavar="MiB", help="memory that each node offers (default: %(default)s)")
+    up.add_argument(
+        "nodes",
+        nargs="?",
+        type=_count,
+        default=2,
+        metavar="N",
+        help="how many nodes, 1 to 9 (default: %(default)s)",
+    )
+    up.add_argument(
+        "--memory",
+        type=int,
+        default=8192,
+        metavar="MiB",
+        help="memory that each node offers (default: %(default)s)",
+    )
     up.set_defaults(run=_up)
     down = commands.add_parser("down", parents=[folder], help="end it; its data is kept for the next start")
     down.add_argument("--delete", action="store_true", help="remove its data")
     down.set_defaults(run=_down)
-    status = commands.add_parser("status", parents=[folder], help="show its nodes, and the containers with their memory")
+    status = commands.add_parser(
+        "status", parents=[folder], help="show its nodes, and the containers with their memory"
+    )
     status.set_defaults(run=_status)
-    env = commands.add_parser("env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local nodes env)"')
+    env = commands.add_parser(
+        "env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local nodes env)"'
+    )
     env.set_defaults(run=_env)
-    load = commands.add_parser("load", parents=[folder], help="import image archives (OCI or Docker) into every node")
+    load = commands.add_parser(
+        "load", parents=[folder], help="import image archives (OCI or Docker) into every node"
+    )
     load.add_argument(
-        "archives", nargs="*", type=Path, metavar="ARCHIVE", help="by default the project's images, built if they are missing"
+        "archives",
+        nargs="*",
+        type=Path,
+        metavar="ARCHIVE",
+        help="by default the project's images, built if they are missing",
     )
     load.set_defaults(run=_load)
-    commands.add_parser("programs", help="build kubelet, containerd and the other programs if they are missing").set_defaults(run=_programs)
-    commands.add_parser("images", help="build the project's images if they are missing").set_defaults(run=_images)
-    values = commands.add_parser("values", help="print the chart's values that select the built images, as JSON")
+    commands.add_parser(
+        "programs", help="build kubelet, containerd and the other programs if they are missing"
+    ).set_defaults(run=_programs)
+    commands.add_parser("images", help="build the project's images if they are missing").set_defaults(
+        run=_images
+    )
+    values = commands.add_parser(
+        "values", help="print the chart's values that select the built images, as JSON"
+    )
     values.set_defaults(run=_values)
     return parser
 
@@ -97,7 +133,9 @@ def _cluster(arguments: argparse.Namespace, size: NodeSize | None = None) -> Nod
 def _running(arguments: argparse.Namespace) -> NodeCluster:
     cluster = _cluster(arguments)
     if not cluster.running:
-        raise MachineError(f"no real nodes run in {cluster.layout.folder}: start them with `fluxqueue local nodes up`")
+        raise MachineError(
+            f"no real nodes run in {cluster.layout.folder}: start them with `fluxqueue local nodes up`"
+        )
     return cluster
 
 
@@ -110,9 +148,18 @@ def _up(arguments: argparse.Namespace) -> int:
         assert programs is not None
         started = cluster.up(arguments.nodes, programs, display.step)
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.layout.folder))}"
-    print(f"{len(cluster.running)} real nodes {'are up' if started else 'run already'}, data in {cluster.layout.folder}")
-    print(f'  eval "$(fluxqueue local nodes env{prefix})"   then kubectl, helm and kubectl fluxqueue work in this shell')
-    print(f"  fluxqueue local nodes load{prefix}            the project's images;   fluxqueue local nodes down{prefix}   ends it")
+    print(
+        f"{len(cluster.running)} real nodes {'are up' if started else 'run already'}, "
+        f"data in {cluster.layout.folder}"
+    )
+    print(
+        f'  eval "$(fluxqueue local nodes env{prefix})"   then kubectl, '
+        "helm and kubectl fluxqueue work in this shell"
+    )
+    print(
+        f"  fluxqueue local nodes load{prefix}            the project's images;   "
+        f"fluxqueue local nodes down{prefix}   ends it"
+    )
     return 0
 
 
@@ -128,7 +175,8 @@ def _status(arguments: argparse.Namespace) -> int:
     memory = container_memory()
     print(f"{'NODE':<8} {'NAMESPACE':<20} {'POD':<44} {'CONTAINER':<14} {'PSS MiB':>8}")
     for pod in sorted(
-        cluster.client.get("/api/v1/pods")["items"], key=lambda one: (one["spec"].get("nodeName", ""), one["metadata"]["name"])
+        cluster.client.get("/api/v1/pods")["items"],
+        key=lambda one: (one["spec"].get("nodeName", ""), one["metadata"]["name"]),
     ):
         for status in pod["status"].get("containerStatuses", []):
             used = memory.get(status.get("containerID", "").rpartition("/")[2])
@@ -147,7 +195,9 @@ def _env(arguments: argparse.Namespace) -> int:
         link.unlink(missing_ok=True)
         link.symlink_to(cluster.binaries[tool])
     print(f"export KUBECONFIG={shlex.quote(str(cluster.layout.kubeconfig))}")
-    print(f"export PATH={shlex.quote(os.pathsep.join([str(folder), str(Path(sys.executable).parent)]))}:$PATH")
+    print(
+        f"export PATH={shlex.quote(os.pathsep.join([str(folder), str(Path(sys.executable).parent)]))}:$PATH"
+    )
     return 0
 
 

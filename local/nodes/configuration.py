@@ -1,8 +1,10 @@
-"""The configuration files of the programs of one machine: containerd, kubelet, kube-proxy and the pod network.
+"""The configuration files of the programs of one machine: containerd, kubelet, kube-proxy and the pod
+network.
 
-They are as an installer of clusters writes them, with these differences: the kubelet reserves all memory beyond what a node shall offer, so
-that several nodes on one computer do not promise the same memory, and it keeps images, because they cannot be pulled again. Folders whose
-default lies outside the machine's own data are set, so that nothing is written into the computer's file system.
+They are as an installer of clusters writes them, with these differences: the kubelet reserves all memory
+beyond what a node shall offer, so that several nodes on one computer do not promise the same memory, and it
+keeps images, because they cannot be pulled again. Folders whose default lies outside the machine's own data
+are set, so that nothing is written into the computer's file system.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What the kubelet sets for the whole computer, unless it finds these values. It is shown them, and the computer's stay as they are."""
+"""What the kubelet sets for the whole computer, unless it finds these values.
+It is shown them, and the computer's stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,11 @@ def _pod_network(machine: Machine) -> dict[str, Any]:
         "ipMasq": False,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": machine.pods}]]},
     }
-    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]}
+    return {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}],
+    }
 
 
 def _kubelet(machine: Machine, folder: Path, plane: Path, size: NodeSize) -> dict[str, Any]:
@@ -146,5 +153,7 @@ def _proxy(machine: Machine, plane: Path) -> dict[str, Any]:
 
 
 def _memory_mib() -> int:
-    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
+    total = next(
+        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:")
+    )
     return int(total.split()[1]) // 1024

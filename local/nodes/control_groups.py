@@ -1,7 +1,8 @@
 """Control groups of the machines: one group for all, one below it for each machine, in every hierarchy.
 
-With version 1 each controller has a hierarchy of its own below ``/sys/fs/cgroup``; with version 2 there is one, and a group must pass its
-controllers on to its children. The kubelet creates the groups of pods below that of its machine.
+With version 1 each controller has a hierarchy of its own below ``/sys/fs/cgroup``; with version 2 there is
+one, and a group must pass its controllers on to its children. The kubelet creates the groups of pods below
+that of its machine.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ _UNIFIED_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
 
 
 def find_hierarchies(mount: Path = _MOUNT) -> list[Path]:
-    """Return the folders below which groups can be made: one with version 2, one per controller with version 1."""
+    """Return the folders below which groups can be made:
+    one with version 2, one per controller with version 1.
+    """
     if (mount / "cgroup.controllers").exists():
         return [mount] if os.access(mount, os.W_OK) else []
     if not mount.is_dir():
         return []
-    folders = {path.resolve() for path in mount.iterdir() if path.name != "unified" and (path / "cgroup.procs").exists()}
+    folders = {
+        path.resolve()
+        for path in mount.iterdir()
+        if path.name != "unified" and (path / "cgroup.procs").exists()
+    }
     return sorted(folder for folder in folders if os.access(folder, os.W_OK))
 
 
@@ -46,9 +53,12 @@ def make_groups(machine: str, mount: Path = _MOUNT) -> None:
 
 
 def remove_groups(mount: Path = _MOUNT) -> list[str]:
-    """Remove the groups of all machines, which have no processes any more; return those that could not be removed."""
+    """Remove the groups of all machines, which have no processes any more;
+    return those that could not be removed.
+    """
     left = []
-    for hierarchy in (*find_hierarchies(mount), mount / "unified"):  # with version 1, runc makes groups in both
+    # with version 1, runc makes groups in both
+    for hierarchy in (*find_hierarchies(mount), mount / "unified"):
         top = hierarchy / CONTROL_GROUP
         for folder, _, _ in os.walk(top, topdown=False):
             with contextlib.suppress(OSError):

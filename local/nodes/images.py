@@ -1,7 +1,8 @@
 """The images that run on real nodes, built from the checkout and kept in the cache.
 
-Each archive is named after the content that it is built from, and its tag is the same digest: a pod can only run the content that the
-tag names. An archive that exists is not built again. Of each image the two newest archives are kept.
+Each archive is named after the content that it is built from, and its tag is the same digest: a pod can only
+run the content that the tag names. An archive that exists is not built again. Of each image the two newest
+archives are kept.
 """
 
 from __future__ import annotations
@@ -23,9 +24,27 @@ from fluxqueue.local.nodes.requirements import CannotRunNodes, image_obstacle
 from fluxqueue.local.nodes.stand_ins import make_postgres, make_work
 from fluxqueue.local.toolchain import BuildDisplay
 
-__all__ = ["Image", "ImageArchive", "build_one", "built_images", "chart_values", "checkout", "find_image", "newest_images"]
+__all__ = [
+    "Image",
+    "ImageArchive",
+    "build_one",
+    "built_images",
+    "chart_values",
+    "checkout",
+    "find_image",
+    "newest_images",
+]
 
-_PRIVATE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
+_PRIVATE = (
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "--pid",
+    "--fork",
+    "--kill-child=KILL",
+    "--mount-proc",
+)
 _HERE = Path(__file__).resolve().parent
 _FLUX = Path("tests/support/flux_standin.py")
 
@@ -37,7 +56,8 @@ class Image(Enum):
     WEBHOOK = "fluxqueue-webhook"
     POSTGRES = "postgres"
     WORK = "fluxqueue-work"
-    """Debian with Python, for the work of tests; also a view for MiniClusters, with the tests' stand-in for ``flux``."""
+    """Debian with Python, for the work of tests; also a view for MiniClusters,
+    with the tests' stand-in for ``flux``."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,10 @@ def checkout() -> Path:
     folder = _HERE.parents[1]
     if (folder / "Dockerfile.queue").is_file():
         return folder
-    raise ImageError("images are built from a checkout, and fluxqueue is installed without one: install it with `pip install -e`")
+    raise ImageError(
+        "images are built from a checkout, and fluxqueue is installed without one: "
+        "install it with `pip install -e`"
+    )
 
 
 def find_image(image: Image) -> ImageArchive:
@@ -84,7 +107,9 @@ def find_image(image: Image) -> ImageArchive:
     return ImageArchive(image, tag, nodes_cache() / "images" / f"{image.value}-{tag}.tar")
 
 
-def built_images(display: BuildDisplay | None = None, *, build: bool = True) -> dict[Image, ImageArchive] | None:
+def built_images(
+    display: BuildDisplay | None = None, *, build: bool = True
+) -> dict[Image, ImageArchive] | None:
     """Return all images; those that are missing are built.
 
     Parameters
@@ -115,13 +140,16 @@ def built_images(display: BuildDisplay | None = None, *, build: bool = True) -> 
         for archive in missing:
             if not archive.path.exists():
                 if display is not None:
-                    display.step(f"building the image {archive.image.value} (1 to 4 minutes, once per content)")
+                    display.step(
+                        f"building the image {archive.image.value} (1 to 4 minutes, once per content)"
+                    )
                 _build_apart(archive)
     return found
 
 
 def newest_images() -> dict[Image, ImageArchive]:
-    """Return the newest archive of each image, also of an earlier content; to try something again without a build.
+    """Return the newest archive of each image, also of an earlier content; to try something again without a
+    build.
 
     Raises
     ------
@@ -130,9 +158,13 @@ def newest_images() -> dict[Image, ImageArchive]:
     """
     found = {}
     for image in Image:
-        archives = sorted((nodes_cache() / "images").glob(f"{image.value}-*.tar"), key=lambda path: path.stat().st_mtime)
+        archives = sorted(
+            (nodes_cache() / "images").glob(f"{image.value}-*.tar"), key=lambda path: path.stat().st_mtime
+        )
         if not archives:
-            raise ImageError(f"the image {image.value} was never built: build it with `fluxqueue local nodes images`")
+            raise ImageError(
+                f"the image {image.value} was never built: build it with `fluxqueue local nodes images`"
+            )
         found[image] = ImageArchive(image, archives[-1].stem.removeprefix(f"{image.value}-"), archives[-1])
     return found
 
@@ -142,9 +174,20 @@ def chart_values(images: dict[Image, ImageArchive]) -> dict[str, Any]:
 
     def selected(image: Image) -> dict[str, Any]:
         archive = images[image]
-        return {"image": {"repository": archive.image.value, "tag": archive.tag, "digest": "", "pullPolicy": "Never"}}
+        return {
+            "image": {
+                "repository": archive.image.value,
+                "tag": archive.tag,
+                "digest": "",
+                "pullPolicy": "Never",
+            }
+        }
 
-    selections = {"queue": selected(Image.QUEUE), "webhook": selected(Image.WEBHOOK), "postgres": selected(Image.POSTGRES)}
+    selections = {
+        "queue": selected(Image.QUEUE),
+        "webhook": selected(Image.WEBHOOK),
+        "postgres": selected(Image.POSTGRES),
+    }
     return {**selections, "miniclusters": {"enabled": True, "namespaces": ["*"]}}
 
 
@@ -160,16 +203,33 @@ def _digest(image: Image) -> str:
         case Image.POSTGRES:
             return content_digest(*base, _HERE / "stand_ins.py", _HERE / "postgres-entrypoint.sh")
     folder = checkout()
-    return content_digest(*base, *_wheel_sources(folder), folder / f"Dockerfile.{image.value.removeprefix('fluxqueue-')}")
+    return content_digest(
+        *base, *_wheel_sources(folder), folder / f"Dockerfile.{image.value.removeprefix('fluxqueue-')}"
+    )
 
 
 def _wheel_sources(folder: Path) -> list[Path | bytes]:
     """Return what git knows of, of what a build may copy; new files count, ignored ones do not."""
-    allowed = [line[1:] for line in (folder / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    command = ["git", "-c", f"safe.directory={folder}", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *allowed]
+    allowed = [
+        line[1:] for line in (folder / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    ]
+    command = [
+        "git",
+        "-c",
+        f"safe.directory={folder}",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        *allowed,
+    ]
     listing = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)
     if listing.returncode != 0:
-        raise ImageError(f"{folder} is no git checkout: {listing.stderr.decode(errors='replace').strip()[-300:]}")
+        raise ImageError(
+            f"{folder} is no git checkout: {listing.stderr.decode(errors='replace').strip()[-300:]}"
+        )
     names = sorted(set(os.fsdecode(listing.stdout).split("\0")) - {""})
     parts: list[Path | bytes] = [os.fsencode("\0".join(names))]
     parts += [path for name in names if (path := folder / name).is_file()]
@@ -178,8 +238,20 @@ def _wheel_sources(folder: Path) -> list[Path | bytes]:
 
 def _build_apart(archive: ImageArchive) -> None:
     request = json.dumps({"image": archive.image.name, "tag": archive.tag, "path": str(archive.path)})
-    program = [sys.executable, "-c", "from fluxqueue.local.nodes.images import build_one; raise SystemExit(build_one())", request]
-    done = subprocess.run([*_PRIVATE, *program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3_600, check=False)
+    program = [
+        sys.executable,
+        "-c",
+        "from fluxqueue.local.nodes.images import build_one; raise SystemExit(build_one())",
+        request,
+    ]
+    done = subprocess.run(
+        [*_PRIVATE, *program],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=3_600,
+        check=False,
+    )
     if done.returncode != 0:
         raise ImageError(f"the image {archive.image.value} cannot be built: {done.stderr.strip()[-2_500:]}")
 
@@ -206,8 +278,12 @@ def build_one() -> int:
 
 
 def _remove_old(archive: ImageArchive) -> None:
-    """Remove all but the two newest archives of an image: the one before is imported perhaps at this moment."""
-    built = sorted(archive.path.parent.glob(f"{archive.image.value}-*.tar"), key=lambda path: path.stat().st_mtime)
+    """Remove all but the two newest archives of an image:
+    the one before is imported perhaps at this moment.
+    """
+    built = sorted(
+        archive.path.parent.glob(f"{archive.image.value}-*.tar"), key=lambda path: path.stat().st_mtime
+    )
     for old in built[:-2]:
         old.unlink()
 
@@ -221,5 +297,7 @@ def _write(buildah: Buildah, archive: ImageArchive, base: str) -> None:
     elif archive.image is Image.WORK:
         make_work(buildah, base, name, folder / _FLUX)
     else:
-        buildah.build(folder / f"Dockerfile.{archive.image.value.removeprefix('fluxqueue-')}", folder, name, base)
+        buildah.build(
+            folder / f"Dockerfile.{archive.image.value.removeprefix('fluxqueue-')}", folder, name, base
+        )
     buildah.archive(name, archive.path, reference)

@@ -1,8 +1,8 @@
 """Names, addresses and folders of real nodes.
 
-Each node is a machine of its own: process 1 in new mount, PID, network, UTS and IPC namespaces. The first machine also runs the control
-plane. Names and addresses are fixed, because one computer has only one such cluster at a time: a second one would share the control groups
-and the network link.
+Each node is a machine of its own: process 1 in new mount, PID, network, UTS and IPC namespaces. The first
+machine also runs the control plane. Names and addresses are fixed, because one computer has only one such
+cluster at a time: a second one would share the control groups and the network link.
 """
 
 from __future__ import annotations

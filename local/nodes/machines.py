@@ -1,8 +1,8 @@
 """Machines: processes in namespaces of their own, started, found again and ended.
 
-A machine is known by the pid and the start time of two processes: ``unshare``, which made the namespaces, and process 1 inside. Both are
-written to a file, so that a later command finds them, and a process is ended only if its start time is the written one. When process 1
-ends, the kernel ends everything else in the machine.
+A machine is known by the pid and the start time of two processes: ``unshare``, which made the namespaces, and
+process 1 inside. Both are written to a file, so that a later command finds them, and a process is ended only
+if its start time is the written one. When process 1 ends, the kernel ends everything else in the machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,18 @@ __all__ = [
     "write_running",
 ]
 
-_NAMESPACES = ("--mount", "--propagation", "private", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--mount-proc")
+_NAMESPACES = (
+    "--mount",
+    "--propagation",
+    "private",
+    "--pid",
+    "--net",
+    "--uts",
+    "--ipc",
+    "--fork",
+    "--kill-child=KILL",
+    "--mount-proc",
+)
 _INSIDE = ("-m", "-p", "-n", "-u", "-i")
 _END_TIMEOUT_S = 30.0
 
@@ -82,7 +93,9 @@ def write_running(layout: NodeLayout, machines: Sequence[RunningMachine]) -> Non
     write_private(layout.state, msgspec.json.encode(list(machines)))
 
 
-def start_machine(machine: Machine, programs: Path, plane: Path, first: Sequence[str | Path] = ()) -> RunningMachine:
+def start_machine(
+    machine: Machine, programs: Path, plane: Path, first: Sequence[str | Path] = ()
+) -> RunningMachine:
     """Start a machine; its configuration is written, and its network link is still missing.
 
     Parameters
@@ -105,21 +118,38 @@ def start_machine(machine: Machine, programs: Path, plane: Path, first: Sequence
     log = machine.folder / "log" / "machine.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(machine.folder / "held", ignore_errors=True)
-    command = ["unshare", *_NAMESPACES, "bash", script, machine.name, machine.address, machine.folder, programs, plane, *first]
+    command = [
+        "unshare",
+        *_NAMESPACES,
+        "bash",
+        script,
+        machine.name,
+        machine.address,
+        machine.folder,
+        programs,
+        plane,
+        *first,
+    ]
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + 10
     while not (found := _read(children).split()):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            raise MachineError(f"machine {machine.name} did not start: {_read(log).strip()[-400:] or f'see {log}'}")
+            raise MachineError(
+                f"machine {machine.name} did not start: {_read(log).strip()[-400:] or f'see {log}'}"
+            )
         time.sleep(0.02)
     pid = int(found[0])
     started, parent_started = _start_time(pid), _start_time(process.pid)
     process.returncode = 0  # it continues to run detached; this suppresses Popen's warning
     if started is None or parent_started is None:
-        raise MachineError(f"machine {machine.name} ended at once: {_read(log).strip()[-400:] or f'see {log}'}")
+        raise MachineError(
+            f"machine {machine.name} ended at once: {_read(log).strip()[-400:] or f'see {log}'}"
+        )
     return RunningMachine(machine.number, pid, started, process.pid, parent_started)
 
 
@@ -167,7 +197,10 @@ def run_inside(
         env=None if environment is None else {**os.environ, **environment},
     )
     if check and done.returncode != 0:
-        raise MachineError(f"{' '.join(map(str, command))} on n{machine.number} ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+        raise MachineError(
+            f"{' '.join(map(str, command))} on n{machine.number} ended with {done.returncode}: "
+            f"{done.stderr.strip()[-600:]}"
+        )
     return done
 
 
@@ -179,7 +212,11 @@ def stop_program(machine: RunningMachine, folder: Path, program: str) -> None:
     pid = _read(folder / "pids" / program).strip()
     run_inside(machine, "kill", "-KILL", pid)
     gone = ["kill", "-0", pid]
-    wait_until(lambda: run_inside(machine, *gone, check=False).returncode != 0, f"the end of {program} on n{machine.number}", 20)
+    wait_until(
+        lambda: run_inside(machine, *gone, check=False).returncode != 0,
+        f"the end of {program} on n{machine.number}",
+        20,
+    )
 
 
 def continue_program(folder: Path, program: str) -> None:
@@ -195,6 +232,8 @@ def _read(path: Path) -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks after boot; None if it ended (field 22 of proc(5), after the name)."""
+    """Return the start time of a process in clock ticks after boot;
+    None if it ended (field 22 of proc(5), after the name).
+    """
     fields = stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] != "Z" else None

@@ -1,7 +1,8 @@
 """Resident memory of the containers that run on the machines.
 
-The proportional set size (PSS) is used: memory that processes share, such as the pages of a program that was forked, is divided among them,
-so the sum over all processes is the memory that they use together (proc(5), ``smaps_rollup``).
+The proportional set size (PSS) is used: memory that processes share, such as the pages of a program that was
+forked, is divided among them, so the sum over all processes is the memory that they use together (proc(5),
+``smaps_rollup``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The control plane of real nodes: a program that runs inside the first machine.
 
-It is that of `fluxqueue.local.controlplane` with these differences: the API server listens where the other machines are, writes its address
-into the Service ``kubernetes`` and speaks to kubelets; the controllers of volumes run; there is no kwok.
+It is that of `fluxqueue.local.controlplane` with these differences: the API server listens where the other
+machines are, writes its address into the Service ``kubernetes`` and speaks to kubelets; the controllers of
+volumes run; there is no kwok.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class NodePlane(ControlPlane):
         The programs; by default they are found, or built.
     """
 
-    def __init__(self, folder: Path, address: str, node_names: Sequence[str], binaries: Binaries | None = None) -> None:
+    def __init__(
+        self, folder: Path, address: str, node_names: Sequence[str], binaries: Binaries | None = None
+    ) -> None:
         pki = folder.absolute() / "pki"
         flags = [
             "--bind-address=0.0.0.0",
@@ -74,7 +77,9 @@ class NodePlane(ControlPlane):
     def _write_kubeconfigs(self) -> None:
         super()._write_kubeconfigs()
         for name in (_PROXY, *self._node_names):
-            write_certificate_kubeconfig(self.folder / f"{name}.kubeconfig", self.server, self.authority, self._pair(name))
+            write_certificate_kubeconfig(
+                self.folder / f"{name}.kubeconfig", self.server, self.authority, self._pair(name)
+            )
 
     def _choose_port(self, *, fresh: bool) -> int:
         return API_SERVER_PORT
@@ -88,7 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("nodes", nargs="+")
     arguments = parser.parse_args(argv)
     os.umask(0o022)
-    plane = NodePlane(arguments.folder, arguments.address, arguments.nodes, find_binaries(minor=DEFAULT_MINOR))
+    plane = NodePlane(
+        arguments.folder, arguments.address, arguments.nodes, find_binaries(minor=DEFAULT_MINOR)
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     backoffs = {component: RestartBackoff() for component in Component}
     try:

@@ -1,8 +1,8 @@
 """The programs of a real node, built once from ``local/data/nodes/go.mod``.
 
-kubelet and kube-proxy have the version of the control plane. They, containerd with its shim, CoreDNS and the pause program come from one
-module, so that what they share is compiled once. The cache folder is named after the module's content: a change of any dependency makes
-another folder.
+kubelet and kube-proxy have the version of the control plane. They, containerd with its shim, CoreDNS and the
+pause program come from one module, so that what they share is compiled once. The cache folder is named after
+the module's content: a change of any dependency makes another folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Stand-ins for images that the project does not build: Postgres, and an image for work.
 
-Postgres is Debian's package with an entry point that reads the variables of the stock image (``postgres-entrypoint.sh``).
+Postgres is Debian's package with an entry point that reads the variables of the stock image
+(``postgres-entrypoint.sh``).
 """
 
 from __future__ import annotations
@@ -46,13 +47,24 @@ def make_postgres(buildah: Buildah, base: str, name: str) -> None:
         "PGDATA=/var/lib/postgresql/data",
     ]
     words = [word for setting in settings for word in ("--env", setting)]
-    command = ["--entrypoint", '["docker-entrypoint.sh"]', "--cmd", "postgres", "--stop-signal", "SIGINT", "--port", "5432"]
+    command = [
+        "--entrypoint",
+        '["docker-entrypoint.sh"]',
+        "--cmd",
+        "postgres",
+        "--stop-signal",
+        "SIGINT",
+        "--port",
+        "5432",
+    ]
     buildah.run("config", *words, *command, container)
     buildah.run("commit", "--rm", container, name)
 
 
 def make_work(buildah: Buildah, base: str, name: str, program: Path) -> None:
-    """Make an image for work on one that `make_base` made; it is also a Flux view whose ``flux`` is one Python program."""
+    """Make an image for work on one that `make_base` made;
+    it is also a Flux view whose ``flux`` is one Python program.
+    """
     container = buildah.run("from", "--pull-never", base)
     root = Path(buildah.run("mount", container))
     view = root / "opt/views/._view/stand-in"

@@ -1,7 +1,9 @@
-"""The network of the machines: a bridge inside the first one, with a link from each other machine and one from the computer.
+"""The network of the machines: a bridge inside the first one, with a link from each other machine and one
+from the computer.
 
-The computer gets one link and one address, and nothing is forwarded by it. All links but that one are inside the machines' namespaces and
-vanish with them. Pods reach pods of other machines by a route per machine, without address translation.
+The computer gets one link and one address, and nothing is forwarded by it. All links but that one are inside
+the machines' namespaces and vanish with them. Pods reach pods of other machines by a route per machine,
+without address translation.
 """
 
 from __future__ import annotations
@@ -34,7 +36,19 @@ def connect(machines: Mapping[Machine, RunningMachine]) -> None:
     _ip(None, "link", "set", HOST_LINK, "up")
     _ip(running, "link", "set", "host", "master", _BRIDGE, "up")
     for machine, process in others:
-        _ip(running, "link", "add", machine.name, "type", "veth", "peer", "name", "eth0", "netns", str(process.pid))
+        _ip(
+            running,
+            "link",
+            "add",
+            machine.name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(process.pid),
+        )
         _ip(running, "link", "set", machine.name, "master", _BRIDGE, "up")
         _ip(process, "addr", "add", f"{machine.address}/24", "dev", "eth0")
         _ip(process, "link", "set", "eth0", "up")

@@ -1,1 +1,3 @@
-"""What operators ask a replica over HTTPS: metrics, status and the doctor; who may is decided by the API server."""
+"""What operators ask a replica over HTTPS: metrics, status and the doctor;
+who may is decided by the API server.
+"""

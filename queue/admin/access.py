@@ -1,13 +1,15 @@
 """Who may ask what of a replica: decided by the API server, for each token and path.
 
-A caller sends a token. The API server says whose it is (TokenReview) and whether that user may send this verb to this path
-(SubjectAccessReview of a non-resource URL, or of the objects that the answer is about), so an administrator grants these rights with roles,
-like all others. Answers are kept for a few seconds, in tables of bounded size; their keys are digests, so no token stays in memory.
+A caller sends a token. The API server says whose it is (TokenReview) and whether that user may send this verb
+to this path (SubjectAccessReview of a non-resource URL, or of the objects that the answer is about), so an
+administrator grants these rights with roles, like all others. Answers are kept for a few seconds, in tables
+of bounded size; their keys are digests, so no token stays in memory.
 
-Questions cost calls to the API server, so their number is limited. A token that was let in within the last minutes is *known* and has a
-budget of its own. All others are *strangers*: each source address has a budget, all together have one, and only some are asked about at the
-same time. So wrong tokens delay neither known callers nor strangers of other addresses, and refusals push no allowed answer out of memory.
-If the API server does not answer, nobody is let in.
+Questions cost calls to the API server, so their number is limited. A token that was let in within the last
+minutes is *known* and has a budget of its own. All others are *strangers*: each source address has a budget,
+all together have one, and only some are asked about at the same time. So wrong tokens delay neither known
+callers nor strangers of other addresses, and refusals push no allowed answer out of memory. If the API server
+does not answer, nobody is let in.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class Permission:
     verb, path
         The non-resource URL and its verb (``get``, ``post``), as in a ClusterRole.
     audience
-        The audience for which the token must have been issued. Empty: that of the API server, as in the tokens that pods mount.
+        The audience for which the token must have been issued. Empty: that of the API server, as in the
+        tokens that pods mount.
     """
 
     verb: str
@@ -87,7 +90,8 @@ class Permission:
     def refusal(self, user: str) -> str:
         """Return the sentence for a user without the right."""
         return (
-            f"{user} may not {self.verb} {self.path}: bind it to a ClusterRole with the verb {self.verb} on the nonResourceURL {self.path}"
+            f"{user} may not {self.verb} {self.path}: bind it to a ClusterRole with the verb {self.verb} on "
+            f"the nonResourceURL {self.path}"
         )
 
 
@@ -110,13 +114,26 @@ class ListsFluxJobs:
     @property
     def attributes(self) -> dict[str, Any]:
         """What of a SubjectAccessReview's spec names the right."""
-        return {"resourceAttributes": {"verb": "list", "group": GROUP, "resource": FLUXJOBS, "namespace": self.namespace}}
+        return {
+            "resourceAttributes": {
+                "verb": "list",
+                "group": GROUP,
+                "resource": FLUXJOBS,
+                "namespace": self.namespace,
+            }
+        }
 
     def refusal(self, user: str) -> str:
         """Return the sentence for a user without the right."""
         if self.namespace:
-            return f"{user} may not list FluxJobs in the namespace {self.namespace}: bind it to the ClusterRole view there"
-        return f"{user} may not list FluxJobs in all namespaces: name one that it may see, or bind it to the ClusterRole view in all"
+            return (
+                f"{user} may not list FluxJobs in the namespace {self.namespace}: "
+                "bind it to the ClusterRole view there"
+            )
+        return (
+            f"{user} may not list FluxJobs in all namespaces: name one that it may see, "
+            "or bind it to the ClusterRole view in all"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +185,13 @@ class AccessReviews:
         Returns
         -------
         Verdict
-            200; 401 without a valid token; 403 if the user lacks the right; 429 or 503 if this cannot be decided now.
+            200; 401 without a valid token; 403 if the user lacks the right; 429 or 503 if this cannot be
+            decided now.
         """
         if not token:
-            return Verdict(401, f"{right.path} needs the token of a ServiceAccount: send it as Authorization: Bearer")
+            return Verdict(
+                401, f"{right.path} needs the token of a ServiceAccount: send it as Authorization: Bearer"
+            )
         if len(token) > _LONGEST_TOKEN:
             return Verdict(401, f"the token is longer than {_LONGEST_TOKEN} characters")
         key = hashlib.sha256(f"{right!r} {token}".encode()).digest()
@@ -208,7 +228,9 @@ class AccessReviews:
             wanted = f' with the audience "{audience}"' if audience else ""
             return Verdict(401, f"the token is not valid here: send a new token of a ServiceAccount{wanted}")
         user = status.user
-        if (await self._api.create(ACCESS_REVIEWS, {"spec": {**right.attributes, **_subject(user)}})).status.allowed:
+        if (
+            await self._api.create(ACCESS_REVIEWS, {"spec": {**right.attributes, **_subject(user)}})
+        ).status.allowed:
             return _ALLOWED
         return Verdict(403, right.refusal(user.username))
 

@@ -1,8 +1,10 @@
-"""The accounting over HTTPS: ``GET /history`` is one page of workloads, ``GET /report`` what they used (docs/accounting.md).
+"""The accounting over HTTPS: ``GET /history`` is one page of workloads, ``GET /report`` what they used
+(docs/accounting.md).
 
-Who may list the FluxJobs of a namespace sees its history, and who may list them in all namespaces sees everything: the API server decides
-(`fluxqueue.queue.admin.access`). Every replica answers, because all is in Postgres. Two questions run at a time in a replica, each has a
-time limit in Postgres, and an answer has a limited number of rows. See docs/decisions/0027.
+Who may list the FluxJobs of a namespace sees its history, and who may list them in all namespaces sees
+everything: the API server decides (`fluxqueue.queue.admin.access`). Every replica answers, because all is in
+Postgres. Two questions run at a time in a replica, each has a time limit in Postgres, and an answer has a
+limited number of rows. See docs/decisions/0027.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from starlette.responses import JSONResponse, Response
 from fluxqueue.api.names import OPERATOR_AUDIENCE
 from fluxqueue.queue.admin.access import ListsFluxJobs, Permission, Right
 from fluxqueue.queue.admin.server import BadRequest, Endpoint
-from fluxqueue.queue.model.accounting_queries import InvalidQuery, namespace_of, read_history_query, read_report_query
+from fluxqueue.queue.model.accounting_queries import (
+    InvalidQuery,
+    namespace_of,
+    read_history_query,
+    read_report_query,
+)
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.accounting import Accounting, TakesTooLong
 
@@ -68,7 +75,10 @@ async def _page(reader: Accounting, request: Request, now: datetime) -> dict[str
     return {
         "since": _text(query.filters.since),
         "until": _text(query.filters.until),
-        "jobs": [{name: _text(value) if isinstance(value, datetime) else value for name, value in row.items()} for row in page.jobs],
+        "jobs": [
+            {name: _text(value) if isinstance(value, datetime) else value for name, value in row.items()}
+            for row in page.jobs
+        ],
         "next": None if page.after is None else str(page.after),
     }
 
@@ -85,7 +95,9 @@ async def _report(reader: Accounting, request: Request, now: datetime) -> dict[s
 
 
 async def _answered(
-    gate: asyncio.Semaphore, reader: Accounting | None, answer: Callable[[Accounting], Awaitable[dict[str, Any]]]
+    gate: asyncio.Semaphore,
+    reader: Accounting | None,
+    answer: Callable[[Accounting], Awaitable[dict[str, Any]]],
 ) -> Response:
     """Return an answer, or a sentence of why there is none."""
     if reader is None:

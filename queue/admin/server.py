@@ -1,11 +1,12 @@
 """The HTTPS server for operators, on a port of its own.
 
-``/metrics`` takes the token that a pod mounts, as Prometheus sends it. ``/status``, the doctor and the accounting take a token that was
-issued for fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue` requests one and sends it through the API server's proxy in the
-header ``Fluxqueue-Token``, because the proxy removes ``Authorization``. See docs/decisions/0015.
+``/metrics`` takes the token that a pod mounts, as Prometheus sends it. ``/status``, the doctor and the
+accounting take a token that was issued for fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue`
+requests one and sends it through the API server's proxy in the header ``Fluxqueue-Token``, because the proxy
+removes ``Authorization``. See docs/decisions/0015.
 
-The certificate has a key of its own, from the queue itself or from cert-manager. It is reloaded while the server runs,
-and until there is one the server uses a placeholder, which no client trusts that verifies.
+The certificate has a key of its own, from the queue itself or from cert-manager. It is reloaded while the
+server runs, and until there is one the server uses a placeholder, which no client trusts that verifies.
 """
 
 from __future__ import annotations
@@ -32,12 +33,27 @@ from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.admin.access import AccessReviews, Permission, Right
 
-__all__ = ["LIMITS", "AdminAddress", "AdminServer", "BadRequest", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
+__all__ = [
+    "LIMITS",
+    "AdminAddress",
+    "AdminServer",
+    "BadRequest",
+    "Endpoint",
+    "make_app",
+    "metrics_endpoint",
+    "status_endpoint",
+]
 
 _LOOK_S: Final = 2.0
 _FINISH_S: Final = 2
 LIMITS: Final = ConnectionLimits(
-    connections=256, held_bytes=2**20, body_bytes=2**12, request_s=10.0, response_s=300.0, idle_s=10.0, one_request=True
+    connections=256,
+    held_bytes=2**20,
+    body_bytes=2**12,
+    request_s=10.0,
+    response_s=300.0,
+    idle_s=10.0,
+    one_request=True,
 )
 """An examination of the doctor may take minutes; nobody sends a body."""
 _METHODS: Final = {"get": "GET", "post": "POST"}
@@ -95,17 +111,23 @@ def status_endpoint(role: Callable[[], str], conditions: Callable[[], Mapping[st
 
 
 def make_app(endpoints: Sequence[Endpoint], reviews: AccessReviews) -> Starlette:
-    """Make the application: every endpoint answers only callers whom the API server allows, and none takes a body."""
+    """Make the application: every endpoint answers only callers whom the API server allows,
+    and none takes a body.
+    """
 
     def guarded(endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
             if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-                return JSONResponse({"error": f"{request.url.path} takes no body: send none"}, status_code=413)
+                return JSONResponse(
+                    {"error": f"{request.url.path} takes no body: send none"}, status_code=413
+                )
             try:
                 right = endpoint.right(request) if endpoint.right is not None else endpoint.permission
             except BadRequest as error:
                 return JSONResponse({"error": str(error)}, status_code=400)
-            verdict = await reviews.check(_token(request), right, request.client.host if request.client is not None else "")
+            verdict = await reviews.check(
+                _token(request), right, request.client.host if request.client is not None else ""
+            )
             if verdict.status == 200:
                 return await endpoint.answer(request)
             headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else None
@@ -143,7 +165,9 @@ class AdminServer:
         The address is in use, unknown or not local.
     """
 
-    def __init__(self, address: AdminAddress, api: Api, endpoints: Sequence[Endpoint], registry: CollectorRegistry) -> None:
+    def __init__(
+        self, address: AdminAddress, api: Api, endpoints: Sequence[Endpoint], registry: CollectorRegistry
+    ) -> None:
         metrics = _PortMetrics(registry)
         self._certificate = ServedCertificate(
             address.certificate_directory,
@@ -176,7 +200,9 @@ class _PortMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expiry = Gauge(
-            "fluxqueue_metrics_certificate_expiry_timestamp_seconds", "Expiry of the certificate of the metrics port", registry=registry
+            "fluxqueue_metrics_certificate_expiry_timestamp_seconds",
+            "Expiry of the certificate of the metrics port",
+            registry=registry,
         )
         self._reloads = Counter(
             "fluxqueue_metrics_certificate_reloads_total",
@@ -196,7 +222,9 @@ class _PortMetrics:
         self._ended.labels(ending.value).inc()
 
     def certificate(self, ends: float | None) -> None:
-        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
+        """Record a pair that was found on disk: its end in seconds since the epoch,
+        or None if it was refused.
+        """
         self._reloads.labels("refused" if ends is None else "loaded").inc()
         if ends is not None:
             self._expiry.set(ends)

@@ -1,4 +1,6 @@
-"""The cluster as the queue sees it: the watched objects, and the questions that controllers ask about them."""
+"""The cluster as the queue sees it: the watched objects, and the questions that controllers ask about
+them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ from fluxqueue.queue.model.pods import age, owning_job_uid
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.sources.gang_sources import GangSource
-from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NO_GROUP_CLAIMS, GroupClaims, claims_of_group
+from fluxqueue.queue.model.sources.native_groups import (
+    NATIVE_POD_GROUPS,
+    NO_GROUP_CLAIMS,
+    GroupClaims,
+    claims_of_group,
+)
 from fluxqueue.queue.noderules import node_checks
 
 __all__ = ["Caches"]
@@ -51,7 +58,8 @@ class Caches(WatchedObjects):
     api
         Where to watch.
     all_but_system
-        True if every namespace is managed that is not a system namespace and did not opt out; False if only those that opted in are.
+        True if every namespace is managed that is not a system namespace and did not opt out; False if only
+        those that opted in are.
     own_namespace
         The release namespace, which is never managed.
     miniclusters
@@ -80,7 +88,9 @@ class Caches(WatchedObjects):
         device_taint_rules: Kind[DeviceTaintRule] | None = None,
         levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
-        super().__init__(api, miniclusters=miniclusters, devices=devices, device_taint_rules=device_taint_rules)
+        super().__init__(
+            api, miniclusters=miniclusters, devices=devices, device_taint_rules=device_taint_rules
+        )
         self._contexts = ContextBuilder(self, self._group_claims, levels)
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
@@ -93,7 +103,7 @@ class Caches(WatchedObjects):
         """Return what must be known of the cluster to read an object in a namespace."""
         return self._contexts.of(namespace)
 
-    # ---- namespaces and nodes --------------------------------------------------------------------------------------------------
+    # ---- namespaces and nodes ------------------------------------------------------------------------------
 
     def manages(self, namespace: str) -> bool:
         """True if the queue takes the work in a namespace."""
@@ -119,18 +129,24 @@ class Caches(WatchedObjects):
         return claims_of_group(group) if group is not None else NO_GROUP_CLAIMS
 
     def closed(self, node: str, spec: PodSpec) -> bool:
-        """True if a node takes no pod of this spec: it is missing, not ready or cordoned, or its taints or labels forbid it."""
+        """True if a node takes no pod of this spec: it is missing, not ready or cordoned,
+        or its taints or labels forbid it.
+        """
         return bool(node_checks.closed(self.nodes.get("", node), spec))
 
-    def closed_to_job(self, job: Job, pods: Iterable[Pod], *, started: bool, refused: Container[str] = ()) -> Callable[[str], bool]:
-        """Return a function that is true for the name of a node that takes no more pods of a released Job. It reads each node once.
+    def closed_to_job(
+        self, job: Job, pods: Iterable[Pod], *, started: bool, refused: Container[str] = ()
+    ) -> Callable[[str], bool]:
+        """Return a function that is true for the name of a node that takes no more pods of a released Job. It
+        reads each node once.
 
         Parameters
         ----------
         job, pods
             The Job and its pods. Pods that are being deleted do not count as taking room.
         started
-            True if all its pods have been bound once. Until then its nodes are known to have room. Later other pods may have filled them.
+            True if all its pods have been bound once. Until then its nodes are known to have room. Later
+            other pods may have filled them.
         refused
             Nodes on which a pod of the Job was refused recently.
         """
@@ -142,24 +158,32 @@ class Caches(WatchedObjects):
         def has_obstacle(node: str) -> bool:
             if node in refused:
                 return True
-            present = [pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving]
+            present = [
+                pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving
+            ]
             return bool(self.obstacle(node, job.metadata.namespace, spec, present))
 
         return cache(has_obstacle)
 
     def obstacle(self, node: str, namespace: str, spec: PodSpec, present: Iterable[Pod]) -> str:
-        """Return why a node does not take a pod of this spec now, beside the pods that are bound to it; empty if it may."""
-        checked = node_checks.obstacle(self.nodes.get("", node), spec, present, from_devices=self.devices.extended)
+        """Return why a node does not take a pod of this spec now, beside the pods that are bound to it;
+        empty if it may.
+        """
+        checked = node_checks.obstacle(
+            self.nodes.get("", node), spec, present, from_devices=self.devices.extended
+        )
         return checked or self.devices.shortage(node, namespace, spec)
 
-    # ---- objects of workloads --------------------------------------------------------------------------------------------------
+    # ---- objects of workloads ------------------------------------------------------------------------------
 
     def job_or_pod(self, uid: str) -> Job | Pod | None:
         """Return the Job or Pod of a uid."""
         return self.jobs.get_by_uid(uid) or self.pods.get_by_uid(uid)
 
     def exists(self, uid: str) -> bool:
-        """True if the object of a workload (by its uid) exists: a Job or a pod, or for a group its first pod or its FluxJob."""
+        """True if the object of a workload (by its uid) exists:
+        a Job or a pod, or for a group its first pod or its FluxJob.
+        """
         return self.job_or_pod(uid.removeprefix(GROUP_UID)) is not None or self.fluxjob_of(uid) is not None
 
     def is_cancelled(self, uid: str) -> bool:
@@ -170,18 +194,25 @@ class Caches(WatchedObjects):
     def fluxjob_of(self, uid: str) -> FluxJob | None:
         """Return the FluxJob of an object (by its uid), or None.
 
-        It is in the object's namespace and has the name that the queue gives. A FluxJob that a tenant wrote elsewhere about somebody's
-        object does not count.
+        It is in the object's namespace and has the name that the queue gives. A FluxJob that a tenant wrote
+        elsewhere about somebody's object does not count.
         """
         obj = self.job_or_pod(uid.removeprefix(GROUP_UID))
         fluxjobs = sorted(self.fluxjobs.by_index(BY_OBJECT, uid), key=_age)
-        return next((fluxjob for fluxjob in fluxjobs if obj is None or fluxjob.metadata.namespace == obj.metadata.namespace), None)
+        return next(
+            (
+                fluxjob
+                for fluxjob in fluxjobs
+                if obj is None or fluxjob.metadata.namespace == obj.metadata.namespace
+            ),
+            None,
+        )
 
     def pods_of_job(self, uid: str) -> list[Pod]:
         """Return all pods of a Job, of any phase: those that it controls, and its services pod.
 
-        Any user may write a uid. A pod of another namespace, or a services pod of another MiniCluster, is not the Job's. If the Job does
-        not exist any more, garbage collection deletes such pods.
+        Any user may write a uid. A pod of another namespace, or a services pod of another MiniCluster, is not
+        the Job's. If the Job does not exist any more, garbage collection deletes such pods.
         """
         pods, job = self.pods.by_index(BY_JOB, uid), self.jobs.get_by_uid(uid)
         return pods if job is None else [pod for pod in pods if belongs_to(pod, job)]
@@ -199,20 +230,29 @@ class Caches(WatchedObjects):
         return self.jobs.by_index(BY_CLAIM, claim)
 
     def users_of_devices(self, source: DeviceSource) -> list[Job | Pod]:
-        """Return all Jobs, and all pods of any phase, that name a claim of devices or a template of such claims."""
+        """Return all Jobs, and all pods of any phase, that name a claim of devices or a template of such
+        claims.
+        """
         return [*self.jobs.by_index(BY_DEVICE_SOURCE, source), *self.pods.by_index(BY_DEVICE_SOURCE, source)]
 
-    # ---- MiniClusters and groups -----------------------------------------------------------------------------------------------
+    # ---- MiniClusters and groups ---------------------------------------------------------------------------
 
     def minicluster_of(self, job: Job) -> MiniCluster | None:
         """Return the MiniCluster that a Job belongs to."""
         uid = owner_uid(job)
-        minicluster = self.miniclusters.get(job.metadata.namespace, job.metadata.name) if uid is not None else None
+        minicluster = (
+            self.miniclusters.get(job.metadata.namespace, job.metadata.name) if uid is not None else None
+        )
         return minicluster if minicluster is not None and minicluster.metadata.uid == uid else None
 
     def services_pods(self, minicluster_uid: str) -> list[Pod]:
-        """Return the services pods of a MiniCluster, of any phase: the present one, and those that are being deleted."""
-        pods, owner = self.pods.by_index(BY_MINICLUSTER, minicluster_uid), self.miniclusters.get_by_uid(minicluster_uid)
+        """Return the services pods of a MiniCluster, of any phase:
+        the present one, and those that are being deleted.
+        """
+        pods, owner = (
+            self.pods.by_index(BY_MINICLUSTER, minicluster_uid),
+            self.miniclusters.get_by_uid(minicluster_uid),
+        )
         return [pod for pod in pods if owner is None or pod.metadata.namespace == owner.metadata.namespace]
 
     def group_of(self, pod: Pod) -> GroupKey | None:
@@ -222,29 +262,43 @@ class Caches(WatchedObjects):
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """Return all pods of a group, of any phase."""
         pods = self.pods.by_index(BY_GROUP, key)
-        return [pod for pod in pods if (job := self.jobs.get_by_uid(owning_job_uid(pod) or "")) is None or group_of(pod, job) == key]
+        return [
+            pod
+            for pod in pods
+            if (job := self.jobs.get_by_uid(owning_job_uid(pod) or "")) is None or group_of(pod, job) == key
+        ]
 
     def gang_object(self, source: GangSource, key: GroupKey, pods: Sequence[Pod]) -> Lookup:
         """Return the object that says the size of a gang of another project."""
         if source.resource is None:
             return Lookup(Readable.YES)
         first = min(pods, key=age, default=None)
-        return self.gang_objects.find(source, key.namespace, source.object_name(first, key.name) if first is not None else key.name)
+        return self.gang_objects.find(
+            source, key.namespace, source.object_name(first, key.name) if first is not None else key.name
+        )
 
     def pods_of_gang_object(self, found: GangObject) -> list[Pod]:
-        """Return the pods of the gangs whose size an object says; with an empty name those of all objects of a source."""
+        """Return the pods of the gangs whose size an object says;
+        with an empty name those of all objects of a source.
+        """
         return self.pods.by_index(BY_GROUP, found)
 
     def jobs_of_pod_group(self, source: str, namespace: str, name: str) -> list[Job]:
-        """Return the Jobs whose template names a PodGroup of Kubernetes; with an empty name those that name any."""
+        """Return the Jobs whose template names a PodGroup of Kubernetes;
+        with an empty name those that name any.
+        """
         return self.jobs.by_index(BY_POD_GROUP, GangObject(source, namespace, name))
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
-        """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait. Not pods that are matched alone."""
+        """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait.
+        Not pods that are matched alone.
+        """
         key = group_of_workload(workload)
         if key is None:
             return []
-        in_slots = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
+        in_slots = (
+            {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
+        )
         return [pod for pod in self.pods_of_group(key) if not in_slots or pod.metadata.uid in in_slots]
 
     def pods_of_workload(self, workload: Workload, allocation: Allocation | None) -> list[Pod]:
@@ -257,7 +311,9 @@ class Caches(WatchedObjects):
         return self.pods_of_job(workload.uid)
 
     def jobs_of_jobset(self, key: GroupKey) -> list[Job]:
-        """Return the Jobs that a JobSet controls, finished ones too; not those being deleted, which it creates again."""
+        """Return the Jobs that a JobSet controls, finished ones too;
+        not those being deleted, which it creates again.
+        """
         return [job for job in self.jobs.by_index(BY_GROUP, key) if not job.metadata.deletion_timestamp]
 
 

@@ -1,6 +1,8 @@
-"""The part of the cluster that decides how an object is read: queues, priorities, namespace defaults and storage.
+"""The part of the cluster that decides how an object is read: queues, priorities, namespace defaults and
+storage.
 
-These are plain values. `fluxqueue.queue.cluster.caches` builds them from its stores, and builds them again when one of them changes.
+These are plain values. `fluxqueue.queue.cluster.caches` builds them from its stores, and builds them again
+when one of them changes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class QueueDefaults:
     priority, max_priority
         Added to the priority of each workload, and the highest that a workload may have (None: any).
     duration_s, max_duration_s
-        Assumed for work that states no duration, and the longest that a workload may state (None: any). In seconds.
+        Assumed for work that states no duration, and the longest that a workload may state (None: any). In
+        seconds.
     enforces_duration
         True if work is ended at the end of its duration.
     state
@@ -131,13 +134,20 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
 
 
 def site_context(
-    queues: Iterable[FluxQueue], priority_classes: Iterable[PriorityClass], runtime_classes: Iterable[RuntimeClass]
+    queues: Iterable[FluxQueue],
+    priority_classes: Iterable[PriorityClass],
+    runtime_classes: Iterable[RuntimeClass],
 ) -> ClusterContext:
-    """Return what these objects of a cluster decide, for all namespaces alike. The queue ``default`` may be missing."""
+    """Return what these objects of a cluster decide, for all namespaces alike.
+    The queue ``default`` may be missing.
+    """
     classes = tuple(priority_classes)
     usual = next((item.value for item in classes if item.global_default), 0)
     return ClusterContext(
-        queues={names.DEFAULT_QUEUE: QueueDefaults(), **{queue.metadata.name: queue_defaults(queue.spec) for queue in queues}},
+        queues={
+            names.DEFAULT_QUEUE: QueueDefaults(),
+            **{queue.metadata.name: queue_defaults(queue.spec) for queue in queues},
+        },
         priority_classes={item.metadata.name: item.value if _counts(item) else usual for item in classes},
         default_priority=usual,
         runtime_classes={item.metadata.name: item for item in runtime_classes},
@@ -153,6 +163,11 @@ def of_namespace(
 
 
 def _counts(priority_class: PriorityClass) -> bool:
-    """True if work of a class goes ahead by it. Everybody may name the classes of programs, which are not about the order of work."""
+    """True if work of a class goes ahead by it.
+    Everybody may name the classes of programs, which are not about the order of work.
+    """
     meta = priority_class.metadata
-    return not meta.name.startswith(_SYSTEM_CLASSES) and (meta.labels or {}).get(names.PRIORITY_COUNTS_LABEL) != "false"
+    return (
+        not meta.name.startswith(_SYSTEM_CLASSES)
+        and (meta.labels or {}).get(names.PRIORITY_COUNTS_LABEL) != "false"
+    )

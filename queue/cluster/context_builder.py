@@ -32,7 +32,10 @@ class ContextBuilder:
     """
 
     def __init__(
-        self, objects: WatchedObjects, group_claims: Callable[[str, str], GroupClaims], levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
+        self,
+        objects: WatchedObjects,
+        group_claims: Callable[[str, str], GroupClaims],
+        levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
         self._levels = levels
         self._group_claims = group_claims
@@ -55,8 +58,13 @@ class ContextBuilder:
             if self._context is None:
                 self._context = self._read()
             obj = self._objects.namespaces.get("", namespace)
-            labels, limit_ranges = obj.metadata.labels if obj else None, self._objects.limit_ranges.list(namespace)
-            context = of_namespace(self._context, labels, limit_ranges, self.accounts.tree.account_of(namespace))
+            labels, limit_ranges = (
+                obj.metadata.labels if obj else None,
+                self._objects.limit_ranges.list(namespace),
+            )
+            context = of_namespace(
+                self._context, labels, limit_ranges, self.accounts.tree.account_of(namespace)
+            )
             self._of_namespaces[namespace] = context
         return context
 
@@ -64,7 +72,9 @@ class ContextBuilder:
         """Return what is the same for all namespaces."""
         objects = self._objects
         return replace(
-            site_context(objects.fluxqueues.list(), objects.priority_classes.list(), objects.runtime_classes.list()),
+            site_context(
+                objects.fluxqueues.list(), objects.priority_classes.list(), objects.runtime_classes.list()
+            ),
             storage=objects.storage,
             devices=objects.devices,
             levels=self._levels,

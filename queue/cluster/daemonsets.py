@@ -1,17 +1,19 @@
 """What DaemonSets take of nodes, before and after their pods exist.
 
-A new node looks empty: the pods of its DaemonSets (network, storage, monitoring) are bound some seconds later. If work filled the node
-meanwhile, they would not fit. So from the start a node counts as having the pod of each DaemonSet that matches it: with the template's
-request until the pod is bound, and with the pod's own request from then on. Work can never use any of that. So it is subtracted from what
-the node has in the graph, and a request that fits only without it is unsatisfiable.
+A new node looks empty: the pods of its DaemonSets (network, storage, monitoring) are bound some seconds
+later. If work filled the node meanwhile, they would not fit. So from the start a node counts as having the
+pod of each DaemonSet that matches it: with the template's request until the pod is bound, and with the pod's
+own request from then on. Work can never use any of that. So it is subtracted from what the node has in the
+graph, and a request that fits only without it is unsatisfiable.
 
-Any user who may create a DaemonSet decides its size, so a DaemonSet cannot take what a node does not have. A template larger than the whole
-node is left out, because its pod will not come. Of the pods still to come, no more counts than is free, so a node full of work keeps its
-size until something ends there. One pod of a DaemonSet counts for it on each node. A second one, during an update, counts as foreign.
+Any user who may create a DaemonSet decides its size, so a DaemonSet cannot take what a node does not have. A
+template larger than the whole node is left out, because its pod will not come. Of the pods still to come, no
+more counts than is free, so a node full of work keeps its size until something ends there. One pod of a
+DaemonSet counts for it on each node. A second one, during an update, counts as foreign.
 
-Whether a DaemonSet matches a node is decided as its controller does: by nodeSelector, required node affinity, and the taints that it
-tolerates, to which the controller adds those that Kubernetes itself puts on nodes. If a rule cannot be checked on the graph, the pod is
-assumed to come.
+Whether a DaemonSet matches a node is decided as its controller does: by nodeSelector, required node affinity,
+and the taints that it tolerates, to which the controller adds those that Kubernetes itself puts on nodes. If
+a rule cannot be checked on the graph, the pod is assumed to come.
 """
 
 from __future__ import annotations
@@ -62,13 +64,18 @@ class DaemonSetRequests:
     def counted(self) -> dict[str, int]:
         """The amounts in the graph's units."""
         pods = int(self.amounts.get(POD_SLOTS, 0))
-        return {**slot_resources({name: amount for name, amount in self.amounts.items() if name != POD_SLOTS}), POD_SLOTS: pods}
+        return {
+            **slot_resources({name: amount for name, amount in self.amounts.items() if name != POD_SLOTS}),
+            POD_SLOTS: pods,
+        }
 
 
 NO_DAEMONSET_REQUESTS = DaemonSetRequests({})
 
 
-def daemonset_requests(node: Node, standing: Iterable[Pod], coming: Sequence[PodSpec], used: Amounts) -> DaemonSetRequests:
+def daemonset_requests(
+    node: Node, standing: Iterable[Pod], coming: Sequence[PodSpec], used: Amounts
+) -> DaemonSetRequests:
     """Return what DaemonSets take of a node.
 
     Parameters
@@ -85,7 +92,10 @@ def daemonset_requests(node: Node, standing: Iterable[Pod], coming: Sequence[Pod
     bound = sum_requests(_request(pod.spec) for pod in standing)
     capped = False
     for resource, amount in sum_requests(_request(spec) for spec in coming).items():
-        free = max(_allocatable(node, resource) - bound.get(resource, Decimal()) - used.get(resource, Decimal()), Decimal())
+        free = max(
+            _allocatable(node, resource) - bound.get(resource, Decimal()) - used.get(resource, Decimal()),
+            Decimal(),
+        )
         capped |= amount > free
         bound[resource] = bound.get(resource, Decimal()) + min(amount, free)
     return DaemonSetRequests(bound, capped)
@@ -116,8 +126,16 @@ class DaemonSets:
     def owns(self, pod: Pod) -> str:
         """Return the uid of the DaemonSet that a pod belongs to; empty if it belongs to none that exists."""
         owner = pod.metadata.controller
-        found = self._daemonsets.get_by_uid(owner.uid) if owner is not None and owner.kind == "DaemonSet" else None
-        return found.metadata.uid if found is not None and found.metadata.namespace == pod.metadata.namespace else ""
+        found = (
+            self._daemonsets.get_by_uid(owner.uid)
+            if owner is not None and owner.kind == "DaemonSet"
+            else None
+        )
+        return (
+            found.metadata.uid
+            if found is not None and found.metadata.namespace == pod.metadata.namespace
+            else ""
+        )
 
     def standing(self, here: Iterable[Pod]) -> dict[str, Pod]:
         """Return the pod of each DaemonSet (by its uid) among the pods of a node: the newest of each."""
@@ -128,9 +146,15 @@ class DaemonSets:
         return found
 
     def coming(self, node: Node, present: Iterable[str]) -> list[PodSpec]:
-        """Return the specs of the pods still to come to a node, given the uids of DaemonSets that have a pod there."""
+        """Return the specs of the pods still to come to a node, given the uids of DaemonSets that have a pod
+        there.
+        """
         there = set(present)
-        missing = [each for each in self._daemonsets.list() if each.metadata.uid not in there and not each.metadata.deletion_timestamp]
+        missing = [
+            each
+            for each in self._daemonsets.list()
+            if each.metadata.uid not in there and not each.metadata.deletion_timestamp
+        ]
         if not missing:
             return []
         spec = graph_node(node).spec

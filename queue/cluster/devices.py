@@ -1,14 +1,16 @@
-"""Devices of nodes and the claims for them, as the watches show them, and how many of each kind a node has and has left.
+"""Devices of nodes and the claims for them, as the watches show them, and how many of each kind a node has
+and has left.
 
-A resource that a class of devices stands for is a kind too: a node that does not report it has as much of it as devices of the class
-(`fluxqueue.queue.cluster.extended_resources`).
+A resource that a class of devices stands for is a kind too: a node that does not report it has as much of it
+as devices of the class (`fluxqueue.queue.cluster.extended_resources`).
 
-A node has of a kind (`fluxqueue.queue.noderules.device_requests`) as many devices as are selected among the newest slices of its complete
-pools. Devices that other nodes reach too count on each of them.
+A node has of a kind (`fluxqueue.queue.noderules.device_requests`) as many devices as are selected among the
+newest slices of its complete pools. Devices that other nodes reach too count on each of them.
 
-What is allocated counts once. An allocation of the queue has its devices through its slot, from the match on. A claim of any other pod
-takes them as foreign pods take ports. Kinds may have devices in common, so a device that a slot holds as one kind is missing in all other
-kinds that select it: that too counts as foreign there, as soon as the scheduler of the cluster has chosen the device.
+What is allocated counts once. An allocation of the queue has its devices through its slot, from the match on.
+A claim of any other pod takes them as foreign pods take ports. Kinds may have devices in common, so a device
+that a slot holds as one kind is missing in all other kinds that select it: that too counts as foreign there,
+as soon as the scheduler of the cluster has chosen the device.
 """
 
 from __future__ import annotations
@@ -36,7 +38,15 @@ from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.cluster.extended_resources import ExtendedResources
 from fluxqueue.queue.model.constraints import InexpressibleConstraint
 from fluxqueue.queue.noderules.device_counters import SharedCounters, shared_counters
-from fluxqueue.queue.noderules.device_requests import DeviceKind, DeviceQuery, KindKey, device_needs, key_in, kinds_of, plain_kind
+from fluxqueue.queue.noderules.device_requests import (
+    DeviceKind,
+    DeviceQuery,
+    KindKey,
+    device_needs,
+    key_in,
+    kinds_of,
+    plain_kind,
+)
 from fluxqueue.queue.noderules.device_selection import Held, KnownDevice, Selection, select
 
 __all__ = ["ANY_CLAIM", "DEVICE_CLAIMS", "ClusterDevices", "DeviceSource", "sources_used"]
@@ -54,7 +64,8 @@ _MOST_SELECTED: Final = 1_000_000
 _NODE, _POOL, _KIND = "node", "pool", "kind"
 
 Slots = Callable[[str, str], Mapping[str, int]]
-"""Uid of a pod, or namespace/name of a PodGroup, and node -> what is booked for the pod, or one of the group, there, by type.
+"""Uid of a pod, or namespace/name of a PodGroup, and node -> what is booked for the pod, or one of the group,
+there, by type.
 
 It is empty for pods that are not the queue's.
 """
@@ -89,7 +100,9 @@ class ClusterDevices:
         The watched objects.
     """
 
-    def __init__(self, *, counted: bool = False, find_node: Callable[[str], Node | None] = lambda _name: None) -> None:
+    def __init__(
+        self, *, counted: bool = False, find_node: Callable[[str], Node | None] = lambda _name: None
+    ) -> None:
         self.counted = counted
         self.classes: ObjectCache[DeviceClass] = ObjectCache()
         self.extended = ExtendedResources(self.classes.list, find_node)
@@ -139,7 +152,9 @@ class ClusterDevices:
         return not any(selection is not None and selection.devices for selection in selections)
 
     def capacity(self, node: str, kinds: Iterable[str]) -> dict[str, int]:
-        """Return how many devices of each of these kinds (vertex types) a node has; without resources that it reports."""
+        """Return how many devices of each of these kinds (vertex types) a node has;
+        without resources that it reports.
+        """
         found: dict[str, int] = {}
         for kind, key in self._counted_on(node, kinds).items():
             selection = self._selection(node, key)
@@ -148,9 +163,11 @@ class ClusterDevices:
         return found
 
     def taken(self, node: str, kinds: Iterable[str], slots: Slots) -> dict[str, int]:
-        """Return how many devices of each of these kinds a node has not left, beyond what is booked for slots.
+        """Return how many devices of each of these kinds a node has not left, beyond what is booked for
+        slots.
 
-        Claims say all that is taken of a resource that devices stand for: its amount is in the answer also where it is 0.
+        Claims say all that is taken of a resource that devices stand for: its amount is in the answer also
+        where it is 0.
 
         Parameters
         ----------
@@ -176,15 +193,19 @@ class ClusterDevices:
             used = there - selection.left(counters, everything)
             if selection.kind.every:
                 used = min(there, 1) if used else 0
-            through_slots = sum(min(booked[uid].get(kind, 0), selection.units_of(own)) for uid, own in held.items() if uid)
+            through_slots = sum(
+                min(booked[uid].get(kind, 0), selection.units_of(own)) for uid, own in held.items() if uid
+            )
             if used > through_slots:
                 taken[kind] = used - through_slots
         return taken
 
     def shortage(self, node: str, namespace: str, spec: PodSpec) -> str:
-        """Return of which devices a node has fewer than a pod needs, whoever has them now; empty if it has enough.
+        """Return of which devices a node has fewer than a pod needs, whoever has them now; empty if it has
+        enough.
 
-        Devices may be tainted or withdrawn after work was matched. Its next pod must then not go to the same node.
+        Devices may be tainted or withdrawn after work was matched. Its next pod must then not go to the same
+        node.
         """
         kinds = self._wanted(namespace, spec)
         has = self.capacity(node, kinds) if kinds else {}
@@ -194,26 +215,36 @@ class ClusterDevices:
     def gives_shares(self, node: str, namespace: str, spec: PodSpec) -> bool:
         """True if a pod may get a share of a device of a node, and not a device alone."""
         keys = self._counted_on(node, self._wanted(namespace, spec)).values()
-        return any(selection is not None and selection.shared for selection in (self._selection(node, key) for key in keys))
+        return any(
+            selection is not None and selection.shared
+            for selection in (self._selection(node, key) for key in keys)
+        )
 
     def _wanted(self, namespace: str, spec: PodSpec) -> dict[str, int]:
         """Return how many devices of each kind (vertex type) a pod needs; none if that cannot be read."""
         if not spec.resource_claims and not self.extended.types:
             return {}
         try:
-            wanted = Counter({name: int(amount) for name, amount in device_needs(spec, namespace, self).requests.items()})
-            wanted.update({name: int(amount) for name, amount in pod_requests(spec).items() if name in self.extended})
+            wanted = Counter(
+                {name: int(amount) for name, amount in device_needs(spec, namespace, self).requests.items()}
+            )
+            wanted.update(
+                {name: int(amount) for name, amount in pod_requests(spec).items() if name in self.extended}
+            )
         except (InvalidRequest, InexpressibleConstraint):
             return {}
         return {resource_type(name): amount for name, amount in wanted.items()}
 
-    # ---- devices of a node -------------------------------------------------------------------------------------------------------
+    # ---- devices of a node ---------------------------------------------------------------------------------
 
     def _counted_on(self, node: str, kinds: Iterable[str]) -> dict[str, KindKey]:
         """Return class and tag of those vertex types that are devices on a node."""
         kinds = [*kinds]
         found = {kind: key_in(kind) for kind in kinds if is_device(kind)}
-        return found | {kind: DeviceKind((DeviceQuery(self.extended.class_of(kind)),)).key for kind in self.extended.served(node, kinds)}
+        return found | {
+            kind: DeviceKind((DeviceQuery(self.extended.class_of(kind)),)).key
+            for kind in self.extended.served(node, kinds)
+        }
 
     def _kind(self, key: KindKey) -> DeviceKind | None:
         """Return a kind: by its name, or from a claim or template that asks for it."""
@@ -247,7 +278,9 @@ class ClusterDevices:
         return known
 
     def _slices(self, node: str) -> Iterator[ResourceSlice]:
-        """Yield the slices with devices of a node and those that every node reaches, as far as their pools are complete."""
+        """Yield the slices with devices of a node and those that every node reaches,
+        as far as their pools are complete.
+        """
         of_node = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
         return (each for each in of_node if self._is_current(each))
 
@@ -258,11 +291,15 @@ class ClusterDevices:
             spec = each.spec
             for device in spec.devices or ():
                 if device.node_name in (None, "", node) and (number := number + 1) <= _MOST_ON_NODE:
-                    yield KnownDevice(spec.driver, spec.pool.name, self._with_taints(spec.driver, spec.pool.name, device))
+                    yield KnownDevice(
+                        spec.driver, spec.pool.name, self._with_taints(spec.driver, spec.pool.name, device)
+                    )
 
     def _with_taints(self, driver: str, pool: str, device: Device) -> Device:
         """Return a device with the taints that rules give it."""
-        added = [rule.spec.taint for rule in self.taint_rules.list() if rule.taints(driver, pool, device.name)]
+        added = [
+            rule.spec.taint for rule in self.taint_rules.list() if rule.taints(driver, pool, device.name)
+        ]
         return msgspec.structs.replace(device, taints=[*(device.taints or ()), *added]) if added else device
 
     def _is_current(self, each: ResourceSlice) -> bool:
@@ -270,7 +307,10 @@ class ClusterDevices:
         pool = each.spec.pool
         of_pool = [other.spec.pool for other in self.slices.by_index(_POOL, (each.spec.driver, pool.name))]
         newest = max(other.generation for other in of_pool)
-        return pool.generation == newest and sum(other.generation == newest for other in of_pool) == pool.resource_slice_count
+        return (
+            pool.generation == newest
+            and sum(other.generation == newest for other in of_pool) == pool.resource_slice_count
+        )
 
     def _held(self, node: str) -> dict[str, list[Held]]:
         """Return the allocated devices of a node by the uid of the pod that has them; empty: no pod does."""
@@ -278,17 +318,29 @@ class ClusterDevices:
         held: dict[str, list[Held]] = {}
         for pool in {(each.spec.driver, each.spec.pool.name) for each in slices}:
             for claim in self.claims.by_index(_POOL, pool):
-                uid = next(filter(None, (_user(each, claim.metadata.namespace) for each in claim.status.reserved_for or ())), "")
+                uid = next(
+                    filter(
+                        None,
+                        (_user(each, claim.metadata.namespace) for each in claim.status.reserved_for or ()),
+                    ),
+                    "",
+                )
                 devices = [each for each in claim.allocated if (each.driver, each.pool) == pool]
-                held.setdefault(uid, []).extend(Held((each.driver, each.pool, each.device), each.amounts) for each in devices)
+                held.setdefault(uid, []).extend(
+                    Held((each.driver, each.pool, each.device), each.amounts) for each in devices
+                )
         return held
 
-    # ---- changes -----------------------------------------------------------------------------------------------------------------
+    # ---- changes -------------------------------------------------------------------------------------------
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:
-        pools = {(each.spec.driver, each.spec.pool.name) for each in (change.old, change.new) if each is not None}
+        pools = {
+            (each.spec.driver, each.spec.pool.name) for each in (change.old, change.new) if each is not None
+        }
         of_pools = [each for pool in pools for each in self.slices.by_index(_POOL, pool)]
-        nodes = {node for each in (*of_pools, *filter(None, (change.old, change.new))) for node in _nodes_of(each)}
+        nodes = {
+            node for each in (*of_pools, *filter(None, (change.old, change.new))) for node in _nodes_of(each)
+        }
         self._forget(None if _EVERY_NODE in nodes else frozenset(nodes))
 
     def _class_changed(self, change: Change[DeviceClass]) -> None:
@@ -302,11 +354,16 @@ class ClusterDevices:
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         """Tell that other devices are allocated: heartbeats and new claims without devices change nothing."""
-        old, new = (() if each is None else (each.allocated, each.status.reserved_for) for each in (change.old, change.new))
+        old, new = (
+            () if each is None else (each.allocated, each.status.reserved_for)
+            for each in (change.old, change.new)
+        )
         if old == new:
             return
         pools = {pool for each in (change.old, change.new) if each is not None for pool in each.pools()}
-        nodes = {node for pool in pools for each in self.slices.by_index(_POOL, pool) for node in _nodes_of(each)}
+        nodes = {
+            node for pool in pools for each in self.slices.by_index(_POOL, pool) for node in _nodes_of(each)
+        }
         if nodes:
             self._tell(None if _EVERY_NODE in nodes else frozenset(nodes))
 
@@ -315,7 +372,11 @@ class ClusterDevices:
         gone = [known for known in self._selected if nodes is None or known[0] in nodes]
         for known in gone:
             del self._selected[known]
-        self._counters = {} if nodes is None else {name: known for name, known in self._counters.items() if name not in nodes}
+        self._counters = (
+            {}
+            if nodes is None
+            else {name: known for name, known in self._counters.items() if name not in nodes}
+        )
         self._tell(nodes)
 
     def _tell(self, nodes: frozenset[str] | None) -> None:

@@ -1,8 +1,10 @@
-"""Resources of nodes that devices stand for: a pod asks for them by name, and the scheduler of the cluster makes the claim (KEP-5004).
+"""Resources of nodes that devices stand for: a pod asks for them by name, and the scheduler of the cluster
+makes the claim (KEP-5004).
 
-A DeviceClass may name an extended resource (``spec.extendedResourceName``), and each class has an implicit one,
-``deviceclass.resource.kubernetes.io/NAME``. On a node whose kubelet reports none of it, a pod that requests the resource gets devices of
-that class. A node with a device plugin of the same name serves it as before. So each node has one of the two, never their sum.
+A DeviceClass may name an extended resource (``spec.extendedResourceName``), and each class has an implicit
+one, ``deviceclass.resource.kubernetes.io/NAME``. On a node whose kubelet reports none of it, a pod that
+requests the resource gets devices of that class. A node with a device plugin of the same name serves it as
+before. So each node has one of the two, never their sum.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, str]:
-    """Return the class that stands for each resource; of several that name one resource the newest, then the first by name."""
+    """Return the class that stands for each resource;
+    of several that name one resource the newest, then the first by name.
+    """
     found: dict[str, str] = {}
     ordered = sorted(classes, key=lambda each: each.metadata.name, reverse=True)
     for each in sorted(ordered, key=lambda each: each.metadata.creation_timestamp or ""):
@@ -47,7 +51,9 @@ class ExtendedResources:
         Their vertex types. The object is another one after each change.
     """
 
-    def __init__(self, classes: Callable[[], Collection[DeviceClass]], find_node: Callable[[str], Node | None]) -> None:
+    def __init__(
+        self, classes: Callable[[], Collection[DeviceClass]], find_node: Callable[[str], Node | None]
+    ) -> None:
         self._list = classes
         self._find_node = find_node
         self._classes: dict[str, str] = {}
@@ -65,7 +71,9 @@ class ExtendedResources:
             self._classes = classes
             self.types = frozenset(map(resource_type, classes))
             explicit = sorted(resource_type(name) for name in classes if not name.startswith(IMPLICIT_PREFIX))
-            self._marks = (resource_type(IMPLICIT_PREFIX), *(f'"{kind}"' for kind in explicit)) if classes else ()
+            self._marks = (
+                (resource_type(IMPLICIT_PREFIX), *(f'"{kind}"' for kind in explicit)) if classes else ()
+            )
 
     def may_be_in(self, jobspec: str) -> bool:
         """True if a jobspec may request one of them: a look at its text, since most request none."""

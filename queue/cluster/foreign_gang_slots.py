@@ -1,4 +1,6 @@
-"""What the slots of released gangs of other projects are for: which pods come first, and which are still to come."""
+"""What the slots of released gangs of other projects are for:
+which pods come first, and which are still to come.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class ForeignGangSlots:
         return placement_order(GangPods(source, "", pods), lookup.obj)
 
     def later_slot_labels(self, workload: Workload, key: GroupKey) -> Counter[str] | None:
-        """Return how many pods are still to be created, by the label of their slots; None if that is not known yet."""
+        """Return how many pods are still to be created, by the label of their slots;
+        None if that is not known yet.
+        """
         source = source_named(key.source)
         pods = self._caches.pods_of_group(key)
         lookup = self._caches.gang_object(source, key, pods)

@@ -1,16 +1,19 @@
 """What runs on nodes without the queue, and what pods of the queue request beyond their slots.
 
-Fluxion holds one system allocation per node with these amounts. It is set again whenever a pod that is not the queue's is bound, ends or
-changes, so that Fluxion never grants what another pod has. The requests of a node are summed before they are rounded up, once per node.
-Host ports count if work of the queue requests the same ports. Volumes count
-if their driver limits them per node. Devices count if a claim has them that no slot has booked. Where devices stand for a resource, claims
-say what is taken of it, and requests of pods do not count.
+Fluxion holds one system allocation per node with these amounts. It is set again whenever a pod that is not
+the queue's is bound, ends or changes, so that Fluxion never grants what another pod has. The requests of a
+node are summed before they are rounded up, once per node. Host ports count if work of the queue requests the
+same ports. Volumes count if their driver limits them per node. Devices count if a claim has them that no slot
+has booked. Where devices stand for a resource, claims say what is taken of it, and requests of pods do not
+count.
 
-A bound pod counts once. It is the queue's if a live allocation has a slot for it on its node: the slot names the pod by its uid, or the
-slot is free and the pod is the workload's own, or is controlled by the Job of the workload, in the workload's namespace. Keys that somebody
-copied onto another pod change nothing, and no more pods count as the queue's than there are slots. The queue's pods count through their
-slots. If a pod requests more than its slot (a sidecar added after admission, a resize in place), only the difference counts here. Pods of
-DaemonSets are subtracted from what the node has (`fluxqueue.queue.cluster.daemonsets`), except for their ports and volumes.
+A bound pod counts once. It is the queue's if a live allocation has a slot for it on its node: the slot names
+the pod by its uid, or the slot is free and the pod is the workload's own, or is controlled by the Job of the
+workload, in the workload's namespace. Keys that somebody copied onto another pod change nothing, and no more
+pods count as the queue's than there are slots. The queue's pods count through their slots. If a pod requests
+more than its slot (a sidecar added after admission, a resize in place), only the difference counts here. Pods
+of DaemonSets are subtracted from what the node has (`fluxqueue.queue.cluster.daemonsets`), except for their
+ports and volumes.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ class ForeignPods:
     volumes
         Returns how many volumes the pods of one node have, by the driver's type.
     devices
-        Returns how many devices of these types a node has not left, beyond what is booked for pods (uid and node).
+        Returns how many devices of these types a node has not left, beyond what is booked for pods (uid and
+        node).
     """
 
     def __init__(
@@ -94,9 +98,11 @@ class ForeignPods:
         self._changed: set[str] = set()
         self._claims_changed: set[str] = set()
         self._capped: set[str] = set()
-        """Nodes to which more DaemonSet pods are to come than fit now: any change there may make room for them."""
+        """Nodes to which more DaemonSet pods are to come than fit now:
+        any change there may make room for them."""
         self._contested: set[str] = set()
-        """Nodes with a pod that counts as foreign for want of a slot: it gets one when another pod goes, or a slot is stored."""
+        """Nodes with a pod that counts as foreign for want of a slot:
+        it gets one when another pod goes, or a slot is stored."""
         self._alike: dict[tuple[FluxionJobId, str], tuple[object, Mapping[str, int]]] = {}
         """Request of the last pod of each slot size: most pods of one workload are alike."""
         self._listener: Callable[[], None] | None = None
@@ -132,13 +138,16 @@ class ForeignPods:
         self._claims_changed |= nodes
 
     def shares(self, nodes: Iterable[str]) -> list[NodeShare]:
-        """Return what foreign pods have on these nodes, in the graph's units; a share without amounts if they have nothing."""
+        """Return what foreign pods have on these nodes, in the graph's units;
+        a share without amounts if they have nothing.
+        """
         return [NodeShare(node=node, amounts=self._amounts(node)) for node in nodes]
 
     async def shares_in_turns(self, nodes: Iterable[str]) -> list[NodeShare]:
         """Return the same, while other work goes on.
 
-        Thousands of pods may be bound to one node, and each claim of devices that all nodes reach counts on each of them.
+        Thousands of pods may be bound to one node, and each claim of devices that all nodes reach counts on
+        each of them.
         """
         found: list[NodeShare] = []
         began = thread_time()
@@ -150,7 +159,9 @@ class ForeignPods:
         return found
 
     def daemonset_requests(self, nodes: Iterable[Node]) -> dict[str, DaemonSetRequests]:
-        """Return what DaemonSets take of these nodes, by name; without the nodes of which they take nothing."""
+        """Return what DaemonSets take of these nodes, by name;
+        without the nodes of which they take nothing.
+        """
         if self._daemons is None:
             return {}
         found: dict[str, DaemonSetRequests] = {}
@@ -169,7 +180,7 @@ class ForeignPods:
                 found[name] = claim
         return found
 
-    # ---- events ------------------------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------
 
     def _note(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -192,7 +203,9 @@ class ForeignPods:
 
     def _takes_more(self, pod: Pod) -> bool:
         """True if a pod takes something of its node that no slot counts."""
-        return bool(pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted))
+        return bool(
+            pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted)
+        )
 
     def _note_slots(self, workload: WorkloadId) -> None:
         allocation = self._ledger.allocation(workload) if self._contested else None
@@ -202,19 +215,29 @@ class ForeignPods:
             if self._listener is not None:
                 self._listener()
 
-    # ---- whose a pod is ----------------------------------------------------------------------------------------------------------
+    # ---- whose a pod is ------------------------------------------------------------------------------------
 
     def _here(self, node: str | None) -> list[Pod]:
         return [pod for pod in self._pods.by_index(_BY_NODE, node) if not pod.terminal]
 
     def _sorted(self, node: str) -> tuple[dict[str, Pod], list[Pod], list[Mapping[str, int]]]:
-        """Return the pods on a node: those of DaemonSets, the other foreign ones, and what the queue's pods request beyond their slots."""
+        """Return the pods on a node: those of DaemonSets, the other foreign ones,
+        and what the queue's pods request beyond their slots.
+        """
         here = self._here(node)
         ours = self._ours(here)
-        standing = self._daemons.standing(pod for pod in here if pod.metadata.uid not in ours) if self._daemons is not None else {}
+        standing = (
+            self._daemons.standing(pod for pod in here if pod.metadata.uid not in ours)
+            if self._daemons is not None
+            else {}
+        )
         owned = {pod.metadata.uid for pod in standing.values()}
         rest = [pod for pod in here if pod.metadata.uid not in ours and pod.metadata.uid not in owned]
-        beyond = [more for pod in here if (counted := ours.get(pod.metadata.uid)) is not None and (more := self._beyond(pod, *counted))]
+        beyond = [
+            more
+            for pod in here
+            if (counted := ours.get(pod.metadata.uid)) is not None and (more := self._beyond(pod, *counted))
+        ]
         return standing, rest, beyond
 
     def _slot_of(self, pod: Pod) -> tuple[Allocation, Slot] | None:
@@ -231,7 +254,9 @@ class ForeignPods:
         return self._ours(beside).get(pod.metadata.uid)
 
     def _ours(self, here: Iterable[Pod]) -> dict[str, tuple[Allocation, Slot]]:
-        """Return the pods (by uid) that count through a slot. Each slot counts for one pod, and first for the pod that it names."""
+        """Return the pods (by uid) that count through a slot.
+        Each slot counts for one pod, and first for the pod that it names.
+        """
         found: dict[str, tuple[Allocation, Slot]] = {}
         left: dict[tuple[Slot, ...], Iterator[Slot]] = {}
         held = [(pod, allocation) for pod in here if (allocation := self._held_by(pod)) is not None]
@@ -250,10 +275,12 @@ class ForeignPods:
         if allocation is None or workload is None or workload.namespace != pod.metadata.namespace:
             return None
         owner, uid = pod.metadata.controller, pod.metadata.uid
-        owned = uid == workload.uid or (owner is not None and owner.kind == "Job" and owner.uid == workload.uid)
+        owned = uid == workload.uid or (
+            owner is not None and owner.kind == "Job" and owner.uid == workload.uid
+        )
         return allocation if owned or uid in allocation.pod_uids else None
 
-    # ---- sums --------------------------------------------------------------------------------------------------------------------
+    # ---- sums ----------------------------------------------------------------------------------------------
 
     def _amounts(self, node: str) -> dict[str, int]:
         standing, rest, beyond = self._sorted(node)
@@ -261,7 +288,9 @@ class ForeignPods:
         (self._contested.add if contested else self._contested.discard)(node)
         amounts: Counter[str] = Counter()
         if rest:
-            amounts.update({**slot_resources(sum_requests(_request(pod.spec) for pod in rest)), POD_SLOTS: len(rest)})
+            amounts.update(
+                {**slot_resources(sum_requests(_request(pod.spec) for pod in rest)), POD_SLOTS: len(rest)}
+            )
         for more in beyond:
             amounts.update(more)
         if types := self._port_volume_pools.types:
@@ -274,12 +303,20 @@ class ForeignPods:
             return dict(amounts)
         devices = self._port_volume_pools.devices
         taken = self._devices(node, devices | amounts.keys(), self._booked_for)
-        return {kind: amount for kind, amount in ({**amounts, **taken}).items() if kind not in taken or (amount and kind in devices)}
+        return {
+            kind: amount
+            for kind, amount in ({**amounts, **taken}).items()
+            if kind not in taken or (amount and kind in devices)
+        }
 
     def _booked_for(self, user: str, node: str) -> Mapping[str, int]:
-        """Return what a slot on a node has booked for a pod, which may not be bound yet, or for one of a PodGroup; empty if it has none."""
+        """Return what a slot on a node has booked for a pod, which may not be bound yet,
+        or for one of a PodGroup; empty if it has none.
+        """
         of_group = self._here(node) if "/" in user else ()
-        pod = self._pods.get_by_uid(user) or next((each for each in of_group if _group_named_by(each) == user), None)
+        pod = self._pods.get_by_uid(user) or next(
+            (each for each in of_group if _group_named_by(each) == user), None
+        )
         allocation = self._held_by(pod) if pod is not None else None
         if pod is None or allocation is None:
             return {}
@@ -287,7 +324,9 @@ class ForeignPods:
         if slot is None:
             return {}
         workload = self._ledger.get(allocation.workload)
-        return Counter(self._size(allocation, slot)) + Counter(taken_once_in(workload.jobspec) if workload is not None else {})
+        return Counter(self._size(allocation, slot)) + Counter(
+            taken_once_in(workload.jobspec) if workload is not None else {}
+        )
 
     def _beyond(self, pod: Pod, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what a pod requests beyond its slot, in the graph's units."""
@@ -298,7 +337,11 @@ class ForeignPods:
                 self._alike.clear()
             known = self._alike[key] = asked, slot_resources(_request(pod.spec))
         size = self._size(allocation, slot)
-        return {kind: amount - size.get(kind, 0) for kind, amount in known[1].items() if amount > size.get(kind, 0)}
+        return {
+            kind: amount - size.get(kind, 0)
+            for kind, amount in known[1].items()
+            if amount > size.get(kind, 0)
+        }
 
     def _size(self, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what is booked for a slot."""
@@ -335,12 +378,18 @@ def _slots_for(pod: Pod, allocation: Allocation) -> tuple[Slot, ...]:
     return allocation.open_slots_for(pod.metadata.uid, pod.spec.node_name)
 
 
-def _used(rest: Sequence[Pod], beyond: Iterable[Mapping[str, int]], booked: Counter[str]) -> dict[str, Decimal]:
+def _used(
+    rest: Sequence[Pod], beyond: Iterable[Mapping[str, int]], booked: Counter[str]
+) -> dict[str, Decimal]:
     """Return what of a node is not free for DaemonSets, in base units."""
     ours = Counter(booked)
     for more in beyond:
         ours.update(more)
-    amounts = {resource_name(kind): amount * unit_of(resource_name(kind)) for kind, amount in ours.items() if not is_countable(kind)}
+    amounts = {
+        resource_name(kind): amount * unit_of(resource_name(kind))
+        for kind, amount in ours.items()
+        if not is_countable(kind)
+    }
     return sum_requests([amounts, {POD_SLOTS: Decimal(len(rest))}, *(_request(pod.spec) for pod in rest)])
 
 
@@ -359,7 +408,11 @@ def _node_of(pod: Pod) -> Iterable[Hashable]:
 
 def _slots_named_by(pod: Pod) -> Iterable[Hashable]:
     jobid = _jobid_of(pod)
-    return ((pod.spec.node_name, jobid),) if jobid is not None and pod.spec.node_name and not pod.terminal else ()
+    return (
+        ((pod.spec.node_name, jobid),)
+        if jobid is not None and pod.spec.node_name and not pod.terminal
+        else ()
+    )
 
 
 def _asked(spec: PodSpec) -> tuple[object, ...]:

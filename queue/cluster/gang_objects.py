@@ -1,10 +1,12 @@
-"""Watches the objects of other projects in which the sizes of gangs are: PodGroups, MPIJobs, RayClusters and so on.
+"""Watches the objects of other projects in which the sizes of gangs are: PodGroups, MPIJobs, RayClusters and
+so on.
 
-Which of them a cluster has is found by discovery, again and again: a CRD that is installed later is noticed within half a minute, one that
-is deleted is followed no more. Only the few fields are decoded that `fluxqueue.queue.model.sources` names.
+Which of them a cluster has is found by discovery, again and again: a CRD that is installed later is noticed
+within half a minute, one that is deleted is followed no more. Only the few fields are decoded that
+`fluxqueue.queue.model.sources` names.
 
-A failure of one resource concerns only its gangs. The readiness of the queue does not depend on any of them: what the queue must not read,
-or what no object fits, is an answer (`Lookup`) that its gangs wait with.
+A failure of one resource concerns only its gangs. The readiness of the queue does not depend on any of them:
+what the queue must not read, or what no object fits, is an answer (`Lookup`) that its gangs wait with.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class _ServedResources(PartialObject, frozen=True):
 
 
 class _Served:
-    """What the cluster serves at one time: its groups are asked for once, and each version of one that it has."""
+    """What the cluster serves at one time: its groups are asked for once,
+    and each version of one that it has.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -98,15 +102,20 @@ class _Served:
     async def version(self, resource: Resource, *, listed: bool = True) -> str:
         """Return the preferred version in which the cluster serves a resource; empty if it does not.
 
-        An API server that has just started lists no group of a CRD for some moments. It does not answer 404 for one before it knows all. So
-        with ``listed=False`` it is asked for each version, whether or not it lists that.
+        An API server that has just started lists no group of a CRD for some moments. It does not answer 404
+        for one before it knows all. So with ``listed=False`` it is asked for each version, whether or not it
+        lists that.
         """
         if self._group_versions is None:
             found = decode(await self._api.request("GET", "/apis"), _Groups, "get /apis")
-            self._group_versions = frozenset(each.group_version for group in found.groups or () for each in group.versions or ())
+            self._group_versions = frozenset(
+                each.group_version for group in found.groups or () for each in group.versions or ()
+            )
         for version in resource.versions:
             group_version = f"{resource.group}/{version}"
-            if (group_version in self._group_versions or not listed) and resource.plural in await self._resources_of(group_version):
+            if (
+                group_version in self._group_versions or not listed
+            ) and resource.plural in await self._resources_of(group_version):
                 return version
         return ""
 
@@ -135,8 +144,13 @@ class _Followed:
     """It was forbidden to watch it when that was looked at last."""
 
     def is_read(self) -> bool:
-        """True while it is watched; not if that was forbidden the last time too: a server that starts refuses for a moment."""
-        before, self.refused = self.refused, self.reflector is not None and isinstance(self.reflector.last_error, Forbidden)
+        """True while it is watched; not if that was forbidden the last time too:
+        a server that starts refuses for a moment.
+        """
+        before, self.refused = (
+            self.refused,
+            self.reflector is not None and isinstance(self.reflector.last_error, Forbidden),
+        )
         return self.task is not None and not self.task.done() and not (before and self.refused)
 
 
@@ -153,13 +167,17 @@ class GangObjects:
 
     def __init__(self, api: Api, sources: Iterable[GangSource] = SOURCES) -> None:
         self._api = api
-        self._followed = {source.name: _Followed(source.resource) for source in sources if source.resource is not None}
+        self._followed = {
+            source.name: _Followed(source.resource) for source in sources if source.resource is not None
+        }
         self._handlers: list[Callable[[str, str, str], None]] = []
         for name, followed in self._followed.items():
             followed.cache.add_handler(self._notifier(name))
 
     def add_handler(self, handler: Callable[[str, str, str], None]) -> None:
-        """Call a function with source, namespace and name of each object that appears, changes or goes; both empty: of all of a source."""
+        """Call a function with source, namespace and name of each object that appears, changes or goes;
+        both empty: of all of a source.
+        """
         self._handlers.append(handler)
 
     def cache(self, source: str) -> ObjectCache[Any]:
@@ -171,9 +189,17 @@ class GangObjects:
         followed = self._followed.get(source.name)
         if followed is None:
             return Lookup(Readable.YES)
-        if followed.readable is Readable.NOT_YET and followed.reflector is not None and followed.reflector.synced.is_set():
+        if (
+            followed.readable is Readable.NOT_YET
+            and followed.reflector is not None
+            and followed.reflector.synced.is_set()
+        ):
             followed.readable = Readable.YES
-        problem = followed.reflector.undecodable.get((namespace, name), "") if followed.reflector is not None else ""
+        problem = (
+            followed.reflector.undecodable.get((namespace, name), "")
+            if followed.reflector is not None
+            else ""
+        )
         return Lookup(followed.readable, followed.cache.get(namespace, name), problem)
 
     async def run(self) -> None:
@@ -185,7 +211,9 @@ class GangObjects:
                     try:
                         await self._discover(name, followed, served)
                     except ApiError as error:
-                        log.info("gang_objects.undiscovered", resource=followed.resource.name, error=str(error))
+                        log.info(
+                            "gang_objects.undiscovered", resource=followed.resource.name, error=str(error)
+                        )
                 await asyncio.sleep(random.uniform(*_DISCOVERY_S))
         finally:
             for followed in self._followed.values():
@@ -205,7 +233,9 @@ class GangObjects:
             return
         kind = _kind(followed.resource, version)
         try:
-            await self._api.page(kind, None, label_selector=None, field_selector=None, limit=1, continue_token="")
+            await self._api.page(
+                kind, None, label_selector=None, field_selector=None, limit=1, continue_token=""
+            )
         except Forbidden as error:
             before, followed.refused = followed.refused, True
             if not before:

@@ -1,4 +1,6 @@
-"""Which slots of an allocation are for pods that come later, such as those of Jobs that a JobSet starts later."""
+"""Which slots of an allocation are for pods that come later,
+such as those of Jobs that a JobSet starts later.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,22 @@ async def later_slot_labels(api: Api, caches: Caches, workload: Workload, key: G
         The JobSet cannot be read.
     """
     jobset = await read_jobset(api, key.namespace, key.name)
-    return labels_of_later_pods(later_pods(jobset, caches.jobs_of_jobset(key)), workload, caches.cluster_context(key.namespace))
+    return labels_of_later_pods(
+        later_pods(jobset, caches.jobs_of_jobset(key)), workload, caches.cluster_context(key.namespace)
+    )
 
 
-def labels_of_later_pods(later: Iterable[LaterPods], workload: Workload, cluster: ClusterContext) -> Counter[str]:
-    """Return how many pods come later, by the label of the slots of a workload that have their size; others are left out."""
+def labels_of_later_pods(
+    later: Iterable[LaterPods], workload: Workload, cluster: ClusterContext
+) -> Counter[str]:
+    """Return how many pods come later, by the label of the slots of a workload that have their size;
+    others are left out.
+    """
     labels: Counter[str] = Counter()
     for each in later:
-        spec = with_defaults(each.spec, cluster.limit_ranges, cluster.runtime_classes.get(each.spec.runtime_class_name or ""))
+        spec = with_defaults(
+            each.spec, cluster.limit_ranges, cluster.runtime_classes.get(each.spec.runtime_class_name or "")
+        )
         label = label_for_pod(workload.jobspec, workload.namespace, spec, cluster)
         if label is not None:
             labels[label] += each.pods

@@ -1,8 +1,9 @@
 """Reads nodes for the graph, and reports those that cannot be used because of what they report.
 
-If a node reports a quantity that cannot be read (a device plugin wrote ``"lots"``), the node is down in the graph. Nothing is placed there,
-what runs there continues, and all other nodes stay as they are. No user of the queue caused that, so it is reported where an administrator
-looks: in the log, and as an Event of the node. It is reported once, until what the node reports changes.
+If a node reports a quantity that cannot be read (a device plugin wrote ``"lots"``), the node is down in the
+graph. Nothing is placed there, what runs there continues, and all other nodes stay as they are. No user of
+the queue caused that, so it is reported where an administrator looks: in the log, and as an Event of the
+node. It is reported once, until what the node reports changes.
 """
 
 from __future__ import annotations
@@ -58,5 +59,10 @@ class NodeReader:
                 log.warning("node.unusable", node=name, reason=complaint)
                 if self.recorder is not None:
                     subject = Subject("v1", "Node", "", name, node.metadata.uid)
-                    self.recorder.record(subject, "InvalidNode", f"fluxqueue places nothing here: {complaint}", severity=Severity.WARNING)
+                    self.recorder.record(
+                        subject,
+                        "InvalidNode",
+                        f"fluxqueue places nothing here: {complaint}",
+                        severity=Severity.WARNING,
+                    )
         return read.spec

@@ -1,6 +1,8 @@
-"""Reads how many pods Deployments, ReplicaSets and StatefulSets want, and which Jobs of a JobSet are still to come.
+"""Reads how many pods Deployments, ReplicaSets and StatefulSets want, and which Jobs of a JobSet are still to
+come.
 
-They are read when the answer matters (a pod is gone, a gang begins), and not watched: that is rare, and a cluster has many of them.
+They are read when the answer matters (a pod is gone, a gang begins), and not watched: that is rare, and a
+cluster has many of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ __all__ = ["read_jobset", "read_owner"]
 
 log = structlog.get_logger()
 
-_KINDS: dict[str, Kind[ScaledWorkload]] = {"Deployment": DEPLOYMENTS, "ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
+_KINDS: dict[str, Kind[ScaledWorkload]] = {
+    "Deployment": DEPLOYMENTS,
+    "ReplicaSet": REPLICASETS,
+    "StatefulSet": STATEFULSETS,
+}
 
 
 async def read_owner(api: Api, owner: ReplicaOwner) -> ScaledWorkload | None:
@@ -36,7 +42,8 @@ async def read_owner(api: Api, owner: ReplicaOwner) -> ScaledWorkload | None:
 
 
 async def read_jobset(api: Api, namespace: str, name: str) -> JobSet | None:
-    """Return a JobSet as it is now; None if it does not exist, its kind is not served, or the queue may not read it.
+    """Return a JobSet as it is now; None if it does not exist, its kind is not served, or the queue may not
+    read it.
 
     Raises
     ------

@@ -1,14 +1,15 @@
-"""Resources of nodes that the kubelet does not report: host ports, attachable volumes of a CSI driver, and devices that pods claim or
-request as an extended resource.
+"""Resources of nodes that the kubelet does not report: host ports, attachable volumes of a CSI driver, and
+devices that pods claim or request as an extended resource.
 
-A node's resources are those that its kubelet reports. Ports, volumes and claimed devices are not among them, and there are too many ports
-to model all. So only those types are put into the graph that some work requests: as a pool in every node, before that work is matched. What
-runs without the queue counts against these pools only.
+A node's resources are those that its kubelet reports. Ports, volumes and claimed devices are not among them,
+and there are too many ports to model all. So only those types are put into the graph that some work requests:
+as a pool in every node, before that work is matched. What runs without the queue counts against these pools
+only.
 
-A type that nobody requests any more stays in the graph until the graph is filled again, so that work that comes and goes does not change
-all nodes each time. Each type has a cost on every node. So there may be `MAX_PORTS` host ports in all, and one namespace may request
-`MAX_PORTS_OF_NAMESPACE` of them; the same numbers hold for kinds of devices. More are refused. The number of drivers of volumes is not
-limited.
+A type that nobody requests any more stays in the graph until the graph is filled again, so that work that
+comes and goes does not change all nodes each time. Each type has a cost on every node. So there may be
+`MAX_PORTS` host ports in all, and one namespace may request `MAX_PORTS_OF_NAMESPACE` of them; the same
+numbers hold for kinds of devices. More are refused. The number of drivers of volumes is not limited.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from dataclasses import replace
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, is_port_of_address, is_volume, resource_type
+from fluxqueue.api.graphnames import (
+    display_name,
+    is_countable,
+    is_device,
+    is_port,
+    is_port_of_address,
+    is_volume,
+    resource_type,
+)
 from fluxqueue.api.hostports import ADDRESSES, open_ports, port_units
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
@@ -53,10 +62,14 @@ DeviceCapacity = Callable[[str, frozenset[str]], Mapping[str, int]]
 
 
 def pool_types_in(jobspec: str, extended: ExtendedResources = NO_EXTENDED_RESOURCES) -> frozenset[str]:
-    """Return the types of ports, volumes and devices that a jobspec requests, and of resources that devices may stand for."""
+    """Return the types of ports, volumes and devices that a jobspec requests,
+    and of resources that devices may stand for.
+    """
     if not any(mark in jobspec for mark in _MARKS) and not extended.may_be_in(jobspec):
         return frozenset()
-    asked = {kind for members in sizes_in(jobspec).values() for kind in members} | taken_once_in(jobspec).keys()
+    asked = {kind for members in sizes_in(jobspec).values() for kind in members} | taken_once_in(
+        jobspec
+    ).keys()
     return frozenset(kind for kind in asked if is_countable(kind)) | (asked & extended.types)
 
 
@@ -128,7 +141,12 @@ class PortVolumePools:
         self._changed.clear()
         self._extended_types = self._extended.types
         shares = [share for _, allocation in self._ledger.live() for share in allocation.shares]
-        held = {kind for share in shares for kind in share.amounts if is_countable(kind) or kind in self._extended_types}
+        held = {
+            kind
+            for share in shares
+            for kind in share.amounts
+            if is_countable(kind) or kind in self._extended_types
+        }
         self.types = self._asked() | held
         self._in_use = len(self.types)
 
@@ -140,10 +158,16 @@ class PortVolumePools:
             self._extended_types = self._extended.types
             self.types |= self._asked()
             return
-        self.types = self.types.union(*(pool_types_in(workload.jobspec, self._extended) for workload in changed if workload is not None))
+        self.types = self.types.union(
+            *(pool_types_in(workload.jobspec, self._extended) for workload in changed if workload is not None)
+        )
 
     def _asked(self) -> frozenset[str]:
-        return frozenset(kind for workload in self._ledger.all() for kind in pool_types_in(workload.jobspec, self._extended))
+        return frozenset(
+            kind
+            for workload in self._ledger.all()
+            for kind in pool_types_in(workload.jobspec, self._extended)
+        )
 
     @property
     def overfull(self) -> bool:
@@ -154,7 +178,10 @@ class PortVolumePools:
     def devices(self) -> frozenset[str]:
         """The types of devices among them, and of resources that devices may stand for."""
         if self._device_types[0] is not self.types:
-            self._device_types = self.types, frozenset(kind for kind in self.types if not is_port(kind) and not is_volume(kind))
+            self._device_types = (
+                self.types,
+                frozenset(kind for kind in self.types if not is_port(kind) and not is_volume(kind)),
+            )
         return self._device_types[1]
 
     def pools(self, node: str) -> tuple[Pool, ...]:
@@ -162,13 +189,22 @@ class PortVolumePools:
         if not self.types:
             return ()
         devices = self.devices
-        return pools_for(self.types, {**self._limits(node), **self._devices(node, devices)} if devices else self._limits(node))
+        return pools_for(
+            self.types,
+            {**self._limits(node), **self._devices(node, devices)} if devices else self._limits(node),
+        )
 
     def limit_types(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
-        """Return the descriptions of the intake; a request with too many different ports or kinds of devices is refused in its reason."""
-        return self._limited(self._limited(described, is_port, "host ports"), is_device, "requests for devices")
+        """Return the descriptions of the intake; a request with too many different ports or kinds of devices
+        is refused in its reason.
+        """
+        return self._limited(
+            self._limited(described, is_port, "host ports"), is_device, "requests for devices"
+        )
 
-    def _limited(self, described: Sequence[NewWorkload], counts: Callable[[str], bool], what: str) -> list[NewWorkload]:
+    def _limited(
+        self, described: Sequence[NewWorkload], counts: Callable[[str], bool], what: str
+    ) -> list[NewWorkload]:
         asked = [frozenset(filter(counts, pool_types_in(new.jobspec))) for new in described]
         if all(ports <= self.types for ports in asked):
             return list(described)
@@ -185,7 +221,11 @@ class PortVolumePools:
             if ports <= self.types:
                 limited.append(new)
             elif len(own | ports) > MAX_PORTS_OF_NAMESPACE:
-                limited.append(_refused(new, ports - own, f"work of namespace {new.namespace}", MAX_PORTS_OF_NAMESPACE, what))
+                limited.append(
+                    _refused(
+                        new, ports - own, f"work of namespace {new.namespace}", MAX_PORTS_OF_NAMESPACE, what
+                    )
+                )
             elif len(of_all | ports) > MAX_PORTS:
                 limited.append(_refused(new, ports - of_all, "all work", MAX_PORTS, what))
             else:
@@ -196,6 +236,11 @@ class PortVolumePools:
 
 
 def _refused(new: NewWorkload, types: Iterable[str], whose: str, most: int, what: str) -> NewWorkload:
-    remedy = "use one of those, or a Service" if what == "host ports" else "use selectors that other work uses too"
-    message = f"{new.ref} wants {display_name(min(types))}: {whose} together may ask for {most} different {what}, and does: {remedy}"
+    remedy = (
+        "use one of those, or a Service" if what == "host ports" else "use selectors that other work uses too"
+    )
+    message = (
+        f"{new.ref} wants {display_name(min(types))}: {whose} together may ask for {most} different {what}, "
+        f"and does: {remedy}"
+    )
     return replace(new, jobspec="", shape="", reason=Reason.INVALID_REQUEST, message=message)

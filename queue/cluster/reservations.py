@@ -40,9 +40,13 @@ class ClusterReservations:
 
 
 def node_view(node: Node) -> NodeView:
-    """Return what the choice of nodes depends on. A node that the queue itself cordoned for a maintenance is up."""
+    """Return what the choice of nodes depends on.
+    A node that the queue itself cordoned for a maintenance is up.
+    """
     meta = node.metadata
-    up = node.status.ready and (not node.spec.unschedulable or meta.annotation(names.MAINTENANCE_ANNOTATION) is not None)
+    up = node.status.ready and (
+        not node.spec.unschedulable or meta.annotation(names.MAINTENANCE_ANNOTATION) is not None
+    )
     return NodeView(meta.name, meta.labels or {}, up)
 
 

@@ -1,7 +1,7 @@
 """Claims, volumes, classes and the volume limits of nodes, as the watches show them.
 
-This is a `fluxqueue.queue.noderules.volumes.Storage` that reads the caches. `fluxqueue.queue.intake.claim_watch` decides which work is
-described again when one of them changes.
+This is a `fluxqueue.queue.noderules.volumes.Storage` that reads the caches.
+`fluxqueue.queue.intake.claim_watch` decides which work is described again when one of them changes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ class ClusterStorage:
         self.csi_nodes: ObjectCache[CSINode] = ObjectCache()
         self.drivers: frozenset[str] = frozenset()
         self._stating: Counter[str] = Counter()
-        self.claims.add_index(_UNBOUND, lambda claim: () if claim.bound else (claim.spec.storage_class_name or "",))
-        self.volumes.add_index(_FREE, lambda volume: (volume.spec.storage_class_name,) if volume.status.phase == "Available" else ())
+        self.claims.add_index(
+            _UNBOUND, lambda claim: () if claim.bound else (claim.spec.storage_class_name or "",)
+        )
+        self.volumes.add_index(
+            _FREE,
+            lambda volume: (volume.spec.storage_class_name,) if volume.status.phase == "Available" else (),
+        )
         self.volumes.add_index(_KEPT, _kept_for)
         self.csi_nodes.add_handler(self._count)
 
@@ -64,7 +69,11 @@ class ClusterStorage:
         if name is not None:
             return self.classes.get("", name)
         defaults = [found for found in self.classes.list() if found.default]
-        return max(defaults, key=lambda found: (found.metadata.creation_timestamp or "", found.metadata.name), default=None)
+        return max(
+            defaults,
+            key=lambda found: (found.metadata.creation_timestamp or "", found.metadata.name),
+            default=None,
+        )
 
     def available(self, storage_class: str) -> Iterable[PersistentVolume]:
         """Return the volumes of a class that no claim has, in the order of their names."""
@@ -73,7 +82,9 @@ class ClusterStorage:
     def kept_for(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
         """Return the volumes that are reserved for a claim, in the order of their names."""
         found = self.volumes.by_index(_KEPT, (claim.metadata.namespace, claim.metadata.name))
-        return sorted((volume for volume in found if volume.kept_for(claim)), key=lambda volume: volume.metadata.name)
+        return sorted(
+            (volume for volume in found if volume.kept_for(claim)), key=lambda volume: volume.metadata.name
+        )
 
     def limited(self, driver: str) -> bool:
         """True if some node limits the number of a driver's volumes."""
@@ -91,7 +102,11 @@ class ClusterStorage:
     def limits(self, node: str) -> Mapping[str, int]:
         """Return how many volumes of each driver a node takes, by their resource type in the graph."""
         found = self.csi_nodes.get("", node)
-        return {resource_type(volume_resource(driver)): count for driver, count in found.limits.items()} if found is not None else {}
+        return (
+            {resource_type(volume_resource(driver)): count for driver, count in found.limits.items()}
+            if found is not None
+            else {}
+        )
 
     def drivers_on(self, node: str) -> Mapping[str, int]:
         """Return how many volumes of each driver a node takes, for drivers that state a limit."""
@@ -99,7 +114,9 @@ class ClusterStorage:
         return found.limits if found is not None else {}
 
     def attached(self, pods: Iterable[Pod]) -> dict[str, int]:
-        """Return how many volumes of limited drivers the pods of one node have, by type. A claim of several pods counts once."""
+        """Return how many volumes of limited drivers the pods of one node have, by type.
+        A claim of several pods counts once.
+        """
         counts: Counter[str] = Counter()
         seen: set[Key] = set()
         for pod in pods:
@@ -108,7 +125,9 @@ class ClusterStorage:
                 if key not in seen and (claim := self.claims.get(*key)) is not None:
                     drivers.append(driver_of(claim, self))
                 seen.add(key)
-            counts.update(resource_type(volume_resource(driver)) for driver in drivers if driver in self.drivers)
+            counts.update(
+                resource_type(volume_resource(driver)) for driver in drivers if driver in self.drivers
+            )
         return dict(counts)
 
     def _count(self, change: Change[CSINode]) -> None:

@@ -1,12 +1,14 @@
-"""What the cluster shows of running work that may be preempted, of each kind, and which budgets of disruption select its pods.
+"""What the cluster shows of running work that may be preempted, of each kind, and which budgets of disruption
+select its pods.
 
-A Job is stopped by suspension, and so is a gang whose owner has a switch for it (`fluxqueue.queue.model.owner_handles`). All other work
-is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor
-are a pod of an owner with such a switch that is matched alone, and the pods of a DaemonSet. In a namespace that the queue does not manage
-it may evict nothing.
+A Job is stopped by suspension, and so is a gang whose owner has a switch for it
+(`fluxqueue.queue.model.owner_handles`). All other work is stopped by evicting its pods. So what a Job
+controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor are a pod of an
+owner with such a switch that is matched alone, and the pods of a DaemonSet. In a namespace that the queue
+does not manage it may evict nothing.
 
-Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or one that is too long, count
-as one that allows nothing.
+Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or
+one that is too long, count as one that allows nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ class Victims:
     """
 
     def __init__(
-        self, caches: Caches, may_suspend: Callable[[OwnerHandle], bool], wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        caches: Caches,
+        may_suspend: Callable[[OwnerHandle], bool],
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._wall = wall
         self._caches = caches
@@ -81,9 +86,11 @@ class Victims:
         return self._view_of_job(workload)
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
-        """Return the budgets of disruption that select pods of a workload which run or may still run; none of what is suspended.
+        """Return the budgets of disruption that select pods of a workload which run or may still run; none of
+        what is suspended.
 
-        A pod that more than one budget selects cannot be evicted, so its workload is not allowed to be disrupted.
+        A pod that more than one budget selects cannot be evicted, so its workload is not allowed to be
+        disrupted.
         """
         if workload.kind == "Job" or self._is_suspended(workload):
             return ()
@@ -94,7 +101,9 @@ class Victims:
         counts = [0] * len(read)
         for pod in self._pods(workload, allocation):
             labels = pod.metadata.labels or {}
-            chosen = [number for number, (_, selector) in enumerate(read) if pod.active and selector.matches(labels)]
+            chosen = [
+                number for number, (_, selector) in enumerate(read) if pod.active and selector.matches(labels)
+            ]
             if len(chosen) > 1:
                 return _nothing(workload.namespace)
             for number in chosen:
@@ -106,7 +115,8 @@ class Victims:
         ]
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of them can end alone.
+        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of
+        them can end alone.
 
         A pod on a lost node does not run any more, so it does not count among those by which the Job goes on.
         """
@@ -122,7 +132,11 @@ class Victims:
         if self._pinned_s(job) > 0:
             return {}
         now, saved = self._wall(), checkpoint_of(job.metadata)
-        pods = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
+        pods = (
+            pod
+            for pod in self._caches.pods_of_job(workload.uid)
+            if pod.active and pod.status.phase == "Running"
+        )
         lost = cache(self._caches.lost)
         running = (pod for pod in pods if not lost(pod.spec.node_name or ""))
         return {pod.metadata.uid: _since(pod, saved, now) for pod in running}
@@ -131,13 +145,19 @@ class Victims:
         self._read.pop(change.obj.metadata.namespace, None)
 
     def _budgets_of(self, namespace: str) -> _ReadBudgets | None:
-        """Return the budgets of a namespace with their selectors, which are read once; None if they are too many or too long."""
+        """Return the budgets of a namespace with their selectors, which are read once;
+        None if they are too many or too long.
+        """
         if namespace not in self._read:
             budgets = self._caches.disruption_budgets.by_index(BY_NAMESPACE, namespace)
-            bounded = len(budgets) <= _MOST_BUDGETS and all(_length(each.spec.selector) <= _LONGEST_SELECTOR for each in budgets)
+            bounded = len(budgets) <= _MOST_BUDGETS and all(
+                _length(each.spec.selector) <= _LONGEST_SELECTOR for each in budgets
+            )
             if len(self._read) >= _MOST_NAMESPACES:
                 self._read.clear()
-            self._read[namespace] = [(each, selector_of(each.spec.selector)) for each in budgets] if bounded else None
+            self._read[namespace] = (
+                [(each, selector_of(each.spec.selector)) for each in budgets] if bounded else None
+            )
         return self._read[namespace]
 
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
@@ -148,12 +168,16 @@ class Victims:
         return [pod for pod in found if pod is not None]
 
     def _is_suspended(self, workload: Workload) -> bool:
-        """True if a gang is stopped by suspending its owner. Without the right to it, its pods can only be evicted."""
+        """True if a gang is stopped by suspending its owner.
+        Without the right to it, its pods can only be evicted.
+        """
         handle = handle_of(workload.api_version, workload.kind)
         return handle is not None and self._may_suspend(handle)
 
     def _view_of_job(self, workload: Workload) -> VictimView:
-        """Return what is shown of a Job. One that can give pods back is spared until it can: while it starts, it could only end."""
+        """Return what is shown of a Job.
+        One that can give pods back is spared until it can: while it starts, it could only end.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is None:
             return VictimView()
@@ -163,7 +187,9 @@ class Victims:
         return VictimView(checkpoint=checkpoint_of(job.metadata))
 
     def _pinned_s(self, job: Job) -> float:
-        """Return for how long the list in a Job's template pins new pods to its nodes: until then the nodes of some cannot be freed."""
+        """Return for how long the list in a Job's template pins new pods to its nodes:
+        until then the nodes of some cannot be freed.
+        """
         return (pin_until(job.spec.template.metadata) + MARGIN - self._wall()).total_seconds()
 
     def _view_of_pod(self, workload: Workload) -> VictimView:
@@ -229,4 +255,6 @@ def _nothing(namespace: str) -> Sequence[BudgetShare]:
 def _length(selector: Mapping[str, Any] | None) -> int:
     selector = selector or {}
     expressions = selector.get("matchExpressions") or ()
-    return len(selector.get("matchLabels") or ()) + sum(1 + len(each.get("values") or ()) for each in expressions)
+    return len(selector.get("matchLabels") or ()) + sum(
+        1 + len(each.get("values") or ()) for each in expressions
+    )

@@ -1,4 +1,6 @@
-"""The objects that the queue watches: one cache and one reflector for each kind, with the indexes by which controllers look them up."""
+"""The objects that the queue watches: one cache and one reflector for each kind,
+with the indexes by which controllers look them up.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ _FAILED_CREATIONS = "reason=FailedCreate,involvedObject.kind=Job"
 
 @dataclass(frozen=True, slots=True)
 class GangObject:
-    """An object that says the size of gangs, as the index `BY_GROUP` has it; both names are empty for all objects of a source."""
+    """An object that says the size of gangs, as the index `BY_GROUP` has it;
+    both names are empty for all objects of a source.
+    """
 
     source: str
     namespace: str
@@ -91,7 +95,12 @@ class WatchedObjects:
     """
 
     def __init__(
-        self, api: Api, *, miniclusters: bool, devices: bool = False, device_taint_rules: Kind[DeviceTaintRule] | None = None
+        self,
+        api: Api,
+        *,
+        miniclusters: bool,
+        devices: bool = False,
+        device_taint_rules: Kind[DeviceTaintRule] | None = None,
     ) -> None:
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.pods: ObjectCache[Pod] = ObjectCache()
@@ -114,7 +123,9 @@ class WatchedObjects:
         self.devices = ClusterDevices(counted=devices, find_node=lambda name: self.nodes.get("", name))
         self._add_indexes()
         self.watches = self._watch(
-            api, miniclusters=miniclusters, devices=[*self._device_watches(api, device_taint_rules)] if devices else []
+            api,
+            miniclusters=miniclusters,
+            devices=[*self._device_watches(api, device_taint_rules)] if devices else [],
         )
 
     def _add_indexes(self) -> None:
@@ -128,7 +139,9 @@ class WatchedObjects:
         self.disruption_budgets.add_index(BY_NAMESPACE, lambda budget: (budget.metadata.namespace,))
         self.pods.add_index(BY_DEVICE_SOURCE, lambda pod: sources_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_CLAIM, lambda job: claims_used(job.metadata.namespace, job.spec.template.spec))
-        self.jobs.add_index(BY_DEVICE_SOURCE, lambda job: sources_used(job.metadata.namespace, job.spec.template.spec))
+        self.jobs.add_index(
+            BY_DEVICE_SOURCE, lambda job: sources_used(job.metadata.namespace, job.spec.template.spec)
+        )
         self.jobs.add_index(BY_POD_GROUP, _pod_group_of)
         self.fluxjobs.add_index(BY_OBJECT, _object_of)
 
@@ -146,7 +159,13 @@ class WatchedObjects:
             Reflector(api, kinds.DAEMON_SETS, self.daemonsets),
             Reflector(api, kinds.LIMIT_RANGES, self.limit_ranges),
             Reflector(api, kinds.RUNTIME_CLASSES, self.runtime_classes),
-            Reflector(api, kinds.EVENTS, self.failed_creations, field_selector=_FAILED_CREATIONS, times=_WITHOUT_BOOKMARKS),
+            Reflector(
+                api,
+                kinds.EVENTS,
+                self.failed_creations,
+                field_selector=_FAILED_CREATIONS,
+                times=_WITHOUT_BOOKMARKS,
+            ),
             Reflector(api, kinds.RESOURCE_QUOTAS, self.resource_quotas),
             Reflector(api, _SERVICE_ACCOUNTS, self.service_accounts),
             Reflector(api, kinds.DISRUPTION_BUDGETS, self.disruption_budgets),
@@ -158,7 +177,9 @@ class WatchedObjects:
             *devices,
         )
 
-    def _device_watches(self, api: Api, taint_rules: Kind[DeviceTaintRule] | None) -> Iterable[Reflector[Any]]:
+    def _device_watches(
+        self, api: Api, taint_rules: Kind[DeviceTaintRule] | None
+    ) -> Iterable[Reflector[Any]]:
         yield Reflector(api, kinds.DEVICE_CLASSES, self.devices.classes)
         yield Reflector(api, kinds.DEVICE_SLICES, self.devices.slices)
         yield Reflector(api, kinds.DEVICE_CLAIMS, self.devices.claims)

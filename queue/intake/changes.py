@@ -97,7 +97,11 @@ class ChangeStore:
 
     async def _resubmit(self, described: Sequence[NewWorkload]) -> list[WorkloadId]:
         """Let cancelled Jobs wait once more that their users resumed."""
-        resumed = [new for new in described if new.kind == "Job" and self._ledger.by_uid(new.uid) is None and self._is_resumed(new)]
+        resumed = [
+            new
+            for new in described
+            if new.kind == "Job" and self._ledger.by_uid(new.uid) is None and self._is_resumed(new)
+        ]
         if not resumed or not await self._ledger.resubmit([new.uid for new in resumed]):
             return []
         return await self._ledger.upsert(resumed)
@@ -108,6 +112,14 @@ class ChangeStore:
         return job is not None and not job.spec.suspend and not new.overrides.cancel
 
     async def _end_holds(self, uids: Sequence[str]) -> None:
-        """Forget that the release of these workloads was refused again and again: they are not held any more."""
-        rows = [row for uid in uids if (row := self._ledger.by_uid(uid)) is not None and row.requeue_state.unreleasable]
-        await self._ledger.set_requeue_states({row.id: msgspec.structs.replace(row.requeue_state, unreleasable=0) for row in rows})
+        """Forget that the release of these workloads was refused again and again:
+        they are not held any more.
+        """
+        rows = [
+            row
+            for uid in uids
+            if (row := self._ledger.by_uid(uid)) is not None and row.requeue_state.unreleasable
+        ]
+        await self._ledger.set_requeue_states(
+            {row.id: msgspec.structs.replace(row.requeue_state, unreleasable=0) for row in rows}
+        )

@@ -1,10 +1,11 @@
 """Enqueues the work that must be described again because a claim, volume, class or CSI driver changed.
 
-The pods and Jobs that name a claim tell which work that is. Work that waits for a ReadWriteOncePod claim is also described again when a
-pod or Job that names the claim changes. The sweep finds what is missed in between.
+The pods and Jobs that name a claim tell which work that is. Work that waits for a ReadWriteOncePod claim is
+also described again when a pod or Job that names the claim changes. The sweep finds what is missed in
+between.
 
-Thousands may name one claim, or wait for volumes of one class, and each of them changes it. So after many were enqueued, the next change is
-noted, and all of them are enqueued once, after a rest.
+Thousands may name one claim, or wait for volumes of one class, and each of them changes it. So after many
+were enqueued, the next change is noted, and all of them are enqueued once, after a rest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from fluxqueue.queue.tasks.rests import Turns
 __all__ = ["ClaimWatch"]
 
 _REST_OF_USER_S = 2e-3
-"""A few times what it takes to describe one: of 1,000 users of a claim, all are described again every 2 s at most."""
+"""A few times what it takes to describe one: of 1,000 users of a claim,
+all are described again every 2 s at most."""
 
 _Concern = Key | str
 """A claim, or the name of a class, which concerns all its claims without a volume."""
@@ -80,7 +82,9 @@ class ClaimWatch:
         self._enqueue_waiting()  # it may be the class of ephemeral volumes
 
     def _csi_node_changed(self, _change: Change[CSINode]) -> None:
-        """Enqueue the users of all claims if the set of limited drivers changed: only volumes of such drivers are counted."""
+        """Enqueue the users of all claims if the set of limited drivers changed:
+        only volumes of such drivers are counted.
+        """
         if self._drivers != self._caches.storage.drivers:
             self._drivers = self._caches.storage.drivers
             for claim in self._caches.storage.claims.list():
@@ -93,7 +97,9 @@ class ClaimWatch:
 
     def _job_changed(self, change: Change[Job]) -> None:
         if change.new is None or change.new.finished:
-            self._enqueue_users_of_exclusive(claims_used(change.obj.metadata.namespace, change.obj.spec.template.spec))
+            self._enqueue_users_of_exclusive(
+                claims_used(change.obj.metadata.namespace, change.obj.spec.template.spec)
+            )
 
     def _enqueue_users(self, concern: _Concern) -> None:
         self._turns.due(concern)

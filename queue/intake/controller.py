@@ -1,8 +1,9 @@
 """Keeps the workload table equal to the objects that ask for resources.
 
-New, changed and deleted Jobs and Pods become rows, in one transaction for a whole burst. The intake is level-triggered: a key says only
-that an object may have changed. When its turn comes, the object is read from the caches. So missing or repeated events do no harm, and
-each object is read once at start. A scheduling cycle is requested after the commit, never inside the transaction.
+New, changed and deleted Jobs and Pods become rows, in one transaction for a whole burst. The intake is
+level-triggered: a key says only that an object may have changed. When its turn comes, the object is read from
+the caches. So missing or repeated events do no harm, and each object is read once at start. A scheduling
+cycle is requested after the commit, never inside the transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _TURN_S = 0.1
-"""CPU after which a turn ends: some objects take a hundred times as long to read as others, and everybody waits for the turn."""
+"""CPU after which a turn ends: some objects take a hundred times as long to read as others,
+and everybody waits for the turn."""
 _RETRY_S = 1.0
 _REST_OF_POD_S = 250e-6
 """A group of 10,000 pods, which take some minutes to come, is read every 2.5 s."""
@@ -95,13 +97,17 @@ class IntakeController:
         waiting: WaitingBudget = NO_BUDGET,
     ) -> None:
         self._ledger = ledger
-        self._keys: Batches[str | GroupKey] = Batches("intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report)
+        self._keys: Batches[str | GroupKey] = Batches(
+            "intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report
+        )
         blockers = blockers or ReleaseBlockers()
         blockers.subscribe(self.enqueue)
         self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after, _REST_OF_POD_S)
         self._groups = GroupReader(api, caches, ledger)
         budgets = NamespaceBudgets(caches, ledger, waiting, self.enqueue)
-        self._objects = ObjectReader(caches, ledger, self._groups, blockers, budgets, lambda name: self._watch.enqueue_namespace(name))
+        self._objects = ObjectReader(
+            caches, ledger, self._groups, blockers, budgets, lambda name: self._watch.enqueue_namespace(name)
+        )
         self._watch = ObjectWatch(caches, ledger, self._keys.add, self._keys.add_later)
         self._dependencies = DependencyTracker(caches, ledger, self.enqueue)
         pools = port_volume_pools or PortVolumePools(ledger)
@@ -125,12 +131,17 @@ class IntakeController:
             group.create_task(self._dependencies.run())
 
     async def take_in(self, keys: Sequence[str | GroupKey], most_s: float = math.inf) -> None:
-        """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others.
+        """Read these objects and groups, and store what they come to. An object that cannot be read does not
+        stop the others.
 
         Those that are left after so many seconds of CPU are enqueued again.
         """
         changes = IntakeChanges()
-        each_once = [key for key in dict.fromkeys(self._group_of(key) or key for key in keys) if not self._is_resting(key)]
+        each_once = [
+            key
+            for key in dict.fromkeys(self._group_of(key) or key for key in keys)
+            if not self._is_resting(key)
+        ]
         owners = await self._read_owners([key for key in each_once if isinstance(key, GroupKey)])
         self._groups.begin()
         self._objects.begin()
@@ -174,28 +185,44 @@ class IntakeController:
         return isinstance(key, GroupKey) and self._rests.rests(key, self._groups.size(key))
 
     async def _read_owners(self, groups: Sequence[GroupKey]) -> dict[GroupKey, GroupOwner | BaseException]:
-        """Read what the groups without nodes belong to, many at a time: other work waits for this turn to end."""
-        wanted = [key for key in groups if (row := self._ledger.group(key)) is None or row.state is State.PENDING]
+        """Read what the groups without nodes belong to, many at a time:
+        other work waits for this turn to end.
+        """
+        wanted = [
+            key for key in groups if (row := self._ledger.group(key)) is None or row.state is State.PENDING
+        ]
         room = asyncio.Semaphore(_OWNERS_AT_ONCE)
 
         async def read(key: GroupKey) -> GroupOwner:
             async with room:
                 return await self._groups.read_owner(key)
 
-        return dict(zip(wanted, await asyncio.gather(*map(read, wanted), return_exceptions=True), strict=True))
+        return dict(
+            zip(wanted, await asyncio.gather(*map(read, wanted), return_exceptions=True), strict=True)
+        )
 
-    def _read_group(self, key: GroupKey, owner: GroupOwner | BaseException | None, changes: IntakeChanges) -> None:
+    def _read_group(
+        self, key: GroupKey, owner: GroupOwner | BaseException | None, changes: IntakeChanges
+    ) -> None:
         row = self._ledger.group(key)
         if row is not None and row.state is not State.PENDING:
             # It has its nodes. A pod for which it has no slot, and will have none, is matched alone.
-            described_pods = [self._objects.describe(pod.metadata.uid, None) for pod in self._groups.newcomers(key)]
+            described_pods = [
+                self._objects.describe(pod.metadata.uid, None) for pod in self._groups.newcomers(key)
+            ]
             changes.described += [each for each in described_pods if each is not None]
             return
         if owner is None:
             self._keys.add(key)  # it lost its nodes while owners were read
             return
         if isinstance(owner, ApiError):
-            log.info("group.owner_unreadable", kind=key.kind, namespace=key.namespace, name=key.name, error=str(owner))
+            log.info(
+                "group.owner_unreadable",
+                kind=key.kind,
+                namespace=key.namespace,
+                name=key.name,
+                error=str(owner),
+            )
             self._keys.add_after(key, _RETRY_S)
             return
         if isinstance(owner, BaseException):
@@ -204,7 +231,11 @@ class IntakeController:
         if group is None:
             if row is not None and awaits_replaced_pods(row, self._ledger.clock()):
                 return  # it is read again when that time is over
-            if row is not None and may_await_wanted_pods(row, self._ledger.clock()) and self._groups.wants_pods(key, owner):
+            if (
+                row is not None
+                and may_await_wanted_pods(row, self._ledger.clock())
+                and self._groups.wants_pods(key, owner)
+            ):
                 self._keys.add_after(key, REPLACED_WITHIN.total_seconds())
                 return
             if row is not None:

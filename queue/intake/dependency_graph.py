@@ -1,6 +1,8 @@
-"""Who waits for what: the dependencies of pending workloads, found by the workload that waits and by what it waits for.
+"""Who waits for what: the dependencies of pending workloads, found by the workload that waits and by what it
+waits for.
 
-An event concerns one target. It costs as much as that target has dependencies on it, however many others there are.
+An event concerns one target. It costs as much as that target has dependencies on it, however many others
+there are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from fluxqueue.queue.model.start_conditions import TrackedDependency
 __all__ = ["DependencyGraph", "TargetName"]
 
 _MOST_NAMED = 50_000
-"""Members of cycles that one search names: cycles that have much in common may be as many as the dependencies, and as long."""
+"""Members of cycles that one search names: cycles that have much in common may be as many as the
+dependencies, and as long."""
 _K = TypeVar("_K")
 _Entry = tuple[str, WorkloadDependency]
 
@@ -29,7 +32,9 @@ class TargetName(NamedTuple):
 
 
 class _Waiter:
-    """The dependencies of one workload, in the order in which they were written, and how many of them are open."""
+    """The dependencies of one workload, in the order in which they were written,
+    and how many of them are open.
+    """
 
     def __init__(self, namespace: str, dependencies: Iterable[TrackedDependency]) -> None:
         self.namespace = namespace
@@ -81,7 +86,9 @@ class DependencyGraph:
         """Set the dependencies of a workload. What is known of one that it had before is kept."""
         former = known.dependencies if (known := self._waiters.get(waiter)) is not None else {}
         self.remove(waiter)
-        added = self._waiters[waiter] = _Waiter(namespace, (former.get(each.asked, each) for each in dependencies))
+        added = self._waiters[waiter] = _Waiter(
+            namespace, (former.get(each.asked, each) for each in dependencies)
+        )
         self._in_namespace[namespace] += len(added.dependencies)
         for each in added.dependencies.values():
             self._add(waiter, each)
@@ -109,11 +116,19 @@ class DependencyGraph:
 
     def waiting_for(self, target: str) -> list[tuple[str, TrackedDependency]]:
         """Return the open dependencies on a workload, each with the uid of the one that waits."""
-        return [(waiter, self._waiters[waiter].dependencies[asked]) for waiter, asked in self._by_target.get(target, ())]
+        return [
+            (waiter, self._waiters[waiter].dependencies[asked])
+            for waiter, asked in self._by_target.get(target, ())
+        ]
 
     def waiting_for_name(self, name: TargetName) -> list[tuple[str, TrackedDependency]]:
-        """Return the open dependencies on a name that no workload has yet, each with the uid of the one that waits."""
-        return [(waiter, self._waiters[waiter].dependencies[asked]) for waiter, asked in self._by_name.get(name, ())]
+        """Return the open dependencies on a name that no workload has yet,
+        each with the uid of the one that waits.
+        """
+        return [
+            (waiter, self._waiters[waiter].dependencies[asked])
+            for waiter, asked in self._by_name.get(name, ())
+        ]
 
     def replace(self, waiter: str, dependency: TrackedDependency) -> None:
         """Replace what is known of one dependency."""
@@ -125,10 +140,12 @@ class DependencyGraph:
         self._add(waiter, dependency)
 
     def cycles(self, candidates: Iterable[str]) -> list[list[str]]:
-        """Return cycles of open dependencies that lead through any of some workloads, each as uids in the order of waiting.
+        """Return cycles of open dependencies that lead through any of some workloads, each as uids in the
+        order of waiting.
 
-        A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others cost as much as the
-        dependencies that can be reached from them, once for all candidates together. Of very many cycles only the first are found.
+        A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others
+        cost as much as the dependencies that can be reached from them, once for all candidates together. Of
+        very many cycles only the first are found.
         """
         found: list[list[str]] = []
         finished: set[str] = set()
@@ -158,7 +175,9 @@ class DependencyGraph:
                 stack.append((target, self._next(target)))
 
     def _next(self, waiter: str) -> list[str]:
-        return [each.target for each in self._waiters[waiter].dependencies.values() if each.open and each.target]
+        return [
+            each.target for each in self._waiters[waiter].dependencies.values() if each.open and each.target
+        ]
 
     def _add(self, waiter: str, dependency: TrackedDependency) -> None:
         if not dependency.open:

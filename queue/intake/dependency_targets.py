@@ -1,7 +1,7 @@
 """Finds the workload that a dependency names: that of the object which has the name now.
 
-An object that is being deleted does not count, since its name is about to be free. An object that the queue does not manage has no
-workload.
+An object that is being deleted does not count, since its name is about to be free. An object that the queue
+does not manage has no workload.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ __all__ = ["DependencyTargets", "FoundTarget", "names_of"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTarget:
-    """The workload that has a name now, and the uid of the MiniCluster that it belongs to (empty for other kinds)."""
+    """The workload that has a name now, and the uid of the MiniCluster that it belongs to (empty for other
+    kinds).
+    """
 
     workload: Workload
     owner: str = ""
@@ -73,16 +75,23 @@ class DependencyTargets:
         return found
 
     def is_replaced(self, dependency: TrackedDependency, target: Workload) -> bool:
-        """True if a MiniCluster is still there, but its Job that was the target was deleted to be made again from an edited spec."""
+        """True if a MiniCluster is still there, but its Job that was the target was deleted to be made again
+        from an edited spec.
+        """
         if not dependency.owner or target.state is not State.CANCELLED:
             return False
-        minicluster, job = self._caches.miniclusters.get_by_uid(dependency.owner), self._caches.jobs.get_by_uid(target.uid)
+        minicluster, job = (
+            self._caches.miniclusters.get_by_uid(dependency.owner),
+            self._caches.jobs.get_by_uid(target.uid),
+        )
         if minicluster is None or minicluster.metadata.deletion_timestamp is not None:
             return False
         return job is None or job.metadata.deletion_timestamp is not None
 
     def _candidates(self, name: TargetName) -> tuple[list[str], str]:
-        """Return the uids that the workload of a name can have, and the uid of the MiniCluster of this name."""
+        """Return the uids that the workload of a name can have, and the uid of the MiniCluster of this
+        name.
+        """
         if name.kind is DependencyKind.POD_GROUP:
             key = GroupKey(name.namespace, name.name)
             if (row := self._ledger.group(key)) is not None:
@@ -94,4 +103,8 @@ class DependencyTargets:
         if name.kind is DependencyKind.JOB:
             return [job.metadata.uid], ""
         owner = self._caches.minicluster_of(job)
-        return ([job.metadata.uid], owner.metadata.uid) if owner is not None and owner_uid(job) is not None else ([], "")
+        return (
+            ([job.metadata.uid], owner.metadata.uid)
+            if owner is not None and owner_uid(job) is not None
+            else ([], "")
+        )

@@ -1,11 +1,12 @@
 """Keeps pending workloads from being matched until what they wait for has happened.
 
-The intake describes a workload with its dependencies, and this part adds the reason to wait. When a workload starts or ends, only those
-that wait for it are judged. The last judgement that one needs has it described again, and that stores the judgements with its row. Until
-then they are in memory only: they follow from the rows of the targets, so whoever leads next comes to the same. A resync judges all again.
+The intake describes a workload with its dependencies, and this part adds the reason to wait. When a workload
+starts or ends, only those that wait for it are judged. The last judgement that one needs has it described
+again, and that stores the judgements with its row. Until then they are in memory only: they follow from the
+rows of the targets, so whoever leads next comes to the same. A resync judges all again.
 
-All that waits in one namespace may have so many dependencies together (`MOST_IN_NAMESPACE`): each takes memory, and those on one target are
-judged at once. Work beyond that is read again with each sweep.
+All that waits in one namespace may have so many dependencies together (`MOST_IN_NAMESPACE`): each takes
+memory, and those on one target are judged at once. Work beyond that is read again with each sweep.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class DependencyTracker:
             self._keys.add(name)
 
     def assign(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
-        """Return the descriptions with what is known of their dependencies; work that must wait gets that as its reason."""
+        """Return the descriptions with what is known of their dependencies;
+        work that must wait gets that as its reason.
+        """
         batch: dict[tuple[str, str], str] = {}
         return [self._assign(new, batch) for new in described]
 
@@ -98,18 +101,28 @@ class DependencyTracker:
         if (beyond := self._beyond(new)) is not None:
             self._forget(new.uid)
             unread = replace(new, start_conditions=msgspec.structs.replace(new.start_conditions, after=()))
-            return unread if new.reason is not Reason.NONE else replace(unread, reason=beyond.reason, message=beyond.message)
+            return (
+                unread
+                if new.reason is not Reason.NONE
+                else replace(unread, reason=beyond.reason, message=beyond.message)
+            )
         conditions = self._track(new)
         before = self._singletons.before(new, batch)
         problem = NO_PROBLEM
         if new.reason is Reason.NONE:
-            problem = self._impossible(new, conditions) or self._open(new, conditions, before) or self._early(new, conditions)
+            problem = (
+                self._impossible(new, conditions)
+                or self._open(new, conditions, before)
+                or self._early(new, conditions)
+            )
         if problem is NO_PROBLEM:
             return replace(new, start_conditions=conditions)
         return replace(new, start_conditions=conditions, reason=problem.reason, message=problem.message)
 
     def _track(self, new: NewWorkload) -> StartConditions:
-        """Return the conditions with all that is known of the dependencies, and have the unknown ones judged."""
+        """Return the conditions with all that is known of the dependencies,
+        and have the unknown ones judged.
+        """
         row, asked = self._ledger.by_uid(new.uid), new.start_conditions.after
         if not asked:
             self._forget(new.uid)
@@ -127,26 +140,35 @@ class DependencyTracker:
             self._check_cycles()
         return msgspec.structs.replace(new.start_conditions, after=known)
 
-    # ---- reasons --------------------------------------------------------------------------------------------------------------------
+    # ---- reasons -------------------------------------------------------------------------------------------
 
     def _beyond(self, new: NewWorkload) -> Problem | None:
-        """Return why the dependencies of a workload are not read: with them, its namespace would have too many."""
+        """Return why the dependencies of a workload are not read:
+        with them, its namespace would have too many.
+        """
         others = self._graph.in_namespace(new.namespace, but=new.uid)
         if not others or others + len(new.start_conditions.after) <= MOST_IN_NAMESPACE:
             return None
         message = (
-            f"{new.ref}: annotation {names.AFTER_ANNOTATION}: the work that waits in namespace {new.namespace!r} would name more than "
-            f"{MOST_IN_NAMESPACE} others in all: let less of it wait for so many, or one for the others; it is read again each minute"
+            f"{new.ref}: annotation {names.AFTER_ANNOTATION}: the work that waits in namespace "
+            f"{new.namespace!r} would name more than {MOST_IN_NAMESPACE} others in all: let less of it wait "
+            "for so many, or one for the others; it is read again each minute"
         )
         return Problem(Reason.INVALID_REQUEST, message)
 
     def _impossible(self, new: NewWorkload, conditions: StartConditions) -> Problem | None:
         remedy = f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object"
         if (cycle := self._cycles.get(new.uid)) is not None:
-            return Problem(Reason.DEPENDENCY_NEVER_SATISFIED, f"{new.ref} waits in a cycle, and none of it can start: {cycle}: {remedy}")
+            return Problem(
+                Reason.DEPENDENCY_NEVER_SATISFIED,
+                f"{new.ref} waits in a cycle, and none of it can start: {cycle}: {remedy}",
+            )
         for each in conditions.after:
             if each.state is DependencyState.IMPOSSIBLE:
-                message = f"{new.ref} waits for {waits_for(each, new.namespace)}, and that cannot happen: {each.detail}: {remedy}"
+                message = (
+                    f"{new.ref} waits for {waits_for(each, new.namespace)}, "
+                    f"and that cannot happen: {each.detail}: {remedy}"
+                )
                 return Problem(Reason.DEPENDENCY_NEVER_SATISFIED, message)
         return None
 
@@ -154,9 +176,15 @@ class DependencyTracker:
         waiting = [each for each in conditions.after if each.open]
         if waiting:
             more = f", and for {len(waiting) - 1} more" if len(waiting) > 1 else ""
-            return Problem(Reason.WAITING_FOR_DEPENDENCY, f"{new.ref} waits for {waits_for(waiting[0], new.namespace)}{more}")
+            return Problem(
+                Reason.WAITING_FOR_DEPENDENCY,
+                f"{new.ref} waits for {waits_for(waiting[0], new.namespace)}{more}",
+            )
         if before:
-            message = f"{new.ref} waits for {before} to end, which names the same {names.SINGLETON_ANNOTATION}: {conditions.singleton!r}"
+            message = (
+                f"{new.ref} waits for {before} to end, which names the same {names.SINGLETON_ANNOTATION}: "
+                f"{conditions.singleton!r}"
+            )
             return Problem(Reason.WAITING_FOR_DEPENDENCY, message)
         return None
 
@@ -179,17 +207,21 @@ class DependencyTracker:
         self._alarms.pop(uid, None)
         self._enqueue(uid)
 
-    # ---- judgements -----------------------------------------------------------------------------------------------------------------
+    # ---- judgements ----------------------------------------------------------------------------------------
 
     async def settle(self, keys: Sequence[str | TargetName]) -> None:
-        """Judge what waits for these workloads (by uid) and names, and have those described again that this concerns."""
+        """Judge what waits for these workloads (by uid) and names,
+        and have those described again that this concerns.
+        """
         named = {key for key in keys if isinstance(key, TargetName)}
         found = await self._targets.of_names(named)
         resolved: dict[str, None] = {}
         uids = {key for key in keys if isinstance(key, str)}
         for name, target in found.items():
             for waiter, each in self._graph.waiting_for_name(name):
-                self._graph.replace(waiter, msgspec.structs.replace(each, target=target.workload.uid, owner=target.owner))
+                self._graph.replace(
+                    waiter, msgspec.structs.replace(each, target=target.workload.uid, owner=target.owner)
+                )
                 resolved[waiter] = None
             uids.add(target.workload.uid)
         self._find_cycles(resolved)
@@ -200,7 +232,9 @@ class DependencyTracker:
             self._enqueue(waiter)
 
     async def _judge(self, uids: Collection[str]) -> dict[str, None]:
-        """Judge all open dependencies on some workloads; return who waits for nothing more, or for what cannot happen."""
+        """Judge all open dependencies on some workloads;
+        return who waits for nothing more, or for what cannot happen.
+        """
         judged: dict[str, None] = {}
         rows, now = await self._targets.of_uids(uids), self._ledger.clock()
         for uid in uids:
@@ -210,7 +244,8 @@ class DependencyTracker:
             for waiter, each in self._graph.waiting_for(uid):
                 if row is not None and self._targets.is_replaced(each, row):
                     self._graph.replace(waiter, msgspec.structs.replace(each, target="", owner=""))
-                    self._keys.add(TargetName(row.namespace, each.kind, each.name))  # the new Job may be there already
+                    # the new Job may be there already
+                    self._keys.add(TargetName(row.namespace, each.kind, each.name))
                     continue
                 after = judge(each, row, now)
                 self._graph.replace(waiter, after)
@@ -223,12 +258,14 @@ class DependencyTracker:
     def _find_cycles(self, candidates: Iterable[str]) -> None:
         for cycle in self._graph.cycles(candidates):
             refs = [row.ref for uid in cycle[:_NAMED] if (row := self._ledger.by_uid(uid)) is not None]
-            text = ", which waits for ".join([*refs, f"{len(cycle) - _NAMED} more and the first" if len(cycle) > _NAMED else "the first"])
+            text = ", which waits for ".join(
+                [*refs, f"{len(cycle) - _NAMED} more and the first" if len(cycle) > _NAMED else "the first"]
+            )
             for uid in cycle:
                 self._cycles[uid] = text[:_LONGEST_CYCLE]
                 self._enqueue(uid)
 
-    # ---- changes --------------------------------------------------------------------------------------------------------------------
+    # ---- changes -------------------------------------------------------------------------------------------
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         row = self._ledger.get(workload_id)

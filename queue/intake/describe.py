@@ -1,14 +1,17 @@
-"""What an object asks of the queue: a pure reading of a Job, a Pod or a group, made each time the object changes.
+"""What an object asks of the queue: a pure reading of a Job, a Pod or a group, made each time the object
+changes.
 
-A description says which queue and priority a workload has, how long it runs, how many pods of what size run on which nodes, and how they
-are released. Six resolvers read these parts: `fluxqueue.queue.intake.queue_resolver`, ``duration_resolver``, ``priority_resolver``,
-``reservation_resolver``, ``request_resolver`` and ``start_resolver``. Anything that keeps the object from being matched becomes a reason,
-with a message that names the object, the field and the remedy (`fluxqueue.queue.intake.problems`).
+A description says which queue and priority a workload has, how long it runs, how many pods of what size run
+on which nodes, and how they are released. Six resolvers read these parts:
+`fluxqueue.queue.intake.queue_resolver`, ``duration_resolver``, ``priority_resolver``,
+``reservation_resolver``, ``request_resolver`` and ``start_resolver``. Anything that keeps the object from
+being matched becomes a reason, with a message that names the object, the field and the remedy
+(`fluxqueue.queue.intake.problems`).
 
 What a person sets in the FluxJob (`fluxqueue.queue.status.fluxjob_edits`) counts before what the object says.
 
-The identity of a workload is the uid of its object. An object opts out by a label of its namespace or of its pod template. No label that
-a user can set lets work start earlier.
+The identity of a workload is the uid of its object. An object opts out by a label of its namespace or of its
+pod template. No label that a user can set lets work start earlier.
 """
 
 from __future__ import annotations
@@ -70,9 +73,11 @@ def describe_job(
     workload
         Its row and overrides, if it has any.
     has_gated_pods
-        True if pods of this Job have our gate. They are released, whatever its labels say by now. A new Job that runs is ours only then.
+        True if pods of this Job have our gate. They are released, whatever its labels say by now. A new Job
+        that runs is ours only then.
     minicluster
-        The MiniCluster that the Job belongs to, if any. The slot of its services pod is matched with those of the brokers.
+        The MiniCluster that the Job belongs to, if any. The slot of its services pod is matched with those of
+        the brokers.
     blocked_by
         Why an object that its pods need cannot be made; empty if nothing is known to block them.
     domain
@@ -81,8 +86,8 @@ def describe_job(
     Returns
     -------
     NewWorkload or None
-        None if the Job is not the queue's: it is finished, being deleted, opted out, managed by another controller, or was running
-        before the queue came.
+        None if the Job is not the queue's: it is finished, being deleted, opted out, managed by another
+        controller, or was running before the queue came.
     """
     if not _is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
         return None
@@ -96,16 +101,27 @@ def describe_job(
             meta=meta,
             api_version="batch/v1",
             kind="Job",
-            templates=(PodTemplate(flux.spec, max(wanted, 1), _labels_by_index(template_labels, wanted), complete=False),),
+            templates=(
+                PodTemplate(
+                    flux.spec, max(wanted, 1), _labels_by_index(template_labels, wanted), complete=False
+                ),
+            ),
             slots=max(wanted, 0) + (1 if flux.services is not None else 0),
             services=flux.services,
             deadline_s=spec.active_deadline_seconds,
             ends=True,
             release_mode=mode,
-            done_indexes=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and wanted < spec.pods_at_once else "",
+            done_indexes=write_indexes(done_indexes(job))
+            if mode is ReleaseMode.PIN and wanted < spec.pods_at_once
+            else "",
             extra_requests=workload.extra_requests,
             annotations=(meta.annotations, spec.template.metadata.annotations),
-            size=JobSize(spec.indexed, spec.completions, spec.parallelism, is_flux_cluster(job) or minicluster is not None),
+            size=JobSize(
+                spec.indexed,
+                spec.completions,
+                spec.parallelism,
+                is_flux_cluster(job) or minicluster is not None,
+            ),
             partly_done=wanted < spec.pods_at_once,
             domain=domain,
             problem=_job_problem(job, flux.problem or blocked_by),
@@ -125,7 +141,8 @@ def describe_pod(
     member_of: Workload | None = None,
     beside: tuple[str, ...] = (),
 ) -> NewWorkload | None:
-    """Describe a Pod that is matched alone: without an owner, with an owner that is no Job, or a pod for which its Job has no slot.
+    """Describe a Pod that is matched alone: without an owner, with an owner that is no Job, or a pod for
+    which its Job has no slot.
 
     Parameters
     ----------
@@ -138,18 +155,20 @@ def describe_pod(
     complete_group
         The group that it names and that is complete without it, in words. Such a pod is not matched.
     job
-        The workload of its Job, if the Job has no slot for it. The pod gets the Job's queue, priority and duration.
+        The workload of its Job, if the Job has no slot for it. The pod gets the Job's queue, priority and
+        duration.
     member_of
-        The workload of its group, or its own row after the group ended, if it is matched without the group. What the group asks of the
-        topology does not bind a single pod, but for whole nodes.
+        The workload of its group, or its own row after the group ended, if it is matched without the group.
+        What the group asks of the topology does not bind a single pod, but for whole nodes.
     beside
-        Properties of the nodes next to the other pods of that Job or group, if all its pods must lie below one vertex of the topology.
+        Properties of the nodes next to the other pods of that Job or group, if all its pods must lie below
+        one vertex of the topology.
 
     Returns
     -------
     NewWorkload or None
-        None if the pod is not the queue's: it has no gate of ours, is being deleted, or is part of a Job. One that our own scheduler
-        binds has no gate, and may opt out.
+        None if the pod is not the queue's: it has no gate of ours, is being deleted, or is part of a Job. One
+        that our own scheduler binds has no gate, and may opt out.
     """
     meta, spec = pod.metadata, pod.spec
     if not meta.uid or not pod.held or meta.deletion_timestamp or pod.terminal:
@@ -170,7 +189,9 @@ def describe_pod(
             ends=spec.ends,
             release_mode=ReleaseMode.POD,
             annotations=(meta.annotations,),
-            topology=TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec)) if member_of is not None else None,
+            topology=TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec))
+            if member_of is not None
+            else None,
             beside=beside,
             problem=_excess(meta, complete_group) if complete_group else None,
         ),
@@ -180,9 +201,12 @@ def describe_pod(
 
 
 def _excess(meta: ObjectMeta, complete_group: str) -> Problem:
-    remedy = f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
+    remedy = (
+        f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
+    )
     return Problem(
-        Reason.INVALID_REQUEST, f"Pod {meta.namespace}/{meta.name} names {complete_group}, which is complete without it: {remedy}"
+        Reason.INVALID_REQUEST,
+        f"Pod {meta.namespace}/{meta.name} names {complete_group}, which is complete without it: {remedy}",
     )
 
 
@@ -195,7 +219,9 @@ def _describe_pod_of_job(
     own = {key: text for key, text in (meta.annotations or {}).items() if key not in names.START_ANNOTATIONS}
     submission = Submission(
         meta=msgspec.structs.replace(
-            meta, labels={**labels, names.QUEUE_LABEL: job.queue}, annotations={**own, **duration, **_reservation_of(job)}
+            meta,
+            labels={**labels, names.QUEUE_LABEL: job.queue},
+            annotations={**own, **duration, **_reservation_of(job)},
         ),
         api_version="v1",
         kind="Pod",
@@ -223,7 +249,9 @@ def _reservation_of(job: Workload) -> dict[str, str]:
     return {names.RESERVATION_ANNOTATION: name} if name else {}
 
 
-def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext, workload: WorkloadContext = NEW_WORKLOAD) -> NewWorkload:
+def describe_group(
+    key: GroupKey, group: GatheredGroup, cluster: ClusterContext, workload: WorkloadContext = NEW_WORKLOAD
+) -> NewWorkload:
     """Describe a group that has no nodes yet.
 
     The metadata of its oldest pod counts for all of them. Each pod requests a slot of its own size.
@@ -239,7 +267,9 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
         annotations={**_unnamed(shared.annotations), **(first.metadata.annotations or {})},
     )
     if group.alike:
-        templates: tuple[PodTemplate, ...] = (PodTemplate(first.spec, group.size, tuple(pod.metadata.labels or {} for pod in members)),)
+        templates: tuple[PodTemplate, ...] = (
+            PodTemplate(first.spec, group.size, tuple(pod.metadata.labels or {} for pod in members)),
+        )
     else:
         templates = (
             *_templates_of(members),
@@ -253,7 +283,9 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
             kind=key.kind,
             templates=templates,
             slots=group.size,
-            deadline_s=None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None),
+            deadline_s=None
+            if None in deadlines
+            else max(deadline for deadline in deadlines if deadline is not None),
             ends=all(pod.spec.ends for pod in members),
             release_mode=ReleaseMode.GROUP,
             annotations=(meta.annotations,),
@@ -266,7 +298,9 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
 
 
 def _templates_of(pods: Sequence[Pod]) -> list[PodTemplate]:
-    """Return the specs of pods with their numbers, so that what thousands of equal pods request is read once."""
+    """Return the specs of pods with their numbers, so that what thousands of equal pods request is read
+    once.
+    """
     alike: list[tuple[PodSpec, list[Mapping[str, str]]]] = []
 
     def begin(spec: PodSpec) -> list[Mapping[str, str]]:
@@ -316,20 +350,31 @@ def _describe(submission: Submission, cluster: ClusterContext, workload: Workloa
 
 
 def _unnamed(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the annotations of an owner without a submitter: only that of what passes admission is checked."""
+    """Return the annotations of an owner without a submitter:
+    only that of what passes admission is checked.
+    """
     return {key: text for key, text in (annotations or {}).items() if key != names.SUBMITTED_BY_ANNOTATION}
 
 
 def _submitter(meta: ObjectMeta, row: Workload | None) -> str:
-    """Return who created an object. A name that is taken off the object stays with its workload; on a pod of a Job nobody checked it."""
+    """Return who created an object.
+    A name that is taken off the object stays with its workload; on a pod of a Job nobody checked it.
+    """
     if meta.controller is not None and meta.controller.kind == "Job":
         return row.submitted_by if row is not None else ""
-    return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (row.submitted_by if row is not None else "")
+    return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (
+        row.submitted_by if row is not None else ""
+    )
 
 
 def _is_ours(job: Job, *, has_gated_pods: bool, known: bool) -> bool:
     meta, spec = job.metadata, job.spec
-    if not meta.uid or job.finished or meta.deletion_timestamp or spec.managed_by not in (None, "", names.JOB_CONTROLLER):
+    if (
+        not meta.uid
+        or job.finished
+        or meta.deletion_timestamp
+        or spec.managed_by not in (None, "", names.JOB_CONTROLLER)
+    ):
         return False
     # A queued Job that its user resumed is matched all the same: its pods will be created with the gate.
     return has_gated_pods or ((bool(spec.suspend) or known) and not _opted_out(meta, spec.template.metadata))
@@ -352,14 +397,21 @@ def _job_problem(job: Job, obstacle: str) -> Problem | None:
     if (unreadable := invalid_scheduler_label(title, spec.template.metadata)) is not None:
         return Problem(Reason.INVALID_REQUEST, unreadable)
     if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
-        return Problem(Reason.USER_SUSPENDED, f"{title} was suspended by its user: set spec.suspend to false and it can start")
+        return Problem(
+            Reason.USER_SUSPENDED,
+            f"{title} was suspended by its user: set spec.suspend to false and it can start",
+        )
     if pods_wanted(job) < 1:
-        return Problem(Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job can start")
+        return Problem(
+            Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job can start"
+        )
     return None
 
 
 def _object_problems(submission: Submission, workload: WorkloadContext) -> list[Problem]:
-    """Return what is wrong with the object itself, and what people set in its FluxJob that keeps it from starting."""
+    """Return what is wrong with the object itself, and what people set in its FluxJob that keeps it from
+    starting.
+    """
     problems = [submission.problem] if submission.problem is not None else []
     if workload.overrides.cancel:
         problems.append(Problem(Reason.HELD, f"{submission.title} is being cancelled"))
@@ -377,5 +429,9 @@ def _hold_message(submission: Submission, row: Workload | None) -> str:
 
 
 def _labels_by_index(labels: Mapping[str, str], count: int) -> tuple[Mapping[str, str], ...]:
-    """Return labels of a Job's pods: they carry the completion index, so that no two pods have the same labels."""
-    return tuple({**labels, names.JOB_INDEX_LABEL: str(index)} for index in range(2)) if count > 1 else (labels,)
+    """Return labels of a Job's pods: they carry the completion index,
+    so that no two pods have the same labels.
+    """
+    return (
+        tuple({**labels, names.JOB_INDEX_LABEL: str(index)} for index in range(2)) if count > 1 else (labels,)
+    )

@@ -1,13 +1,14 @@
 """How long a workload is expected to run.
 
-The FluxJob's ``spec.durationSeconds`` counts first, then the annotation, then ``activeDeadlineSeconds``, then the queue's default. Work
-whose pods do not end by themselves has no duration, unless one is stated.
+The FluxJob's ``spec.durationSeconds`` counts first, then the annotation, then ``activeDeadlineSeconds``, then
+the queue's default. Work whose pods do not end by themselves has no duration, unless one is stated.
 
-A pod that its owner would create again is not ended at its duration (`fluxqueue.queue.requeue.time_limits`). So where durations are
-enforced nobody can state one for it: it would pass every reservation and stay.
+A pod that its owner would create again is not ended at its duration (`fluxqueue.queue.requeue.time_limits`).
+So where durations are enforced nobody can state one for it: it would pass every reservation and stay.
 
-Work holds its nodes longer than it runs: pods are created, bound and started first, and their end is noticed later. So a duration counts as
-5 s at least, as Slurm counts a minute. Otherwise work of a second would be planned to end before it started, and pass every reservation.
+Work holds its nodes longer than it runs: pods are created, bound and started first, and their end is noticed
+later. So a duration counts as 5 s at least, as Slurm counts a minute. Otherwise work of a second would be
+planned to end before it started, and pass every reservation.
 """
 
 from __future__ import annotations
@@ -29,19 +30,31 @@ _LEAST_S = 5
 
 @dataclass(frozen=True, slots=True)
 class WallTime:
-    """Expected wall time in seconds (None: without an end), and whether it was assumed because nobody stated one."""
+    """Expected wall time in seconds (None: without an end), and whether it was assumed because nobody stated
+    one.
+    """
 
     seconds: int | None
     assumed: bool
 
 
-def resolve_duration(submission: Submission, queue: QueueChoice, overrides: SpecOverrides) -> Resolved[WallTime]:
+def resolve_duration(
+    submission: Submission, queue: QueueChoice, overrides: SpecOverrides
+) -> Resolved[WallTime]:
     """Return how long a workload is expected to run, and whether its queue allows that."""
     problems: list[Problem] = []
-    wall_time = WallTime(queue.defaults.duration_s, assumed=True) if submission.ends else WallTime(None, assumed=False)
+    wall_time = (
+        WallTime(queue.defaults.duration_s, assumed=True)
+        if submission.ends
+        else WallTime(None, assumed=False)
+    )
     try:
-        if (stated_s := _stated_s(submission, overrides)) is not None and not (queue.defaults.enforces_duration and _returns(submission)):
-            wall_time = WallTime(max(stated_s, min(_LEAST_S, queue.defaults.max_duration_s or _LEAST_S)), assumed=False)
+        if (stated_s := _stated_s(submission, overrides)) is not None and not (
+            queue.defaults.enforces_duration and _returns(submission)
+        ):
+            wall_time = WallTime(
+                max(stated_s, min(_LEAST_S, queue.defaults.max_duration_s or _LEAST_S)), assumed=False
+            )
     except InvalidDuration as error:
         message = f"{submission.title}: annotation {names.DURATION_ANNOTATION}: {error}"
         problems.append(Problem(Reason.INVALID_REQUEST, message))

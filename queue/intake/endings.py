@@ -46,7 +46,10 @@ def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool, job: Workl
         return cancelled(row, "does not start alone any more: it is one of a group now")
     if isinstance(obj, Pod) and owning_job_uid(obj) is not None and obj.spec.gated_by(names.GATE):
         runs = job is not None and job.state in (State.ALLOCATED, State.RUNNING)
-        return cancelled(row, f"does not start alone any more: its Job {'has a place for it' if runs else 'does not run now'}")
+        return cancelled(
+            row,
+            f"does not start alone any more: its Job {'has a place for it' if runs else 'does not run now'}",
+        )
     return cancelled(row, "left the queue: it opted out, or runs without us")
 
 

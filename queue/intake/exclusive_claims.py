@@ -1,8 +1,9 @@
 """Which workload may use a claim that only one can use now.
 
-That is a ReadWriteOncePod claim, which only one pod in the cluster can use at a time, and a claim of devices that has none yet: its first
-pod decides where they are. Of several workloads that name such a claim, the one that has nodes uses it. Otherwise it is for the first in
-order of submission among those that could be matched. The others wait with that as their reason.
+That is a ReadWriteOncePod claim, which only one pod in the cluster can use at a time, and a claim of devices
+that has none yet: its first pod decides where they are. Of several workloads that name such a claim, the one
+that has nodes uses it. Otherwise it is for the first in order of submission among those that could be
+matched. The others wait with that as their reason.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ __all__ = ["ExclusiveClaims"]
 
 _VOLUMES: Final = "persistentvolumeclaims"
 _SAID: Final = {
-    _VOLUMES: ("PersistentVolumeClaim {}/{} is for one pod at a time (ReadWriteOncePod), and {}: the work can start when it is free"),
+    _VOLUMES: (
+        "PersistentVolumeClaim {}/{} is for one pod at a time (ReadWriteOncePod), and {}: "
+        "the work can start when it is free"
+    ),
     DEVICE_CLAIMS: "ResourceClaim {}/{} has no devices yet, and {}: the work can start when it has them",
 }
 
@@ -42,7 +46,9 @@ class _Claim(NamedTuple):
 
 
 class _Users(NamedTuple):
-    """Who may have a claim, in this order: pods that use it, and workloads that name it; those that have nodes, then by submission."""
+    """Who may have a claim, in this order: pods that use it, and workloads that name it;
+    those that have nodes, then by submission.
+    """
 
     bound: tuple[Pod, ...]
     rows: tuple[Workload, ...]
@@ -64,7 +70,8 @@ class ExclusiveClaims:
         self._ledger = ledger
 
     def assign(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
-        """Return the descriptions; work whose claim another workload uses, or is to have first, gets that as its reason.
+        """Return the descriptions; work whose claim another workload uses, or is to have first, gets that as
+        its reason.
 
         Parameters
         ----------
@@ -91,10 +98,22 @@ class ExclusiveClaims:
     def _claims_of(self, new: NewWorkload) -> list[_Claim]:
         """Return the claims of a workload that only one can use now."""
         job = self._caches.jobs.get_by_uid(new.uid)
-        specs: list[PodSpec] = [job.spec.template.spec] if job is not None else [pod.spec for pod in self._pods_of(new)]
+        specs: list[PodSpec] = (
+            [job.spec.template.spec] if job is not None else [pod.spec for pod in self._pods_of(new)]
+        )
         storage, devices = self._caches.storage, self._caches.devices
-        found = [_Claim(_VOLUMES, *key) for spec in specs for key in claims_used(new.namespace, spec) if storage.is_exclusive(key)]
-        named = {source for spec in specs for source in sources_used(new.namespace, spec) if source[0] == DEVICE_CLAIMS}
+        found = [
+            _Claim(_VOLUMES, *key)
+            for spec in specs
+            for key in claims_used(new.namespace, spec)
+            if storage.is_exclusive(key)
+        ]
+        named = {
+            source
+            for spec in specs
+            for source in sources_used(new.namespace, spec)
+            if source[0] == DEVICE_CLAIMS
+        }
         return [*found, *(_Claim(*source) for source in sorted(named) if devices.is_unallocated(*source[1:]))]
 
     def _pods_of(self, new: NewWorkload) -> list[Pod]:
@@ -109,9 +128,16 @@ class ExclusiveClaims:
         return [*self._caches.jobs_with_claim(claim[1:]), *self._caches.pods_with_claim(claim[1:])]
 
     def _users_in_order(self, claim: _Claim) -> _Users:
-        bound = (each for each in self._users_of(claim) if isinstance(each, Pod) and each.spec.node_name and not each.terminal)
+        bound = (
+            each
+            for each in self._users_of(claim)
+            if isinstance(each, Pod) and each.spec.node_name and not each.terminal
+        )
         rows = {row.id: row for row in self._rows_with(claim)}.values()
-        return _Users(tuple(bound), tuple(sorted(rows, key=lambda row: (row.state is State.PENDING, row.submitted_at, row.id))))
+        return _Users(
+            tuple(bound),
+            tuple(sorted(rows, key=lambda row: (row.state is State.PENDING, row.submitted_at, row.id))),
+        )
 
     def _holder(self, users: _Users, new: NewWorkload) -> str:
         """Return who uses a claim, or is to have it before a workload, in words; empty if nobody."""
@@ -127,13 +153,18 @@ class ExclusiveClaims:
         objects = self._users_of(claim)
         uids = [each.metadata.uid for each in objects]
         groups = [key for each in objects if isinstance(each, Pod) and (key := group_of(each)) is not None]
-        for row in (*(self._ledger.by_uid(uid) for uid in uids), *(self._ledger.group(key) for key in groups)):
+        for row in (
+            *(self._ledger.by_uid(uid) for uid in uids),
+            *(self._ledger.group(key) for key in groups),
+        ):
             if row is not None:
                 yield row
 
 
 def _is_ahead(row: Workload, other: Workload | None) -> bool:
-    """True if a workload has nodes, or comes before another pending one; None is a new one, which comes last."""
+    """True if a workload has nodes, or comes before another pending one;
+    None is a new one, which comes last.
+    """
     if row.state is not State.PENDING:
         return True
     if row.reason not in MATCHABLE_REASONS or row.left_out:

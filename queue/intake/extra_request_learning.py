@@ -1,4 +1,6 @@
-"""Learns from the first pod of each release what it requests beyond its template (`fluxqueue.queue.model.extra_requests`)."""
+"""Learns from the first pod of each release what it requests beyond its template
+(`fluxqueue.queue.model.extra_requests`).
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,18 @@ class ExtraRequestLearner:
             Its row; None if it is new.
         """
         own = self._learned.of(uid)
-        if own is None and row is not None and row.requeues:  # a former leader learned it, from pods that are gone
+        # a former leader learned it, from pods that are gone
+        if own is None and row is not None and row.requeues:
             own = extra_requests_in(row.jobspec) or None
         return own if own is not None else self._learned.common(namespace)
 
     def forget_ended(self) -> None:
         """Forget which releases were read of workloads that do not exist any more."""
-        self._seen = {workload_id: jobid for workload_id, jobid in self._seen.items() if self._ledger.get(workload_id) is not None}
+        self._seen = {
+            workload_id: jobid
+            for workload_id, jobid in self._seen.items()
+            if self._ledger.get(workload_id) is not None
+        }
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new

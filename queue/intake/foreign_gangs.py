@@ -1,8 +1,9 @@
 """Reads the gangs of other projects: their pods, and the objects that say how many of them start together.
 
-A gang waits, with one sentence, for what its size depends on: for its pods, for its object, or for the first list of such objects. If the
-queue cannot know objects of its kind at all (their CRD is gone, or the queue may not read them), the pods of its controllers are matched
-one by one, as those of any controller that is not known. A pod that names its gang itself, by a label, then waits.
+A gang waits, with one sentence, for what its size depends on: for its pods, for its object, or for the first
+list of such objects. If the queue cannot know objects of its kind at all (their CRD is gone, or the queue may
+not read them), the pods of its controllers are matched one by one, as those of any controller that is not
+known. A pod that names its gang itself, by a label, then waits.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class ForeignGangs:
         self._ledger = ledger
 
     def gather(self, key: GroupKey, waiting: Sequence[Pod], row: Workload | None) -> GatheredGroup | None:
-        """Return a gang as far as it has come together; None if its waiting pods are matched one by one, or if none waits.
+        """Return a gang as far as it has come together; None if its waiting pods are matched one by one, or
+        if none waits.
 
         Parameters
         ----------
@@ -60,7 +62,9 @@ class ForeignGangs:
         where = f"{source.kind} {key.namespace}/{key.name}"
         if source.resource is not None and lookup.obj is None and not source.optional:
             name = source.object_name(min(waiting, key=age), key.name)
-            return _without_object(waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name)
+            return _without_object(
+                waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name
+            )
         own = {pod.metadata.uid for pod in waiting}
         others = [pod for pod in self._caches.pods_of_group(key) if pod.metadata.uid not in own]
         if lookup.obj is not None:
@@ -69,7 +73,9 @@ class ForeignGangs:
             if not waiting:
                 return _of_another_object(every, where)
         since = row.submitted_at if row is not None else None
-        return gather_gang_of_source(GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock())
+        return gather_gang_of_source(
+            GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock()
+        )
 
 
 def _is_unknown(source: GangSource, lookup: Lookup) -> bool:
@@ -78,12 +84,19 @@ def _is_unknown(source: GangSource, lookup: Lookup) -> bool:
 
 
 def _of_another_object(waiting: Sequence[Pod], where: str) -> GatheredGroup:
-    """Return a gang whose object is read as it was before it was created again, or whose pods are about to be deleted with a former one."""
-    message = f"{where}, which was created again, waits until the queue has read the new one, or the pods of the old one are deleted"
+    """Return a gang whose object is read as it was before it was created again,
+    or whose pods are about to be deleted with a former one.
+    """
+    message = (
+        f"{where}, which was created again, waits until the queue has read the new one, "
+        "or the pods of the old one are deleted"
+    )
     return GatheredGroup(tuple(sorted(waiting, key=age)), (), len(waiting), Reason.WAITING_FOR_GROUP, message)
 
 
-def _without_object(waiting: Sequence[Pod], lookup: Lookup, where: str, title: str, resource: str) -> GatheredGroup:
+def _without_object(
+    waiting: Sequence[Pod], lookup: Lookup, where: str, title: str, resource: str
+) -> GatheredGroup:
     """Return a gang that waits for the object that says its size."""
     members = tuple(sorted(waiting, key=age))
     if lookup.problem:
@@ -92,7 +105,13 @@ def _without_object(waiting: Sequence[Pod], lookup: Lookup, where: str, title: s
     causes = {
         Readable.NOT_YET: f"{where} waits until the queue has read all {resource}",
         Readable.NOT_SERVED: f"{where} waits for {title}, but the cluster has no {resource}: install the CRD",
-        Readable.FORBIDDEN: f"{where} waits, because the queue may not read {resource}: add it to gangs.resources of the chart",
-        Readable.YES: f"{where} waits for {title}, which does not exist: create it, it says how many pods start together",
+        Readable.FORBIDDEN: (
+            f"{where} waits, because the queue may not read {resource}: "
+            "add it to gangs.resources of the chart"
+        ),
+        Readable.YES: (
+            f"{where} waits for {title}, which does not exist: create it, "
+            "it says how many pods start together"
+        ),
     }
     return GatheredGroup(members, (), len(members), Reason.WAITING_FOR_GROUP, causes[lookup.readable])

@@ -1,4 +1,6 @@
-"""Reads groups of pods: which pods wait, what their owner asks for, and which pods are matched without their group."""
+"""Reads groups of pods: which pods wait, what their owner asks for,
+and which pods are matched without their group.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ __all__ = ["GroupOwner", "GroupReader", "Membership"]
 
 @dataclass(frozen=True, slots=True)
 class GroupOwner:
-    """The object that a group belongs to: the owner of a gang, or a JobSet; neither for other groups, or if it is gone."""
+    """The object that a group belongs to: the owner of a gang, or a JobSet;
+    neither for other groups, or if it is gone.
+    """
 
     scaled: ScaledWorkload | None = None
     jobset: JobSet | None = None
@@ -53,9 +57,11 @@ class Membership:
     Attributes
     ----------
     alone
-        True if it is matched alone; False if it waits for its group, or has, or will have, one of the group's slots.
+        True if it is matched alone; False if it waits for its group, or has, or will have, one of the group's
+        slots.
     complete_group
-        Of a pod that is alone: the group that it names and that is complete without it, in words; empty if there is none.
+        Of a pod that is alone: the group that it names and that is complete without it, in words; empty if
+        there is none.
     """
 
     alone: bool
@@ -81,7 +87,8 @@ class _Slots:
     fitting
         Whether one of these is for pods of a size and with rules about nodes, as far as that was asked.
     kind_of
-        Returns the size, as the label of its slots, and the rules about nodes that a pod of a spec has; None if it has no size.
+        Returns the size, as the label of its slots, and the rules about nodes that a pod of a spec has; None
+        if it has no size.
     """
 
     allocation: Allocation | None
@@ -95,8 +102,9 @@ class _Slots:
 class GroupReader:
     """Reads groups.
 
-    Whether a pod is matched with its group depends on all pods of it. What was found for one is kept for the others that are read in the
-    same turn: each of thousands of pods would be compared with all of them otherwise.
+    Whether a pod is matched with its group depends on all pods of it. What was found for one is kept for the
+    others that are read in the same turn: each of thousands of pods would be compared with all of them
+    otherwise.
 
     Parameters
     ----------
@@ -146,24 +154,40 @@ class GroupReader:
         described = describe_group(key, group, self._caches.cluster_context(key.namespace), context)
         return described if row is None else replace(described, uid=row.uid)
 
-    def gather(self, key: GroupKey, row: Workload | None, owner: GroupOwner = _NO_OWNER) -> GatheredGroup | None:
-        """Return the group as far as it has come together, without the pods that are matched alone; None if it has no pods."""
+    def gather(
+        self, key: GroupKey, row: Workload | None, owner: GroupOwner = _NO_OWNER
+    ) -> GatheredGroup | None:
+        """Return the group as far as it has come together, without the pods that are matched alone;
+        None if it has no pods.
+        """
         waiting = self._waiting(key)
         if key.source:
-            return self._gangs.gather(key, [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None], row)
+            return self._gangs.gather(
+                key, [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None], row
+            )
         if key.kind != POD_GROUP:
             waiting = [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None]
             if key.kind == JOB_SET:
                 return gather_jobset(key, waiting, self._caches.jobs_of_jobset(key), owner.jobset)
             return gather_gang(waiting, owner.scaled)
-        waiting = [pod for pod in waiting if (own := self._ledger.by_uid(pod.metadata.uid)) is None or _joins(key, own)]
+        waiting = [
+            pod
+            for pod in waiting
+            if (own := self._ledger.by_uid(pod.metadata.uid)) is None or _joins(key, own)
+        ]
         return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
 
     def wants_pods(self, key: GroupKey, owner: GroupOwner) -> bool:
-        """True if the object that a group belongs to exists and may create pods for it; nobody creates those of other groups."""
+        """True if the object that a group belongs to exists and may create pods for it;
+        nobody creates those of other groups.
+        """
         if key.source:
             source = source_named(key.source)
-            obj = self._caches.gang_objects.find(source, key.namespace, key.name).obj if source.controllers else None
+            obj = (
+                self._caches.gang_objects.find(source, key.namespace, key.name).obj
+                if source.controllers
+                else None
+            )
             return obj is not None and not obj.metadata.deletion_timestamp
         if owner.scaled is not None:
             return owner.scaled.spec.size > 0 and not owner.scaled.metadata.deletion_timestamp
@@ -197,7 +221,8 @@ class GroupReader:
                 return _ALONE if row is not None else _MEMBER
             return excess if self.size(key) > group.pods and uid in self._excess_of(key, group) else _MEMBER
         if group.evicting:
-            return _ALONE if row is not None else _MEMBER  # it waits until the group does, and is matched with it
+            # it waits until the group does, and is matched with it
+            return _ALONE if row is not None else _MEMBER
         slots = self._slots_of(key, group)
         if uid in slots.taken:
             return _MEMBER
@@ -206,7 +231,9 @@ class GroupReader:
         return excess if len(slots.active) >= group.pods else _ALONE
 
     def _is_matched_alone(self, key: GroupKey, pod: Pod) -> bool:
-        """True if a pod that waits belongs to a gang that has no workload, and needs no pods to start together."""
+        """True if a pod that waits belongs to a gang that has no workload,
+        and needs no pods to start together.
+        """
         if not pod.held or pod.metadata.deletion_timestamp:
             return False
         if key not in self._alone:
@@ -217,40 +244,66 @@ class GroupReader:
         """Return the uids of the pods that a pod group without nodes has too many."""
         if key not in self._excess:
             gathered = self.gather(key, group)
-            self._excess[key] = frozenset(each.metadata.uid for each in gathered.excess) if gathered is not None else frozenset()
+            self._excess[key] = (
+                frozenset(each.metadata.uid for each in gathered.excess)
+                if gathered is not None
+                else frozenset()
+            )
         return self._excess[key]
 
     def _slots_of(self, key: GroupKey, group: Workload) -> _Slots:
         allocation, known = self._ledger.allocation(group.id), self._slots.get(key)
         if known is None or known.allocation is not allocation:
             slots = allocation.open_slots if allocation is not None else ()
-            present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
+            present = [
+                each
+                for slot in slots
+                if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None
+            ]
             active = frozenset(each.metadata.uid for each in present if each.active)
             free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
             cluster = self._caches.cluster_context(key.namespace)
-            kind_of = AlikeSpecs(lambda spec: (label_for_pod(group.jobspec, key.namespace, spec, cluster), node_rules(spec)))
-            known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free, kind_of)
+            kind_of = AlikeSpecs(
+                lambda spec: (label_for_pod(group.jobspec, key.namespace, spec, cluster), node_rules(spec))
+            )
+            known = self._slots[key] = _Slots(
+                allocation, frozenset(each.metadata.uid for each in present), active, free, kind_of
+            )
         return known
 
     def _waiting(self, key: GroupKey) -> list[Pod]:
-        return [pod for pod in self._caches.pods_of_group(key) if pod.held and not pod.metadata.deletion_timestamp and not pod.terminal]
+        return [
+            pod
+            for pod in self._caches.pods_of_group(key)
+            if pod.held and not pod.metadata.deletion_timestamp and not pod.terminal
+        ]
 
     def _fits(self, pod: Pod, group: Workload, slots: _Slots) -> bool:
         """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
         kind = slots.kind_of(pod.spec)
         if kind not in slots.fitting:
             label, _ = kind
-            refused = group.refused_by(self._ledger.clock(), since=slots.allocation.granted_at if slots.allocation is not None else None)
+            refused = group.refused_by(
+                self._ledger.clock(),
+                since=slots.allocation.granted_at if slots.allocation is not None else None,
+            )
             slots.fitting[kind] = any(
-                size == label and node not in refused and not self._caches.closed(node, pod.spec) for size, node in slots.free
+                size == label and node not in refused and not self._caches.closed(node, pod.spec)
+                for size, node in slots.free
             )
         return slots.fitting[kind]
 
 
 def _joins(key: GroupKey, row: Workload) -> bool:
-    """True if a pod with a row of its own, which cannot start as it is, is one of the next group of its name."""
+    """True if a pod with a row of its own, which cannot start as it is,
+    is one of the next group of its name.
+    """
     return key.kind == POD_GROUP and not key.source and row.reason is Reason.INVALID_REQUEST
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:
-    return f"pod group {key.namespace}/{key.name} of size {group.pods}" if key == GroupKey(key.namespace, key.name) else ""
+    return (
+        f"pod group {key.namespace}/{key.name} of size {group.pods}"
+        if key == GroupKey(key.namespace, key.name)
+        else ""
+    )

@@ -1,7 +1,8 @@
-"""Where a further pod of a Job or group must run if all its pods must lie below one vertex of the topology, or in one domain of a label.
+"""Where a further pod of a Job or group must run if all its pods must lie below one vertex of the topology,
+or in one domain of a label.
 
-A Job that grows, a group with more pods than start together, or one whose pod lost its node, gets single pods matched. The other pods
-decide which vertex or domain that is.
+A Job that grows, a group with more pods than start together, or one whose pod lost its node, gets single pods
+matched. The other pods decide which vertex or domain that is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fluxqueue.queue.model.topology_levels import required_level
 __all__ = ["properties_beside"]
 
 
-def properties_beside(jobspec: str, nodes: Iterable[Node | None], levels: Sequence[TopologyLevel]) -> tuple[str, ...]:
+def properties_beside(
+    jobspec: str, nodes: Iterable[Node | None], levels: Sequence[TopologyLevel]
+) -> tuple[str, ...]:
     """Return the properties that nodes next to these have.
 
     Parameters

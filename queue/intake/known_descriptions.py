@@ -1,7 +1,8 @@
 """Which Jobs need no description: nothing that theirs depends on has changed since the ledger stored it.
 
-A resync reads every Job, and to describe one costs 0.3 ms of CPU. With this, an unchanged one costs a comparison. What is compared is the
-identity of the cached objects, because the caches replace an object that changes and never change one. Flux clusters are always described.
+A resync reads every Job, and to describe one costs 0.3 ms of CPU. With this, an unchanged one costs a
+comparison. What is compared is the identity of the cached objects, because the caches replace an object that
+changes and never change one. Flux clusters are always described.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ class DescribedFrom:
 
     def same_as(self, other: DescribedFrom) -> bool:
         """True if both lead to the same description."""
-        return self.job is other.job and self.cluster is other.cluster and self.row is other.row and self.others == other.others
+        return (
+            self.job is other.job
+            and self.cluster is other.cluster
+            and self.row is other.row
+            and self.others == other.others
+        )
 
 
 class KnownDescriptions:
@@ -66,7 +72,8 @@ class KnownDescriptions:
     def note(self, made_from: DescribedFrom, new: NewWorkload) -> None:
         """Remember a description that is about to be stored.
 
-        That of a Job with volumes, device claims or host ports is not: what others hold decides whether it can be matched.
+        That of a Job with volumes, device claims or host ports is not: what others hold decides whether it
+        can be matched.
         """
         template = made_from.job.spec.template
         if template.spec.volumes or template.spec.resource_claims or any(open_ports(template.spec)):
@@ -76,4 +83,6 @@ class KnownDescriptions:
 
     def forget_ended(self) -> None:
         """Forget Jobs that do not wait any more."""
-        self._known = {uid: known for uid, known in self._known.items() if self._ledger.by_uid(uid) is known[0].row}
+        self._known = {
+            uid: known for uid, known in self._known.items() if self._ledger.by_uid(uid) is known[0].row
+        }

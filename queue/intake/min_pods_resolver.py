@@ -1,9 +1,10 @@
 """With how few pods a Job may start: what its annotation says, else the default of its queue.
 
-With fewer pods a Job takes longer. So it starts with no fewer than those with which it still ends before its ``activeDeadlineSeconds``, and
-within what its queue allows.
+With fewer pods a Job takes longer. So it starts with no fewer than those with which it still ends before its
+``activeDeadlineSeconds``, and within what its queue allows.
 
-A default is no rule: it does not hold for Jobs that cannot have the annotation. Slices and required rules about other pods need all pods.
+A default is no rule: it does not hold for Jobs that cannot have the annotation. Slices and required rules
+about other pods need all pods.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from fluxqueue.queue.intake.submission import Submission
 __all__ = ["min_pods_of"]
 
 
-def min_pods_of(submission: Submission, queue: QueueDefaults, duration_s: int | None, *, slices: bool, pod_rules: bool) -> int:
+def min_pods_of(
+    submission: Submission, queue: QueueDefaults, duration_s: int | None, *, slices: bool, pod_rules: bool
+) -> int:
     """Return with how few pods a submission may start; 0 if only with all.
 
     Parameters
@@ -52,8 +55,9 @@ def min_pods_of(submission: Submission, queue: QueueDefaults, duration_s: int | 
         raise InvalidRequest(problem)
     elif pod_rules and int(text) < pods:
         raise InvalidRequest(
-            f"annotation {names.MIN_PODS_ANNOTATION} is not for pods with required rules about other pods (podAntiAffinity, podAffinity, "
-            f"topologySpreadConstraints): use {names.PODS_PER_NODE_ANNOTATION} or {names.REQUIRED_TOPOLOGY_ANNOTATION}, or leave it out"
+            f"annotation {names.MIN_PODS_ANNOTATION} is not for pods with required rules about other pods "
+            "(podAntiAffinity, podAffinity, topologySpreadConstraints): use "
+            f"{names.PODS_PER_NODE_ANNOTATION} or {names.REQUIRED_TOPOLOGY_ANNOTATION}, or leave it out"
         )
     else:
         least = int(text)

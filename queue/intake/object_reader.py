@@ -1,4 +1,6 @@
-"""Reads one Job or Pod as the caches show it now: how it is described if it is the queue's, or how its workload ends."""
+"""Reads one Job or Pod as the caches show it now:
+how it is described if it is the queue's, or how its workload ends.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class ObjectReader:
         self._known_beside: dict[WorkloadId, tuple[str, ...]] = {}
 
     def begin(self) -> None:
-        """Begin to read some objects together: until the next call, nothing that they are read from changes."""
+        """Begin to read some objects together: until the next call,
+        nothing that they are read from changes.
+        """
         self._job_slots.clear()
         self._known_beside.clear()
 
@@ -97,7 +101,11 @@ class ObjectReader:
             self._read_allocated(row, changes)
             return
         job = self._caches.jobs.get_by_uid(uid) if row is not None else None
-        made_from = self._made_from(job, row) if job is not None and row is not None and not self._has_flux(job) else None
+        made_from = (
+            self._made_from(job, row)
+            if job is not None and row is not None and not self._has_flux(job)
+            else None
+        )
         if made_from is not None and self._known.covers(made_from):
             return
         described = self.describe(uid, row)
@@ -128,12 +136,18 @@ class ObjectReader:
         return self._describe_pod(pod, row) if pod is not None else None
 
     def _is_grouped(self, uid: str, row: Workload) -> bool:
-        """True for a pod that was matched alone and has become one of a group, as what was complete without it has ended."""
+        """True for a pod that was matched alone and has become one of a group,
+        as what was complete without it has ended.
+        """
         pod = self._caches.pods.get_by_uid(uid)
-        return pod is not None and pod.held and not is_gone(pod) and not self._groups.membership(pod, row).alone
+        return (
+            pod is not None and pod.held and not is_gone(pod) and not self._groups.membership(pod, row).alone
+        )
 
     def _has_flux(self, job: Job) -> bool:
-        """True for a Flux cluster: the volumes and host ports of its services pod, which the Job does not show, may decide too."""
+        """True for a Flux cluster: the volumes and host ports of its services pod,
+        which the Job does not show, may decide too.
+        """
         return is_flux_cluster(job) or self._caches.minicluster_of(job) is not None
 
     def _made_from(self, job: Job, row: Workload) -> DescribedFrom:
@@ -148,22 +162,31 @@ class ObjectReader:
         return DescribedFrom(job, self._caches.cluster_context(namespace), row, others)
 
     def _read_allocated(self, row: Workload, changes: IntakeChanges) -> None:
-        """Read the object of a workload that has nodes. Until it is released, the object may be deleted, or edited after a refusal."""
+        """Read the object of a workload that has nodes.
+        Until it is released, the object may be deleted, or edited after a refusal.
+        """
         allocation = self._ledger.allocation(row.id) if row.state is State.ALLOCATED else None
         if allocation is None or allocation.released_at is not None:
             return
         if is_gone(self._caches.job_or_pod(row.uid)):
-            if not self._ledger.releasing(allocation.jobid):  # a release under way finds out, and its pods may exist
+            # a release under way finds out, and its pods may exist
+            if not self._ledger.releasing(allocation.jobid):
                 changes.endings.append(cancelled(row, "was deleted before it was released"))
         elif self._is_edited_after_refusal(row):
             changes.edited.append(row.id)
 
     def _is_edited_after_refusal(self, row: Workload) -> bool:
         job = self._caches.jobs.get_by_uid(row.uid)
-        return row.reason is Reason.RELEASE_FAILED and job is not None and job.metadata.generation != row.generation
+        return (
+            row.reason is Reason.RELEASE_FAILED
+            and job is not None
+            and job.metadata.generation != row.generation
+        )
 
     def _with_requeue_state(self, new: NewWorkload) -> NewWorkload:
-        """Return the description of a new pod with the requeue state, and the submit time if preempted, of the pods that it replaces."""
+        """Return the description of a new pod with the requeue state, and the submit time if preempted,
+        of the pods that it replaces.
+        """
         pod = self._caches.pods.get_by_uid(new.uid) if new.kind == "Pod" else None
         if pod is None:
             return new
@@ -206,33 +229,48 @@ class ObjectReader:
             return None
         group = self._ledger.group(key) if key is not None else None
         job = (group or row) if job_uid is not None and key is not None else None
-        others = (group if group is not None and group.state is not State.PENDING else row) if key is not None else None
+        others = (
+            (group if group is not None and group.state is not State.PENDING else row)
+            if key is not None
+            else None
+        )
         beside = self._beside(others) if others is not None else ()
         return described(complete_group=membership.complete_group, job=job, member_of=others, beside=beside)
 
     def _beside(self, workload: Workload) -> tuple[str, ...]:
-        """Return the properties of the nodes next to the other pods of a workload that must lie below one vertex."""
+        """Return the properties of the nodes next to the other pods of a workload that must lie below one
+        vertex.
+        """
         if workload.id not in self._known_beside:
             allocation = self._ledger.allocation(workload.id)
             nodes = {slot.node: None for slot in allocation.open_slots} if allocation is not None else {}
             levels = self._caches.cluster_context(workload.namespace).levels
-            found = properties_beside(workload.jobspec, (self._caches.nodes.get("", node) for node in nodes), levels)
+            found = properties_beside(
+                workload.jobspec, (self._caches.nodes.get("", node) for node in nodes), levels
+            )
             self._known_beside[workload.id] = found
         return self._known_beside[workload.id]
 
     def _job_without_slot_for(self, pod: Pod, job_uid: str, row: Workload | None) -> Workload | None:
-        """Return the workload of a pod's Job if that was released and has no slot for the pod; None otherwise.
+        """Return the workload of a pod's Job if that was released and has no slot for the pod; None
+        otherwise.
 
         The Job grew since it was matched, or the node of the pod's slot takes no pod any more.
         """
         workload, job = self._ledger.by_uid(job_uid), self._caches.jobs.get_by_uid(job_uid)
-        if workload is None or job is None or job.spec.suspend or workload.state not in (State.ALLOCATED, State.RUNNING):
+        if (
+            workload is None
+            or job is None
+            or job.spec.suspend
+            or workload.state not in (State.ALLOCATED, State.RUNNING)
+        ):
             return None
         if not belongs_to(pod, job):
             return None
         allocation = self._ledger.allocation(workload.id)
         if allocation is None:
-            return workload  # all its slots were freed: it was scaled to zero, or its pods are all matched alone
+            # all its slots were freed: it was scaled to zero, or its pods are all matched alone
+            return workload
         if allocation.released_at is None or pod.metadata.uid in allocation.pod_uids:
             return None
         kept = len(allocation.open_slots) - len(leaving_ranks(workload, allocation))
@@ -246,12 +284,20 @@ class ObjectReader:
         return workload if slots.lack(pod) else None
 
     def _slots_of(self, job: Job, workload: Workload, allocation: Allocation) -> JobSlots:
-        own = [each for each in self._caches.pods_of_job(job.metadata.uid) if self._ledger.by_uid(each.metadata.uid) is None]
+        own = [
+            each
+            for each in self._caches.pods_of_job(job.metadata.uid)
+            if self._ledger.by_uid(each.metadata.uid) is None
+        ]
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
-        closed = self._caches.closed_to_job(job, own, started=workload.state is State.RUNNING, refused=refused)
+        closed = self._caches.closed_to_job(
+            job, own, started=workload.state is State.RUNNING, refused=refused
+        )
         return JobSlots(job, own, allocation, closed, leaving_ranks(workload, allocation))
 
     def _as_growth(self, workload: Workload, allocation: Allocation, row: Workload | None) -> Workload:
-        """Return the workload of a Job that was started with fewer pods, for a pod by which it grows. A pod keeps its first duration."""
+        """Return the workload of a Job that was started with fewer pods, for a pod by which it grows.
+        A pod keeps its first duration.
+        """
         grown = growth_of(workload, allocation, self._ledger.wall())
         return grown if row is None else replace(grown, duration_s=row.duration_s)

@@ -1,6 +1,8 @@
-"""Enqueues the objects that must be described again: those that changed, and pending work that a change of the cluster concerns.
+"""Enqueues the objects that must be described again: those that changed, and pending work that a change of
+the cluster concerns.
 
-What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`, what follows from devices in ``device_watch``.
+What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`, what follows from devices in
+``device_watch``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from fluxqueue.queue.tasks.rests import Turns
 __all__ = ["ObjectWatch"]
 
 _REST_OF_POD_S = 100e-6
-"""Ten times what it takes to look at one: a gang of 10,000 pods rests for a second after each change of its object."""
+"""Ten times what it takes to look at one: a gang of 10,000 pods rests for a second after each change of its
+object."""
 _FEW = 100
 _PART = 1_000
 """Objects of a resync that are looked at in one go: a few milliseconds."""
@@ -57,7 +60,11 @@ class ObjectWatch:
     """
 
     def __init__(
-        self, caches: Caches, ledger: Ledger, enqueue: Callable[[str | GroupKey], None], enqueue_later: Callable[[str | GroupKey], None]
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        enqueue: Callable[[str | GroupKey], None],
+        enqueue_later: Callable[[str | GroupKey], None],
     ) -> None:
         self._caches = caches
         self._ledger = ledger
@@ -80,7 +87,9 @@ class ObjectWatch:
         self._device_watch = DeviceWatch(caches, enqueue_later)
 
     def resync(self) -> None:
-        """Enqueue every object and every row once. Of very many, the first at once and the others while other work goes on."""
+        """Enqueue every object and every row once.
+        Of very many, the first at once and the others while other work goes on.
+        """
         self._started = True
         self._claim_watch.prune()
         self._device_watch.prune()
@@ -93,7 +102,11 @@ class ObjectWatch:
 
     def _enqueue_all(self) -> Iterator[None]:
         """Enqueue every object and every row, in parts."""
-        everything: tuple[Job | Pod | Workload, ...] = (*self._caches.jobs.list(), *self._caches.pods.list(), *self._ledger.all())
+        everything: tuple[Job | Pod | Workload, ...] = (
+            *self._caches.jobs.list(),
+            *self._caches.pods.list(),
+            *self._ledger.all(),
+        )
         for number, each in enumerate(everything, start=1):
             if isinstance(each, Pod):
                 self._enqueue_pod(each)
@@ -105,7 +118,8 @@ class ObjectWatch:
     def _enqueue_pod(self, pod: Pod) -> None:
         job_uid = owning_job_uid(pod)
         if job_uid and not pod.held:
-            return  # the tracker's; most pods of a large cluster are such, and only this much is asked of them
+            # the tracker's; most pods of a large cluster are such, and only this much is asked of them
+            return
         if pod.held and (key := group_of(pod)) is not None:
             self._enqueue_later(key)
         if not self._is_read_with_group(pod) and not (job_uid and self._gets_slot(pod, job_uid)):
@@ -125,7 +139,11 @@ class ObjectWatch:
     def _job_changed(self, change: Change[Job]) -> None:
         if change.kind is ChangeKind.MODIFIED and change.old is not None and change.new is not None:
             same = change.old.metadata.generation == change.new.metadata.generation
-            if same and change.old.finished == change.new.finished and _beyond_spec(change.old) == _beyond_spec(change.new):
+            if (
+                same
+                and change.old.finished == change.new.finished
+                and _beyond_spec(change.old) == _beyond_spec(change.new)
+            ):
                 return
         self._enqueue(change.obj.metadata.uid)
 
@@ -135,7 +153,8 @@ class ObjectWatch:
         former = group_of(change.old) if change.old is not None else None
         key = group_of(pod)
         if former is not None and former != key:
-            self._enqueue(former)  # its labels were changed: the group that it left is not complete without it
+            # its labels were changed: the group that it left is not complete without it
+            self._enqueue(former)
         if key is not None and self._concerns_group(change, key):
             self._enqueue(key)
         if self._is_read_with_group(pod):
@@ -143,42 +162,59 @@ class ObjectWatch:
         if job_uid is None:
             self._enqueue(pod.metadata.uid)
             return
-        if (pod.held and not self._gets_slot(pod, job_uid)) or self._ledger.by_uid(pod.metadata.uid) is not None:
+        if (pod.held and not self._gets_slot(pod, job_uid)) or self._ledger.by_uid(
+            pod.metadata.uid
+        ) is not None:
             self._enqueue(pod.metadata.uid)
         if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
             self._enqueue(job_uid)  # a Job that somebody else resumed
 
     def _concerns_group(self, change: Change[Pod], key: GroupKey) -> bool:
-        """True if a group has to be read again: reading it costs in proportion to its pods, each of which changes several times."""
+        """True if a group has to be read again: reading it costs in proportion to its pods,
+        each of which changes several times.
+        """
         old, pod = change.old, change.new
         if old is None or pod is None:
             return True
         if _of_group(old) == _of_group(pod):
             return False
         group = self._ledger.group(key)
-        return pod.held or group is None or group.state is State.PENDING  # one with nodes is read for the pods that wait
+        # one with nodes is read for the pods that wait
+        return pod.held or group is None or group.state is State.PENDING
 
     def _is_read_with_group(self, pod: Pod) -> bool:
-        """True if the intake reads a pod with its group: one that waits, or one for which the group has no slot."""
+        """True if the intake reads a pod with its group:
+        one that waits, or one for which the group has no slot.
+        """
         if self._ledger.by_uid(pod.metadata.uid) is not None:
             return False
         key = self._caches.group_of(pod)
         return key is not None and self._ledger.group(key) is not None
 
     def _gets_slot(self, pod: Pod, job_uid: str) -> bool:
-        """True if the tracker looks for a slot of a pod's Job: if there is none for the pod, it has it read (`unplaced_pods`)."""
+        """True if the tracker looks for a slot of a pod's Job:
+        if there is none for the pod, it has it read (`unplaced_pods`).
+        """
         job = self._ledger.by_uid(job_uid)
-        if job is None or job.state not in (State.ALLOCATED, State.RUNNING) or self._ledger.by_uid(pod.metadata.uid) is not None:
+        if (
+            job is None
+            or job.state not in (State.ALLOCATED, State.RUNNING)
+            or self._ledger.by_uid(pod.metadata.uid) is not None
+        ):
             return False
         allocation = self._ledger.allocation(job.id)
         return allocation is not None and allocation.released_at is not None
 
     def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
-        """Enqueue the gangs whose size an object of another project says. One of many pods rests after that: each of them is looked at."""
+        """Enqueue the gangs whose size an object of another project says.
+        One of many pods rests after that: each of them is looked at.
+        """
         self._gang_turns.due(GangObject(source, namespace, name))
 
     def _enqueue_gangs(self, found: GangObject) -> int:
-        """Enqueue the gangs whose size an object of another project says, and return how many pods and Jobs were looked at."""
+        """Enqueue the gangs whose size an object of another project says,
+        and return how many pods and Jobs were looked at.
+        """
         pods = self._caches.pods_of_gang_object(found)
         jobs = self._caches.jobs_of_pod_group(found.source, found.namespace, found.name)
         for key in {key for pod in pods if (key := self._caches.group_of(pod)) is not None}:
@@ -205,8 +241,13 @@ class ObjectWatch:
         self._enqueue_pending(lambda row: row.queue == name)
 
     def _account_changed(self, change: Change[FluxAccount]) -> None:
-        """Enqueue the pending work of the namespaces that the account has gained, lost or may have lost to another."""
-        before, after = (set(each.spec.namespaces or ()) if each is not None else set() for each in (change.old, change.new))
+        """Enqueue the pending work of the namespaces that the account has gained,
+        lost or may have lost to another.
+        """
+        before, after = (
+            set(each.spec.namespaces or ()) if each is not None else set()
+            for each in (change.old, change.new)
+        )
         if concerned := (before ^ after):
             self._enqueue_pending(lambda row: row.namespace in concerned)
 
@@ -217,13 +258,18 @@ class ObjectWatch:
             self._enqueue_pending(lambda row: reservation_in(row.jobspec) == name)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
-        if change.old is not None and change.new is not None and change.old.metadata.labels == change.new.metadata.labels:
+        if (
+            change.old is not None
+            and change.new is not None
+            and change.old.metadata.labels == change.new.metadata.labels
+        ):
             return
         namespace = change.obj.metadata.name
         self.enqueue_namespace(namespace)
         if not self._started:
             return
-        for job in self._caches.jobs.list(namespace):  # of a namespace that has just opted in: they have no row yet
+        # of a namespace that has just opted in: they have no row yet
+        for job in self._caches.jobs.list(namespace):
             if self._ledger.by_uid(job.metadata.uid) is None:
                 self._enqueue_later(job.metadata.uid)
 
@@ -242,7 +288,14 @@ def _is_stored(fluxjob: FluxJob, row: Workload) -> bool:
 def _of_group(pod: Pod) -> tuple[object, ...]:
     """Return everything of a pod that the reading of its group depends on."""
     meta = pod.metadata
-    return meta.labels, meta.annotations, meta.owner_references, meta.deletion_timestamp, pod.spec, pod.status.phase
+    return (
+        meta.labels,
+        meta.annotations,
+        meta.owner_references,
+        meta.deletion_timestamp,
+        pod.spec,
+        pod.status.phase,
+    )
 
 
 def _beyond_spec(job: Job) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
 """The priority of a workload: its own added to that of its queue, or the one that its FluxJob sets.
 
-A priority that a person asks of the queue, in the annotation or in the FluxJob, is refused above the highest that the queue allows. A
-PriorityClass is written for the scheduler of the cluster as well, so it counts up to that.
+A priority that a person asks of the queue, in the annotation or in the FluxJob, is refused above the highest
+that the queue allows. A PriorityClass is written for the scheduler of the cluster as well, so it counts up to
+that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _LARGEST_PRIORITY = 2**31 - 1
 """Of the FluxJob's field. A PriorityClass and a queue's own priority together may be more."""
 
 
-def resolve_priority(submission: Submission, queue: QueueChoice, cluster: ClusterContext, overrides: SpecOverrides) -> Resolved[int]:
+def resolve_priority(
+    submission: Submission, queue: QueueChoice, cluster: ClusterContext, overrides: SpecOverrides
+) -> Resolved[int]:
     """Return the priority of a workload, and whether its queue allows it."""
     of_queue, highest = queue.defaults.priority, queue.defaults.max_priority
     try:
@@ -33,7 +36,10 @@ def resolve_priority(submission: Submission, queue: QueueChoice, cluster: Cluste
         return Resolved(_shown(priority))
     if asked is None:
         return Resolved(_shown(highest))
-    message = f"{submission.title} wants priority {priority}, the queue {queue.name!r} allows {highest}: lower it or choose another queue"
+    message = (
+        f"{submission.title} wants priority {priority}, the queue {queue.name!r} allows {highest}: "
+        "lower it or choose another queue"
+    )
     return Resolved(_shown(priority), (Problem(Reason.INVALID_REQUEST, message),))
 
 
@@ -74,4 +80,7 @@ def _class_priority(submission: Submission, cluster: ClusterContext) -> int:
         return spec.priority  # a pod's, whose class was deleted after its admission
     if not name:
         return cluster.default_priority
-    raise InvalidPriority(f"priorityClassName: there is no PriorityClass {name!r}: its pods would be refused; make it or name another")
+    raise InvalidPriority(
+        f"priorityClassName: there is no PriorityClass {name!r}: its pods would be refused; "
+        "make it or name another"
+    )

@@ -1,7 +1,7 @@
 """Why an object cannot be matched as it is, and which of several problems its owner is shown.
 
-A resolver returns a value even if it found a problem. The workload then gets a row with the problem as its reason: an object is never
-dropped because something about it is wrong.
+A resolver returns a value even if it found a problem. The workload then gets a row with the problem as its
+reason: an object is never dropped because something about it is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Resolved(Generic[_T]):
 
 
 def most_urgent(problems: Iterable[Problem]) -> Problem:
-    """Return the problem to show, its message cut to a length that fits a status; `NO_PROBLEM` if there is none."""
+    """Return the problem to show, its message cut to a length that fits a status;
+    `NO_PROBLEM` if there is none.
+    """
     problem = min(problems, key=lambda each: _URGENCY[each.reason], default=NO_PROBLEM)
     if len(problem.message) <= _LONGEST_MESSAGE:
         return problem

@@ -1,7 +1,8 @@
-"""The FluxReservation that a workload is for: its annotation ``fluxqueue/reservation``, and whether it may use that one.
+"""The FluxReservation that a workload is for: its annotation ``fluxqueue/reservation``, and whether it may
+use that one.
 
-Work that names a reservation is matched on its nodes and within its times only. Work that may not use it is not matched at all: to run it
-elsewhere would not be what its owner asked for.
+Work that names a reservation is matched on its nodes and within its times only. Work that may not use it is
+not matched at all: to run it elsewhere would not be what its owner asked for.
 """
 
 from __future__ import annotations
@@ -43,5 +44,8 @@ def resolve_reservation(submission: Submission, queue: str, cluster: ClusterCont
         message = f"{where}: there is no FluxReservation {name!r}: have it created, or remove the annotation"
         return Resolved(name, (Problem(Reason.RESERVATION_NOT_ALLOWED, message),))
     if refusal := plan.refusal(submission.meta.namespace, queue):
-        return Resolved(name, (Problem(Reason.RESERVATION_NOT_ALLOWED, f"{where}: the FluxReservation {name!r} {refusal}"),))
+        return Resolved(
+            name,
+            (Problem(Reason.RESERVATION_NOT_ALLOWED, f"{where}: the FluxReservation {name!r} {refusal}"),),
+        )
     return Resolved(name)

@@ -1,4 +1,6 @@
-"""Resolves all parts of a submission: queue, duration, priority, reservation, request, and what must have happened before the start."""
+"""Resolves all parts of a submission: queue, duration, priority, reservation, request,
+and what must have happened before the start.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def resolve(submission: Submission, cluster: ClusterContext, workload: WorkloadC
     duration = resolve_duration(submission, queue.value, workload.overrides)
     priority = resolve_priority(submission, queue.value, cluster, workload.overrides)
     reservation = resolve_reservation(submission, queue.value.name, cluster)
-    request = resolve_request(submission, queue.value.defaults, duration.value.seconds, cluster, reservation.value)
+    request = resolve_request(
+        submission, queue.value.defaults, duration.value.seconds, cluster, reservation.value
+    )
     start = resolve_start(submission)
     parts = (queue, duration, priority, reservation, request, start)
     problems = tuple(problem for part in parts for problem in part.problems)

@@ -1,7 +1,8 @@
-"""Workloads of which one runs at a time: those of a namespace that name the same singleton, in the order of their submission.
+"""Workloads of which one runs at a time: those of a namespace that name the same singleton, in the order of
+their submission.
 
-As with Slurm's ``--dependency=singleton``, the order counts and nothing else: one that is held, or waits for another workload, keeps the
-later ones waiting.
+As with Slurm's ``--dependency=singleton``, the order counts and nothing else: one that is held, or waits for
+another workload, keeps the later ones waiting.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class Singletons:
         row, known = self._ledger.get(workload_id), self._known.get(workload_id)
         if known is None and (row is None or not row.start_conditions.singleton):
             return
-        wanted = ((row.namespace, row.start_conditions.singleton), (row.submitted_at, row.id)) if row is not None else None
+        wanted = (
+            ((row.namespace, row.start_conditions.singleton), (row.submitted_at, row.id))
+            if row is not None
+            else None
+        )
         if wanted is not None and not wanted[0][1]:
             wanted = None
         if wanted == known:

@@ -1,4 +1,6 @@
-"""What must have happened before a workload may start: its annotations ``fluxqueue/after``, ``begin``, ``singleton`` and ``deadline``."""
+"""What must have happened before a workload may start:
+its annotations ``fluxqueue/after``, ``begin``, ``singleton`` and ``deadline``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.starttimes import InvalidStartTime, parse_start_time
 from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import Submission
-from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions, TrackedDependency, track
+from fluxqueue.queue.model.start_conditions import (
+    NO_START_CONDITIONS,
+    StartConditions,
+    TrackedDependency,
+    track,
+)
 
 __all__ = ["resolve_start"]
 
@@ -26,7 +33,8 @@ def resolve_start(submission: Submission) -> Resolved[StartConditions]:
     owner = meta.controller
     if owner is not None and owner.api_version.startswith("apps/"):
         message = (
-            f"{submission.title}: its owner replaces its pods, so they cannot wait for others: remove the annotation {', '.join(texts)}"
+            f"{submission.title}: its owner replaces its pods, so they cannot wait for others: "
+            f"remove the annotation {', '.join(texts)}"
         )
         return Resolved(NO_START_CONDITIONS, (Problem(Reason.INVALID_REQUEST, message),))
     after: tuple[TrackedDependency, ...] = ()
@@ -49,7 +57,13 @@ def resolve_start(submission: Submission) -> Resolved[StartConditions]:
             refuse(key, error)
     singleton = texts.get(names.SINGLETON_ANNOTATION, "")
     if singleton and not is_object_name(singleton):
-        refuse(names.SINGLETON_ANNOTATION, f"{singleton[:80]!r} is not a name: write letters, digits, '-', '_' and '.'")
+        refuse(
+            names.SINGLETON_ANNOTATION,
+            f"{singleton[:80]!r} is not a name: write letters, digits, '-', '_' and '.'",
+        )
         singleton = ""
     begin_at, deadline = times.get(names.BEGIN_ANNOTATION), times.get(names.DEADLINE_ANNOTATION)
-    return Resolved(StartConditions(after=after, begin_at=begin_at, singleton=singleton, deadline=deadline), tuple(problems))
+    return Resolved(
+        StartConditions(after=after, begin_at=begin_at, singleton=singleton, deadline=deadline),
+        tuple(problems),
+    )

@@ -27,7 +27,8 @@ class WorkloadContext:
     overrides
         What people set in its FluxJob. It counts before what the object says.
     extra_requests
-        What each pod of a Job requests beyond its template, in the graph's units (`fluxqueue.queue.model.extra_requests`).
+        What each pod of a Job requests beyond its template, in the graph's units
+        (`fluxqueue.queue.model.extra_requests`).
     """
 
     row: Workload | None = None
@@ -37,7 +38,11 @@ class WorkloadContext:
     def accepted_by(self, queue: str) -> bool:
         """True if the queue accepted it before: a drained queue continues with such work."""
         row = self.row
-        return row is not None and row.queue == queue and row.reason not in (Reason.QUEUE_NOT_ALLOWED, Reason.UNKNOWN_QUEUE)
+        return (
+            row is not None
+            and row.queue == queue
+            and row.reason not in (Reason.QUEUE_NOT_ALLOWED, Reason.UNKNOWN_QUEUE)
+        )
 
 
 NEW_WORKLOAD = WorkloadContext()
@@ -56,7 +61,8 @@ class PodTemplate:
     labels
         Each set of labels that some of them have.
     complete
-        True for the spec of a pod. False for a template: admission will still add the defaults of its namespace.
+        True for the spec of a pod. False for a template: admission will still add the defaults of its
+        namespace.
     """
 
     spec: PodSpec
@@ -92,9 +98,11 @@ class Submission:
     extra_requests
         What each pod requests beyond its template, in the graph's units.
     annotations
-        Where it says what it asks of the topology: those of the object and of its pod template, the first count first.
+        Where it says what it asks of the topology: those of the object and of its pod template, the first
+        count first.
     topology
-        What it asks of the topology, if that does not follow from annotations and from the defaults of its queue.
+        What it asks of the topology, if that does not follow from annotations and from the defaults of its
+        queue.
     size
         Of a Job, for whether it may start with fewer pods; None: it is none.
     partly_done

@@ -15,8 +15,8 @@ __all__ = ["workload_context"]
 def workload_context(uid: str, row: Workload | None, caches: Caches) -> WorkloadContext:
     """Return the context of an object's workload.
 
-    The queue holds a workload whose release the API server refused again and again. An edit of the object ends that hold, unless a person
-    holds the workload in its FluxJob.
+    The queue holds a workload whose release the API server refused again and again. An edit of the object
+    ends that hold, unless a person holds the workload in its FluxJob.
 
     Parameters
     ----------
@@ -31,7 +31,11 @@ def workload_context(uid: str, row: Workload | None, caches: Caches) -> Workload
     if row is None and fluxjob is None:
         return NEW_WORKLOAD
     overrides = overrides_after(row, fluxjob)
-    if row is not None and _edited_since_refused(row, caches) and not (fluxjob is not None and "hold" in edits_of(fluxjob, row.overrides)):
+    if (
+        row is not None
+        and _edited_since_refused(row, caches)
+        and not (fluxjob is not None and "hold" in edits_of(fluxjob, row.overrides))
+    ):
         overrides = msgspec.structs.replace(overrides, hold=False)
     return WorkloadContext(row, overrides)
 

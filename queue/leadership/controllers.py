@@ -71,7 +71,9 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     gates = PodGates(api, ledger, caches.pods.get_by_uid)
     requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
     requeuer.recorder = recorder
-    tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds)
+    tracker = Tracker(
+        api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds
+    )
     tracker.subscribe(requeuer.evict)
     fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
@@ -79,7 +81,9 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     notices = PreemptionNotices(api, caches, ledger, recorder)
     give_backs = GiveBacks(api, caches, ledger, requeuer.pods, recorder)
     events = EventReporter(api, caches, ledger, recorder)
-    fluxqueues = FluxQueueWriter(api, caches, ledger, recorder, foreign_matcher=config.matcher is Matcher.FOREIGN)
+    fluxqueues = FluxQueueWriter(
+        api, caches, ledger, recorder, foreign_matcher=config.matcher is Matcher.FOREIGN
+    )
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
     settings = MiniClusterSettings(config.image, config.cluster_domain)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
@@ -96,7 +100,9 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         node_lost_s=config.node_lost_seconds,
     )
     release_settings = ReleaseSettings(config.pin_window_seconds, config.scheduler)
-    objects = ObjectReleaser(api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings, ledger.wall)
+    objects = ObjectReleaser(
+        api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings, ledger.wall
+    )
     releaser = Releaser(objects, ledger, trigger, intake.enqueue)
     controllers = (
         intake,

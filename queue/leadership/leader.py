@@ -1,12 +1,15 @@
 """Leads the queue: plans, releases and tracks work, for as long as the Lease is held.
 
-`fluxqueue.kube.lease.LeaderLease.run` calls `Leader.lead` when it has the Lease, and cancels it when the Lease is lost or the program ends.
+`fluxqueue.kube.lease.LeaderLease.run` calls `Leader.lead` when it has the Lease, and cancels it when the
+Lease is lost or the program ends.
 
-Every leader starts in the same way, after a crash or a hand-over. It raises the epoch: from then on Postgres refuses transactions of
-older leaders. It loads pending and live work, adopts released work that the tables do not know, and compares every object and row once.
-Nothing is written to the API server while the Lease is not certainly held, and nothing to Postgres under an older epoch.
+Every leader starts in the same way, after a crash or a hand-over. It raises the epoch: from then on Postgres
+refuses transactions of older leaders. It loads pending and live work, adopts released work that the tables do
+not know, and compares every object and row once. Nothing is written to the API server while the Lease is not
+certainly held, and nothing to Postgres under an older epoch.
 
-While Postgres is unavailable, running work continues. When it is back, the leader reads the tables again and goes on.
+While Postgres is unavailable, running work continues. When it is back, the leader reads the tables again and
+goes on.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ class Leader:
     status
         Where the role and missing conditions are reported.
     end_soon
-        Bounds the time in which the process ends. Called when another replica leads; all parts have to stop before that error arrives.
+        Bounds the time in which the process ends. Called when another replica leads; all parts have to stop
+        before that error arrives.
 
     Attributes
     ----------
@@ -116,7 +120,9 @@ class Leader:
         ledger = Ledger(store, epoch, clock, clock.wall)
         async with ControlTasks(self._settings.session_url, store, grace_s=_GRACE_S) as tasks:
             recorder = EventRecorder(self._api, instance=self._holder)
-            context = LeaderContext(self._api, self._caches, ledger, tasks.trigger, recorder, self._settings.config)
+            context = LeaderContext(
+                self._api, self._caches, ledger, tasks.trigger, recorder, self._settings.config
+            )
             await self._run(context, clock, tasks)
 
     async def _run(self, context: LeaderContext, clock: LeaderClock, tasks: ControlTasks) -> None:
@@ -158,12 +164,17 @@ class Leader:
             context.trigger.schedule()
             context.trigger.release()
             bodies = _TaskBodies(clock, planning, parts, sweeper)
-            await keep_running("control tasks", lambda: self._run_control_tasks(tasks, bodies, context.ledger, clock))
+            await keep_running(
+                "control tasks", lambda: self._run_control_tasks(tasks, bodies, context.ledger, clock)
+            )
 
-    async def _run_control_tasks(self, tasks: ControlTasks, bodies: _TaskBodies, ledger: Ledger, clock: LeaderClock) -> None:
+    async def _run_control_tasks(
+        self, tasks: ControlTasks, bodies: _TaskBodies, ledger: Ledger, clock: LeaderClock
+    ) -> None:
         """Run the control tasks; after an outage of Postgres, continue with what the tables say then.
 
-        It ends with the first write that succeeds: a Postgres that only reads, or does not let us write, is no use.
+        It ends with the first write that succeeds: a Postgres that only reads, or does not let us write, is
+        no use.
         """
         away = False
         while True:
@@ -203,7 +214,9 @@ class Leader:
 class _TaskBodies:
     """What the control tasks do."""
 
-    def __init__(self, clock: LeaderClock, planning: Planning, controllers: Controllers, sweeper: Sweeper) -> None:
+    def __init__(
+        self, clock: LeaderClock, planning: Planning, controllers: Controllers, sweeper: Sweeper
+    ) -> None:
         self._clock = clock
         self._scheduler = planning.scheduler
         self._releaser = controllers.releaser

@@ -1,4 +1,6 @@
-"""The matcher of an installation: the project's own service, or a foreign one behind a graph of the queue's own."""
+"""The matcher of an installation: the project's own service,
+or a foreign one behind a graph of the queue's own.
+"""
 
 from __future__ import annotations
 

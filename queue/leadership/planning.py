@@ -1,4 +1,6 @@
-"""The parts of a leader that decide what starts where: Fluxion's graph, the scheduler, and the provisioner where nodes can be added."""
+"""The parts of a leader that decide what starts where:
+Fluxion's graph, the scheduler, and the provisioner where nodes can be added.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,16 @@ _REST_OF_NODE_S = 1e-3
 
 
 class Evict(Protocol):
-    """Evicts work, and stores with it what other work gives back, and what goes on (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`)."""
+    """Evicts work, and stores with it what other work gives back,
+    and what goes on (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`).
+    """
 
     async def __call__(
-        self, evictions: Sequence[Eviction], given_back: Mapping[WorkloadId, GivenBack] = ..., withdrawn: Mapping[WorkloadId, str] = ..., /
+        self,
+        evictions: Sequence[Eviction],
+        given_back: Mapping[WorkloadId, GivenBack] = ...,
+        withdrawn: Mapping[WorkloadId, str] = ...,
+        /,
     ) -> list[WorkloadId]:
         """Return the workloads of which the eviction was refused."""
 
@@ -86,7 +94,8 @@ class Planning:
     priorities
         Keeps use, fair shares and the order of work.
     controllers
-        That one, a provisioner and what keeps nodes where nodes can be added, what resizes Jobs, and what reservations need.
+        That one, a provisioner and what keeps nodes where nodes can be added, what resizes Jobs, and what
+        reservations need.
     guaranteed
         Returns what is guaranteed to accounts and used of it now.
     """
@@ -100,15 +109,28 @@ class Planning:
 def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     """Build what the graph is filled from."""
     caches, ledger, config = context.caches, context.ledger, context.config
-    port_volume_pools = PortVolumePools(ledger, caches.storage.limits, caches.devices.capacity, caches.devices.extended)
-    foreign_pods = ForeignPods(caches.pods, ledger, _daemonsets(caches), port_volume_pools, caches.storage.attached, caches.devices.taken)
+    port_volume_pools = PortVolumePools(
+        ledger, caches.storage.limits, caches.devices.capacity, caches.devices.extended
+    )
+    foreign_pods = ForeignPods(
+        caches.pods,
+        ledger,
+        _daemonsets(caches),
+        port_volume_pools,
+        caches.storage.attached,
+        caches.devices.taken,
+    )
     node_reader = NodeReader(node_rules(config))
     node_reader.recorder = context.recorder
-    graph = GraphKeeper(fluxion, ledger, caches.nodes, node_reader, config.policy, foreign_pods, port_volume_pools)
+    graph = GraphKeeper(
+        fluxion, ledger, caches.nodes, node_reader, config.policy, foreign_pods, port_volume_pools
+    )
     return Capacity(port_volume_pools, foreign_pods, graph)
 
 
-def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_suspend: Callable[[OwnerHandle], bool]) -> Planning:
+def make_planning(
+    context: LeaderContext, capacity: Capacity, evict: Evict, may_suspend: Callable[[OwnerHandle], bool]
+) -> Planning:
     """Build the scheduler, and subscribe it to what may let work start.
 
     Parameters
@@ -125,7 +147,9 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     caches, ledger = context.caches, context.ledger
     node_shapes = possible_nodes(context.config.node_shapes, node_rules(context.config))
     provisioners = (
-        (Provisioner(context.api, caches, ledger, context.recorder), KeptNodes(context.api, caches, ledger)) if node_shapes else ()
+        (Provisioner(context.api, caches, ledger, context.recorder), KeptNodes(context.api, caches, ledger))
+        if node_shapes
+        else ()
     )
     scheduler = Scheduler(
         ledger,
@@ -148,24 +172,32 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
     resizer.subscribe(lambda: scheduler.soon(_CHANGED_S))
-    book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))
+    book = ReservationBook(
+        ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list())
+    )
     caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
     scheduler.respect_reservations(book)
     caches.fluxreservations.add_handler(scheduler.queue_changed)
     caches.fluxqueues.add_handler(scheduler.queue_changed)
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
     capacity.foreign_pods.subscribe(scheduler.soon)
-    caches.daemonsets.add_handler(lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler))
+    caches.daemonsets.add_handler(
+        lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler)
+    )
     priorities = _make_priorities(context, scheduler)
     writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
-    maintenances = Maintenances(context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder)
+    maintenances = Maintenances(
+        context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder
+    )
     for controller in (writer, maintenances):
         book.subscribe(controller.resync)
 
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
 
-    return Planning(scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed)
+    return Planning(
+        scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed
+    )
 
 
 def _disciplines(context: LeaderContext) -> Callable[[], Mapping[str, Discipline]]:
@@ -197,15 +229,21 @@ def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKe
 def _daemonsets(caches: Caches) -> DaemonSets:
     def complete(daemonset: DaemonSet) -> PodSpec:
         spec, cluster = daemonset.spec.template.spec, caches.cluster_context(daemonset.metadata.namespace)
-        return with_defaults(spec, cluster.limit_ranges, cluster.runtime_classes.get(spec.runtime_class_name or ""))
+        return with_defaults(
+            spec, cluster.limit_ranges, cluster.runtime_classes.get(spec.runtime_class_name or "")
+        )
 
     return DaemonSets(caches.daemonsets, caches.nodes, complete)
 
 
-def _device_counter(caches: Caches, foreign_pods: ForeignPods, soon: Callable[[], None]) -> Callable[[frozenset[str] | None], None]:
-    """Return a function that has the devices of nodes counted again, of all nodes for None: some came, went, were allocated or given back.
+def _device_counter(
+    caches: Caches, foreign_pods: ForeignPods, soon: Callable[[], None]
+) -> Callable[[frozenset[str] | None], None]:
+    """Return a function that has the devices of nodes counted again, of all nodes for None: some came, went,
+    were allocated or given back.
 
-    Devices that all nodes reach count on each of them, and each claim that gets one or gives it back changes them.
+    Devices that all nodes reach count on each of them, and each claim that gets one or gives it back changes
+    them.
     """
 
     def count_all(_all: None) -> int:
@@ -226,7 +264,9 @@ def _device_counter(caches: Caches, foreign_pods: ForeignPods, soon: Callable[[]
     return changed
 
 
-def _daemonset_changed(change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:
+def _daemonset_changed(
+    change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler
+) -> None:
     """Count what DaemonSets take of every node again: one was added, deleted or has another spec."""
     if change.old is None or change.new is None or change.old.spec != change.new.spec:
         foreign_pods.recount_daemonsets(node.metadata.name for node in caches.nodes.list())

@@ -1,4 +1,6 @@
-"""The parts of a leader that repair what a crash, a restored backup or a person left: sweep, doctor, adoption, retention."""
+"""The parts of a leader that repair what a crash, a restored backup or a person left:
+sweep, doctor, adoption, retention.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,25 @@ def make_sweeper(
         Of the leader; the doctor compares others with it.
     """
     caches, ledger = context.caches, context.ledger
-    doctor = Doctor(context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease, clock.compare)
-    pruner = Pruner(ledger, caches.exists, retention_s=context.config.retention_seconds, accounting=context.config.accounting)
+    doctor = Doctor(
+        context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease, clock.compare
+    )
+    pruner = Pruner(
+        ledger,
+        caches.exists,
+        retention_s=context.config.retention_seconds,
+        accounting=context.config.accounting,
+    )
 
     async def adopt() -> int:
         return await adopt_released(caches, ledger)
 
-    return Sweeper(ledger, doctor, context.trigger, controllers, adopt, pruner.prune, WorkMetrics(ledger, caches.nodes.list).update)
+    return Sweeper(
+        ledger,
+        doctor,
+        context.trigger,
+        controllers,
+        adopt,
+        pruner.prune,
+        WorkMetrics(ledger, caches.nodes.list).update,
+    )

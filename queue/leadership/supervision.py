@@ -1,10 +1,11 @@
 """One part of a leader fails alone: it is started again after a pause, and all others go on.
 
-A leader is a dozen loops. Each is written to go on after the errors that it knows: an object that fails is tried again alone
-(`fluxqueue.kube.workqueue`, `fluxqueue.queue.tasks.batches`), and without Postgres or the API server a loop waits. What is left are
-mistakes of ours, and values of objects that nobody thought of. If one of these ended the process, the next leader would meet the same
-object and end too. So the loop is started again. It compares everything then, as its keys may be lost with it. The pause doubles up to a
-minute while it keeps failing, and the log and `fluxqueue_controller_restarts_total` name it.
+A leader is a dozen loops. Each is written to go on after the errors that it knows: an object that fails is
+tried again alone (`fluxqueue.kube.workqueue`, `fluxqueue.queue.tasks.batches`), and without Postgres or the
+API server a loop waits. What is left are mistakes of ours, and values of objects that nobody thought of. If
+one of these ended the process, the next leader would meet the same object and end too. So the loop is started
+again. It compares everything then, as its keys may be lost with it. The pause doubles up to a minute while it
+keeps failing, and the log and `fluxqueue_controller_restarts_total` name it.
 
 Errors after which nobody may go on end the process: another leader has taken over (`EndsProcess`).
 """
@@ -77,6 +78,12 @@ async def keep_running(
             CONTROLLER_RESTARTS.labels(name).inc()
             text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves)
             known = all(isinstance(leaf, DatabaseUnavailable | ApiError) for leaf in leaves)
-            log.error("controller.restarted", controller=name, error=text, retry_s=pause_s, exc_info=None if known else error)
+            log.error(
+                "controller.restarted",
+                controller=name,
+                error=text,
+                retry_s=pause_s,
+                exc_info=None if known else error,
+            )
         await asyncio.sleep(pause_s)
         resync()

@@ -14,8 +14,12 @@ from fluxqueue.queue.traces import TraceExport
 __all__ = ["upkeep"]
 
 
-def upkeep(settings: ServiceSettings, api: Api, store: Store, now: datetime) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-    """Yield the name of each part, and what is to run for as long as the replica leads; `now` is the time of the tables."""
+def upkeep(
+    settings: ServiceSettings, api: Api, store: Store, now: datetime
+) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+    """Yield the name of each part, and what is to run for as long as the replica leads;
+    `now` is the time of the tables.
+    """
     if settings.webhook is not None:
         yield "CertificateKeeper", CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run
     if settings.traces is not None:

@@ -1,11 +1,13 @@
 """Makes MiniClusters run: their objects, their services pod, their status and their end.
 
-The Job of a MiniCluster is queued like any other, as one workload that includes its services pod. The controller stores nothing about it.
-Each time a MiniCluster, its Job, its pods or its row changes, the controller works out what should exist and creates what is missing. The
-services pod is created once the Job is in the queue: it names the Job, and waits gated.
+The Job of a MiniCluster is queued like any other, as one workload that includes its services pod. The
+controller stores nothing about it. Each time a MiniCluster, its Job, its pods or its row changes, the
+controller works out what should exist and creates what is missing. The services pod is created once the Job
+is in the queue: it names the Job, and waits gated.
 
-An object of another owner is never taken over: the problem is reported, and the object is checked again until it is deleted. What
-annotated Jobs need, and what is written from the allocation, is created in `fluxqueue.queue.miniclusters.preparations`.
+An object of another owner is never taken over: the problem is reported, and the object is checked again until
+it is deleted. What annotated Jobs need, and what is written from the allocation, is created in
+`fluxqueue.queue.miniclusters.preparations`.
 """
 
 from __future__ import annotations
@@ -118,7 +120,12 @@ class MiniClusterController:
         waits.append(await self._reconcile_services(context))
         waits.append(await self._formation.check(context))
         waits.append(await self._status.write(context))
-        if own is not None and own.finished and minicluster.spec.cleanup and minicluster.status.finished_at is not None:
+        if (
+            own is not None
+            and own.finished
+            and minicluster.spec.cleanup
+            and minicluster.status.finished_at is not None
+        ):
             await self._objects.delete(minicluster)
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
@@ -151,5 +158,12 @@ class MiniClusterController:
             workload,
             self._ledger.allocation(workload.id) if workload is not None else None,
             cancelled=fluxjob is not None and fluxjob.spec.cancel,
-            services=next((pod for pod in pods if job_served_by(pod) is not None and not pod.metadata.deletion_timestamp), None),
+            services=next(
+                (
+                    pod
+                    for pod in pods
+                    if job_served_by(pod) is not None and not pod.metadata.deletion_timestamp
+                ),
+                None,
+            ),
         )

@@ -19,10 +19,12 @@ _RETRY_S = 1.0
 
 
 async def miniclusters_are_ours(api: Api) -> bool:
-    """True if the CRD of MiniClusters exists and belongs to this chart; waits until the API server has answered.
+    """True if the CRD of MiniClusters exists and belongs to this chart; waits until the API server has
+    answered.
 
-    Two controllers of one kind would undo each other's work for ever. So where the Flux Operator serves MiniClusters, or nobody does, the
-    queue starts no controller for them and logs it. The rest of the queue runs as usual.
+    Two controllers of one kind would undo each other's work for ever. So where the Flux Operator serves
+    MiniClusters, or nobody does, the queue starts no controller for them and logs it. The rest of the queue
+    runs as usual.
     """
     name = f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}"
     while True:
@@ -41,6 +43,9 @@ async def miniclusters_are_ours(api: Api) -> bool:
             "miniclusters.served_by_another",
             crd=name,
             effect="the queue's controller of MiniClusters is not started",
-            remedy="remove the Flux Operator and its CRD, then install this chart's, or set miniclusters.enabled to false",
+            remedy=(
+                "remove the Flux Operator and its CRD, then install this chart's, "
+                "or set miniclusters.enabled to false"
+            ),
         )
         return False

@@ -1,4 +1,6 @@
-"""The work queue of the MiniCluster controller: which MiniCluster or annotated Job to check after a change."""
+"""The work queue of the MiniCluster controller:
+which MiniCluster or annotated Job to check after a change.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from fluxqueue.kube.workqueue import WorkQueue
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.miniclusters.preparations import Preparations
 from fluxqueue.queue.miniclusters.problems import KnownProblems
-from fluxqueue.queue.model.minicluster_jobs import PASSED_ON_ANNOTATIONS, is_flux_cluster, job_served_by, owner_uid
+from fluxqueue.queue.model.minicluster_jobs import (
+    PASSED_ON_ANNOTATIONS,
+    is_flux_cluster,
+    job_served_by,
+    owner_uid,
+)
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.release.blockers import ReleaseBlockers
@@ -43,7 +50,12 @@ class MiniClusterKeys:
     """
 
     def __init__(
-        self, caches: Caches, ledger: Ledger, blockers: ReleaseBlockers, preparations: Preparations, problems: KnownProblems
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        blockers: ReleaseBlockers,
+        preparations: Preparations,
+        problems: KnownProblems,
     ) -> None:
         self.queue: WorkQueue[Key] = WorkQueue("miniclusters")
         self._caches = caches
@@ -118,6 +130,8 @@ def _key(minicluster: MiniCluster) -> Key:
 def _same_request(old: MiniCluster, new: MiniCluster) -> bool:
     before, after = old.metadata, new.metadata
     alike = all(before.annotation(key) == after.annotation(key) for key in PASSED_ON_ANNOTATIONS)
-    return (before.generation == after.generation and before.deletion_timestamp == after.deletion_timestamp and alike) and not (
-        new.status.finished_at and new.spec.cleanup
-    )
+    return (
+        before.generation == after.generation
+        and before.deletion_timestamp == after.deletion_timestamp
+        and alike
+    ) and not (new.status.finished_at and new.spec.cleanup)

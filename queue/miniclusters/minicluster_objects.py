@@ -1,11 +1,11 @@
 """Creates the objects of a MiniCluster, and applies edits of its spec to its Job.
 
-A MiniCluster becomes a Secret with the certificate, Services and an Indexed Job that is suspended. The Job comes last, so a Job that
-exists proves that all before it exist. After a crash in between, the other objects are applied again, which changes nothing: the
-certificate is created once and never written again.
+A MiniCluster becomes a Secret with the certificate, Services and an Indexed Job that is suspended. The Job
+comes last, so a Job that exists proves that all before it exist. After a crash in between, the other objects
+are applied again, which changes nothing: the certificate is created once and never written again.
 
-While its Job has no pods, any edit of the spec can be applied: the Job is deleted and created again. Later only size, deadline, queue,
-priority and duration can change.
+While its Job has no pods, any edit of the spec can be applied: the Job is deleted and created again. Later
+only size, deadline, queue, priority and duration can change.
 """
 
 from __future__ import annotations
@@ -70,7 +70,13 @@ class MiniClusterObjects:
     """
 
     def __init__(
-        self, api: Api, owned: OwnedObjects, caches: Caches, ledger: Ledger, problems: KnownProblems, settings: MiniClusterSettings
+        self,
+        api: Api,
+        owned: OwnedObjects,
+        caches: Caches,
+        ledger: Ledger,
+        problems: KnownProblems,
+        settings: MiniClusterSettings,
     ) -> None:
         self._api = api
         self._owned = owned
@@ -105,9 +111,17 @@ class MiniClusterObjects:
             return CONFLICT_RETRY_S
         rendered = self._rendered(minicluster)
         try:
-            await asyncio.gather(*(self._owned.apply(each) for each in rendered if each["kind"] not in _CREATED_LATER))
+            await asyncio.gather(
+                *(self._owned.apply(each) for each in rendered if each["kind"] not in _CREATED_LATER)
+            )
             reach(CrashPoint.MINICLUSTER_CREATED)
-            await asyncio.gather(*(self._owned.apply(queued_job(each, minicluster)) for each in rendered if each["kind"] == "Job"))
+            await asyncio.gather(
+                *(
+                    self._owned.apply(queued_job(each, minicluster))
+                    for each in rendered
+                    if each["kind"] == "Job"
+                )
+            )
         except NameConflict as error:
             problems.add_conflict(minicluster, error)
             return conflict_retry_s(error)
@@ -116,11 +130,15 @@ class MiniClusterObjects:
             return None
         problems.remove_conflict(minicluster)
         problems.accept(minicluster)
-        log.info("minicluster.created", minicluster=f"{meta.namespace}/{meta.name}", uid=meta.uid, size=spec.size)
+        log.info(
+            "minicluster.created", minicluster=f"{meta.namespace}/{meta.name}", uid=meta.uid, size=spec.size
+        )
         return None
 
     async def apply_edits(self, minicluster: MiniCluster, job: Job) -> float | None:
-        """Apply what was edited since the Job was created, as far as possible; return the seconds after which to try again."""
+        """Apply what was edited since the Job was created, as far as possible;
+        return the seconds after which to try again.
+        """
         if job.finished or self._problems.invalid(minicluster):
             return None
         if job.metadata.annotation(names.SPEC_DIGEST_ANNOTATION) != digest_of(minicluster.spec):
@@ -134,7 +152,9 @@ class MiniClusterObjects:
         guard = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
         try:
-            await self._api.patch(JOBS, job.metadata.name, body, namespace=job.metadata.namespace, patch_type=PatchType.MERGE)
+            await self._api.patch(
+                JOBS, job.metadata.name, body, namespace=job.metadata.namespace, patch_type=PatchType.MERGE
+            )
         except Conflict:
             return _EDIT_RETRY_S
         except Invalid as error:
@@ -156,15 +176,26 @@ class MiniClusterObjects:
         waits = workload is None or workload.state is State.PENDING
         pods = self._caches.pods_of_job(job.metadata.uid)
         if not waits or not job.spec.suspend or any(job_served_by(pod) is None for pod in pods):
-            reason = "its spec was edited after its pods were created from it: delete the MiniCluster and apply it again"
+            reason = (
+                "its spec was edited after its pods were created from it: "
+                "delete the MiniCluster and apply it again"
+            )
             self._problems.refuse(minicluster, reason)
             return
-        log.info("minicluster.job_replaced", uid=minicluster.metadata.uid, reason="its spec was edited while it waits")
+        log.info(
+            "minicluster.job_replaced",
+            uid=minicluster.metadata.uid,
+            reason="its spec was edited while it waits",
+        )
         await self.delete_job(job)
 
     def _rendered(self, minicluster: MiniCluster) -> list[Json]:
         meta, spec = minicluster.metadata, minicluster.spec
-        certificate = curve.read(spec.flux.curve_cert) if spec.flux.curve_cert else curve.make(meta.name, self._ledger.wall())
+        certificate = (
+            curve.read(spec.flux.curve_cert)
+            if spec.flux.curve_cert
+            else curve.make(meta.name, self._ledger.wall())
+        )
         token = secrets.token_urlsafe(32) if spec.serves_rest and not spec.restful.token_secret else None
         return objects(
             minicluster,
@@ -181,7 +212,8 @@ def conflict_retry_s(conflict: NameConflict) -> float:
 
 
 def job_patch(job: Job, minicluster: MiniCluster, *, limited: bool = False) -> Json | None:
-    """Return a merge patch of the fields that may change while the Job exists; None if they are equal to the spec.
+    """Return a merge patch of the fields that may change while the Job exists; None if they are equal to the
+    spec.
 
     A Job that is ended at its time limit (``limited``) keeps the deadline that ends it.
     """
@@ -200,7 +232,12 @@ def job_patch(job: Job, minicluster: MiniCluster, *, limited: bool = False) -> J
         **{key: minicluster.metadata.annotation(key) for key in PASSED_ON_ANNOTATIONS},
     }
     annotations = {key: value for key, value in wanted.items() if meta.annotation(key) != value}
-    labels = {names.QUEUE_LABEL: spec.queue or None} if (meta.label(names.QUEUE_LABEL) or "") != spec.queue else {}
+    labels = (
+        {names.QUEUE_LABEL: spec.queue or None} if (meta.label(names.QUEUE_LABEL) or "") != spec.queue else {}
+    )
     if annotations or labels:
-        patch["metadata"] = {**({"annotations": annotations} if annotations else {}), **({"labels": labels} if labels else {})}
+        patch["metadata"] = {
+            **({"annotations": annotations} if annotations else {}),
+            **({"labels": labels} if labels else {}),
+        }
     return patch or None

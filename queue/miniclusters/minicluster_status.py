@@ -1,12 +1,13 @@
 """The status of a MiniCluster, from its pods, its row in the queue and its Job.
 
-A broker is online if its pod is ready: the pod becomes ready when its broker has joined the instance. The status gives the reason for
-each missing broker as far as its pod shows it (it waits for a node, an image cannot be pulled, a container fails repeatedly): "7/8
-brokers online, waiting for lammps-5: the image cannot be pulled". With a wrong certificate no broker reports anything, which is why there
-is a time-out.
+A broker is online if its pod is ready: the pod becomes ready when its broker has joined the instance. The
+status gives the reason for each missing broker as far as its pod shows it (it waits for a node, an image
+cannot be pulled, a container fails repeatedly): "7/8 brokers online, waiting for lammps-5: the image cannot
+be pulled". With a wrong certificate no broker reports anything, which is why there is a time-out.
 
-All functions are pure: the same objects give the same status, at any time and for any leader. What the objects cannot show later (when
-the brokers had formed, the exit code after the pod is deleted) is copied from the status before.
+All functions are pure: the same objects give the same status, at any time and for any leader. What the
+objects cannot show later (when the brokers had formed, the exit code after the pod is deleted) is copied from
+the status before.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from fluxqueue.queue.model.conditions import dated
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.records import Allocation, Workload
 
-__all__ = ["BrokerCount", "MiniClusterContext", "count_brokers", "exit_code_of", "quorum_of", "status_of", "time_left_s"]
+__all__ = [
+    "BrokerCount",
+    "MiniClusterContext",
+    "count_brokers",
+    "exit_code_of",
+    "quorum_of",
+    "status_of",
+    "time_left_s",
+]
 
 SELECTOR_LABEL = "hpa-selector"
 _ENDED = (MiniClusterState.SUCCEEDED, MiniClusterState.FAILED, MiniClusterState.CANCELLED)
@@ -114,7 +123,8 @@ def quorum_of(minicluster: MiniCluster) -> int:
 
 
 def exit_code_of(pods: Sequence[Pod], container: str) -> int | None:
-    """Return the exit code of the application, which is that of the leading broker's container; None while it has not ended.
+    """Return the exit code of the application, which is that of the leading broker's container; None while it
+    has not ended.
 
     If the container was restarted, its last end counts.
     """
@@ -128,9 +138,16 @@ def exit_code_of(pods: Sequence[Pod], container: str) -> int | None:
 
 
 def time_left_s(context: MiniClusterContext, now: datetime) -> float | None:
-    """Return the seconds that the brokers still have to form, negative if they are late; None if nothing waits for them."""
+    """Return the seconds that the brokers still have to form, negative if they are late;
+    None if nothing waits for them.
+    """
     minicluster, workload, allocation = context.minicluster, context.workload, context.allocation
-    if workload is None or allocation is None or allocation.released_at is None or workload.state not in (State.ALLOCATED, State.RUNNING):
+    if (
+        workload is None
+        or allocation is None
+        or allocation.released_at is None
+        or workload.state not in (State.ALLOCATED, State.RUNNING)
+    ):
         return None
     if context.job is None or context.job.finished or _has_formed(minicluster, allocation):
         return None
@@ -153,7 +170,11 @@ def status_of(context: MiniClusterContext, now: datetime) -> MiniClusterStatus:
     before = minicluster.status
     brokers = _brokers(context)
     state, message = _state(context, brokers)
-    placed = allocation is not None and state in (MiniClusterState.STARTING, MiniClusterState.RUNNING, MiniClusterState.STOPPED)
+    placed = allocation is not None and state in (
+        MiniClusterState.STARTING,
+        MiniClusterState.RUNNING,
+        MiniClusterState.STOPPED,
+    )
     ended = state in _ENDED
     jobid = str(allocation.jobid) if allocation is not None else (before.jobid if ended else "")
     formed_at = before.formed_at if before.jobid == jobid else None
@@ -173,20 +194,30 @@ def status_of(context: MiniClusterContext, now: datetime) -> MiniClusterStatus:
         queue=workload.queue if workload is not None else before.queue or minicluster.spec.queue,
         nodes=_nodes(context) if workload is not None else (before.nodes if ended else ""),
         exit_code=_exit_code(context),
-        started_at=_timestamp(workload.started_at) if workload is not None and workload.started_at is not None else before.started_at,
+        started_at=_timestamp(workload.started_at)
+        if workload is not None and workload.started_at is not None
+        else before.started_at,
         formed_at=formed_at,
         finished_at=(before.finished_at or _timestamp(now)) if ended else None,
     )
-    return msgspec.structs.replace(status, conditions=dated(_conditions(context, status, brokers), before.conditions, now))
+    return msgspec.structs.replace(
+        status, conditions=dated(_conditions(context, status, brokers), before.conditions, now)
+    )
 
 
 def _nodes(context: MiniClusterContext) -> str:
-    """Return the node of each rank: of its slot, or of the pod by which it grew. The list ends before the first rank without a node."""
+    """Return the node of each rank: of its slot, or of the pod by which it grew.
+    The list ends before the first rank without a node.
+    """
     allocation, size = context.allocation, context.minicluster.spec.size
     if allocation is None:
         return ""
     slots = {slot.rank: slot.node for slot in allocation.open_slots if slot.label != SERVICES_SLOT}
-    grown = {pod.completion_index: pod.spec.node_name for pod in context.pods if pod.spec.node_name and not pod.terminal}
+    grown = {
+        pod.completion_index: pod.spec.node_name
+        for pod in context.pods
+        if pod.spec.node_name and not pod.terminal
+    }
     nodes = [slots.get(rank) or grown.get(rank) for rank in range(size)]
     known = itertools.takewhile(lambda node: node is not None, nodes)
     return hostlists.encode([node for node in known if node is not None])
@@ -205,9 +236,14 @@ def _state(context: MiniClusterContext, brokers: BrokerCount) -> tuple[MiniClust
     minicluster, job, workload = context.minicluster, context.job, context.workload
     problem = "; ".join(context.problems)
     if job is None and minicluster.status.finished_at is not None and minicluster.status.state in _ENDED:
-        return MiniClusterState(minicluster.status.state), minicluster.status.message  # its Job was deleted after it had ended
+        # its Job was deleted after it had ended
+        return MiniClusterState(minicluster.status.state), minicluster.status.message
     if job is None:
-        return (MiniClusterState.INVALID, problem) if problem else (MiniClusterState.QUEUED, "its objects are being created")
+        return (
+            (MiniClusterState.INVALID, problem)
+            if problem
+            else (MiniClusterState.QUEUED, "its objects are being created")
+        )
     if job.status.has_condition("Complete"):
         return MiniClusterState.SUCCEEDED, ""
     if job.status.has_condition("Failed"):
@@ -222,10 +258,14 @@ def _state(context: MiniClusterContext, brokers: BrokerCount) -> tuple[MiniClust
     if workload.evicting:
         return MiniClusterState.STOPPED, workload.message
     allocation = context.allocation
-    if (allocation is not None and _has_formed(minicluster, allocation)) or brokers.online >= quorum_of(minicluster):
+    if (allocation is not None and _has_formed(minicluster, allocation)) or brokers.online >= quorum_of(
+        minicluster
+    ):
         if workload.state is State.DRAINING:
             return MiniClusterState.RUNNING, problem
-        return MiniClusterState.RUNNING, problem or (_waiting_for(brokers) if brokers.missing else _without_services(context.services))
+        return MiniClusterState.RUNNING, problem or (
+            _waiting_for(brokers) if brokers.missing else _without_services(context.services)
+        )
     if workload.state is State.DRAINING:
         return MiniClusterState.STARTING, "its Job ends"
     return MiniClusterState.STARTING, problem or _waiting_for(brokers)
@@ -253,19 +293,39 @@ def _exit_code(context: MiniClusterContext) -> int | None:
     return exit_code if exit_code is not None else context.minicluster.status.exit_code
 
 
-def _conditions(context: MiniClusterContext, status: MiniClusterStatus, brokers: BrokerCount) -> list[ObjectCondition]:
+def _conditions(
+    context: MiniClusterContext, status: MiniClusterStatus, brokers: BrokerCount
+) -> list[ObjectCondition]:
     state, message = status.state, status.message
     problem = "; ".join(context.problems)
     ended = status.finished_at is not None
     formed = state == MiniClusterState.RUNNING or (ended and status.formed_at is not None)
     counted = f"{brokers.online} of {brokers.wanted} brokers are online"
     return [
-        _condition("Valid", not problem, "Valid" if not problem else "Refused", problem or "it can be run as it is written"),
-        _condition("Queued", context.job is not None, "Made" if context.job else "NotMade", message if state == "Queued" else ""),
         _condition(
-            "Scheduled", bool(status.nodes), "Allocated" if status.nodes else "Waiting", f"nodes {status.nodes}" if status.nodes else ""
+            "Valid",
+            not problem,
+            "Valid" if not problem else "Refused",
+            problem or "it can be run as it is written",
         ),
-        _condition("BrokersOnline", formed and not ended, "Formed" if formed else "Waiting", counted if status.brokers else ""),
+        _condition(
+            "Queued",
+            context.job is not None,
+            "Made" if context.job else "NotMade",
+            message if state == "Queued" else "",
+        ),
+        _condition(
+            "Scheduled",
+            bool(status.nodes),
+            "Allocated" if status.nodes else "Waiting",
+            f"nodes {status.nodes}" if status.nodes else "",
+        ),
+        _condition(
+            "BrokersOnline",
+            formed and not ended,
+            "Formed" if formed else "Waiting",
+            counted if status.brokers else "",
+        ),
         _condition("Running", state == MiniClusterState.RUNNING, state or "Unknown", message),
         _condition("Finished", ended, state if ended else "Unfinished", message if ended else ""),
     ]
@@ -287,7 +347,11 @@ def _why_missing(pod: Pod | None, otherwise: str = "its broker has not joined ye
         return "its pod waits to be released"
     if pod.terminal:
         failed = _failed_container(pod)
-        return "its pod has ended" if failed is None else f"its pod has ended with code {failed.exit_code}{_said(failed)}"
+        return (
+            "its pod has ended"
+            if failed is None
+            else f"its pod has ended with code {failed.exit_code}{_said(failed)}"
+        )
     scheduled = pod.status.condition("PodScheduled")
     if not pod.spec.node_name:
         return (
@@ -298,23 +362,36 @@ def _why_missing(pod: Pod | None, otherwise: str = "its broker has not joined ye
     for status in _containers(pod):
         waiting = status.state.waiting
         if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
-            return f"container {status.name}: {waiting.reason}{f', {waiting.message}' if waiting.message else ''}"
+            return (
+                f"container {status.name}: "
+                f"{waiting.reason}{f', {waiting.message}' if waiting.message else ''}"
+            )
     for status in _containers(pod):
         ended = status.last_state.terminated
         if ended is not None and status.restart_count:
-            return f"container {status.name} was restarted {status.restart_count} times, last after code {ended.exit_code}{_said(ended)}"
+            return (
+                f"container {status.name} was restarted {status.restart_count} times, last after code "
+                f"{ended.exit_code}{_said(ended)}"
+            )
     if not pod.status.container_statuses:
         return "its containers are being created"
     return otherwise
 
 
 def _failed_container(pod: Pod) -> ContainerStateTerminated | None:
-    return next((end for status in _containers(pod) if (end := status.state.terminated) and end.exit_code), None)
+    return next(
+        (end for status in _containers(pod) if (end := status.state.terminated) and end.exit_code), None
+    )
 
 
 def _said_by_leader(pods: Sequence[Pod]) -> str:
-    """Return what the scripts wrote in the pod of the leader that failed last, to be appended; empty if they wrote nothing."""
-    leaders = sorted((pod for pod in pods if pod.completion_index == 0), key=lambda pod: pod.metadata.creation_timestamp or "")
+    """Return what the scripts wrote in the pod of the leader that failed last, to be appended;
+    empty if they wrote nothing.
+    """
+    leaders = sorted(
+        (pod for pod in pods if pod.completion_index == 0),
+        key=lambda pod: pod.metadata.creation_timestamp or "",
+    )
     failed = _failed_container(leaders[-1]) if leaders else None
     return "" if failed is None else _said(failed)
 

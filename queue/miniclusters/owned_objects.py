@@ -1,12 +1,13 @@
 """Creates objects for an owner, and never takes over an object of another owner.
 
-People choose the names of a Flux cluster's objects, so an object of another owner may have such a name already. It is neither changed nor
-adopted: garbage collection would delete it with its new owner. So each object is created with a plain create. If the name exists, the
-owner of that object decides: this owner's object is updated, guarded by the resourceVersion that was read, and any other is a
-`NameConflict`.
+People choose the names of a Flux cluster's objects, so an object of another owner may have such a name
+already. It is neither changed nor adopted: garbage collection would delete it with its new owner. So each
+object is created with a plain create. If the name exists, the owner of that object decides: this owner's
+object is updated, guarded by the resourceVersion that was read, and any other is a `NameConflict`.
 
-Secrets are the exception. Nobody can read a Secret's metadata without the right to read its content, and the queue has no right to read
-Secrets. Their names contain a digest of the owner's uid, and they are never updated, so one that exists is this owner's.
+Secrets are the exception. Nobody can read a Secret's metadata without the right to read its content, and the
+queue has no right to read Secrets. Their names contain a digest of the owner's uid, and they are never
+updated, so one that exists is this owner's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fluxqueue.kube.transport import Api, PatchType
 
 __all__ = ["NameConflict", "OwnedObjects"]
 
-_KINDS: dict[str, Kind[Any]] = {kind.kind: kind for kind in (CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES)}
+_KINDS: dict[str, Kind[Any]] = {
+    kind.kind: kind for kind in (CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES)
+}
 _TRIES = 5
 
 Json = dict[str, Any]
@@ -35,13 +38,26 @@ class NameConflict(Exception):
     kind, namespace, name, uid
         Of the object.
     orphaned
-        True if its owner had the same name and is deleted: the garbage collector is about to delete the object.
+        True if its owner had the same name and is deleted: the garbage collector is about to delete the
+        object.
     """
 
-    def __init__(self, kind: Kind[Any], namespace: str, name: str, uid: str, owner: OwnerReference | None, *, orphaned: bool) -> None:
-        origin = f"belongs to {owner.kind} {owner.name}" if owner is not None else "was not created by the queue"
+    def __init__(
+        self,
+        kind: Kind[Any],
+        namespace: str,
+        name: str,
+        uid: str,
+        owner: OwnerReference | None,
+        *,
+        orphaned: bool,
+    ) -> None:
+        origin = (
+            f"belongs to {owner.kind} {owner.name}" if owner is not None else "was not created by the queue"
+        )
         super().__init__(
-            f"{kind.describe(name, namespace)} already exists and {origin}, so it is not taken over: delete it, or choose another name"
+            f"{kind.describe(name, namespace)} already exists and {origin}, so it is not taken over: "
+            "delete it, or choose another name"
         )
         self.kind = kind
         self.namespace = namespace
@@ -68,7 +84,8 @@ class OwnedObjects:
         Parameters
         ----------
         body
-            The whole object; its first ownerReference is its controller. Secrets, Jobs and Pods that exist are not updated.
+            The whole object; its first ownerReference is its controller. Secrets, Jobs and Pods that exist
+            are not updated.
 
         Raises
         ------
@@ -95,7 +112,10 @@ class OwnedObjects:
                 existing = (await self._api.get(kind, name, namespace)).metadata
                 holder = existing.controller
                 if holder is None or holder.uid != owner["uid"]:
-                    orphaned = holder is not None and (holder.kind, holder.name) == (owner["kind"], owner["name"])
+                    orphaned = holder is not None and (holder.kind, holder.name) == (
+                        owner["kind"],
+                        owner["name"],
+                    )
                     raise NameConflict(kind, namespace, name, existing.uid, holder, orphaned=orphaned)
                 if patch := _update(body, existing.resource_version):
                     await self._api.patch(kind, name, patch, namespace=namespace, patch_type=PatchType.JSON)
@@ -119,11 +139,17 @@ class OwnedObjects:
 
 
 def _explained(error: Forbidden, namespace: str) -> Forbidden:
-    """Return the error with a remedy if it is RBAC that refuses: MiniClusters are served in chosen namespaces only."""
+    """Return the error with a remedy if it is RBAC that refuses:
+    MiniClusters are served in chosen namespaces only.
+    """
     if "cannot create resource" not in error.message:
         return error
     remedy = f"an administrator adds {namespace} to the chart's value miniclusters.namespaces"
-    return Forbidden(error.status, error.reason, f"the queue may not create what a Flux cluster needs here: {remedy} ({error.message})")
+    return Forbidden(
+        error.status,
+        error.reason,
+        f"the queue may not create what a Flux cluster needs here: {remedy} ({error.message})",
+    )
 
 
 def _update(body: Json, resource_version: str) -> list[Json]:

@@ -1,12 +1,12 @@
 """Creates what the pods of a Flux cluster need before they are released.
 
-Only the ConfigMap with the broker configuration depends on the allocation. The releaser has it written before it releases a Job, and pods
-mount it by name on their nodes; there is no other ordering. Jobs that a person annotated also need a Secret and a Service, which are
-created as soon as the Job is seen.
+Only the ConfigMap with the broker configuration depends on the allocation. The releaser has it written before
+it releases a Job, and pods mount it by name on their nodes; there is no other ordering. Jobs that a person
+annotated also need a Secret and a Service, which are created as soon as the Job is seen.
 
-A problem of one Job must not end a round in which others are released. A Job that cannot be rendered, or whose object has the name of
-another owner's, gets a blocker (`fluxqueue.queue.release.blockers`), and the round learns only that the Job is not prepared. Such an
-object is checked again until it is deleted.
+A problem of one Job must not end a round in which others are released. A Job that cannot be rendered, or
+whose object has the name of another owner's, gets a blocker (`fluxqueue.queue.release.blockers`), and the
+round learns only that the Job is not prepared. Such an object is checked again until it is deleted.
 """
 
 from __future__ import annotations
@@ -164,9 +164,12 @@ class Preparations:
             rendered = self._rendered(job, allocation)
         except NotFound:
             raise
-        except Exception as error:  # rendering reads only this Job and its MiniCluster, so any error is theirs
+        except Exception as error:
+            # rendering reads only this Job and its MiniCluster, so any error is theirs
             log.exception("flux_cluster.not_rendered", job=f"{job.metadata.namespace}/{job.metadata.name}")
-            raise self._blocked(job, f"it cannot be rendered ({error}): correct it, or delete it", until_edited=True) from None
+            raise self._blocked(
+                job, f"it cannot be rendered ({error}): correct it, or delete it", until_edited=True
+            ) from None
         await self._apply(job, [each for each in rendered if each["kind"] == "ConfigMap"])
         reach(CrashPoint.PREPARED)
 
@@ -179,11 +182,15 @@ class Preparations:
         shares = shares_for(spec, template.metadata, meta.namespace, hosts, self._node_cpus)
         domain = self._settings.cluster_domain
         if owner_uid(job) is None:
-            return annotated_objects(minicluster_of_job(job), certificate=None, shares=shares, cluster_domain=domain)
+            return annotated_objects(
+                minicluster_of_job(job), certificate=None, shares=shares, cluster_domain=domain
+            )
         minicluster = self._caches.minicluster_of(job)
         if minicluster is None:
             raise NotFound(404, "NotFound", f"the MiniCluster of Job {meta.namespace}/{meta.name} is gone")
-        return objects(minicluster, certificate=None, image=self._settings.image, shares=shares, cluster_domain=domain)
+        return objects(
+            minicluster, certificate=None, image=self._settings.image, shares=shares, cluster_domain=domain
+        )
 
     async def _create_for(self, job: Job) -> None:
         try:

@@ -1,7 +1,7 @@
 """Why a MiniCluster cannot be created as written, or an edit of it cannot be applied.
 
-The problems are only in memory: a new leader finds each of them again. People read them in the status, and those that come up while
-objects are created also in an Event.
+The problems are only in memory: a new leader finds each of them again. People read them in the status, and
+those that come up while objects are created also in an Event.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class KnownProblems:
         return tuple(problems)
 
     def invalid(self, minicluster: MiniCluster) -> tuple[str, ...]:
-        """Return what is wrong with its spec; checked once for each generation, because the check renders its objects."""
+        """Return what is wrong with its spec; checked once for each generation,
+        because the check renders its objects.
+        """
         meta = minicluster.metadata
         generation, problems = self._invalid.get(meta.uid, (-1, ()))
         if generation != meta.generation:

@@ -1,7 +1,8 @@
-"""Creates and deletes the services pod of a MiniCluster: gated while its brokers wait, deleted when they have ended.
+"""Creates and deletes the services pod of a MiniCluster: gated while its brokers wait, deleted when they have
+ended.
 
-A requeue, a preemption or a user evicts the Job by suspending it, which deletes its pods. The services pod is not one of them, so it is
-deleted here.
+A requeue, a preemption or a user evicts the Job by suspending it, which deletes its pods. The services pod is
+not one of them, so it is deleted here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class ServicesPods:
         self._caches = caches
 
     async def reconcile(self, context: MiniClusterContext) -> None:
-        """Create the services pod while its Job is in the queue, gated while the Job waits, and delete it when the Job has ended.
+        """Create the services pod while its Job is in the queue, gated while the Job waits, and delete it
+        when the Job has ended.
 
         Raises
         ------
@@ -68,11 +70,14 @@ class ServicesPods:
         if body is None:
             return
         taken, name, number = {pod.metadata.name for pod in leaving}, body["metadata"]["name"], 1
-        while body["metadata"]["name"] in taken:  # by one that cannot be deleted, because its node is missing or NotReady
+        # by one that cannot be deleted, because its node is missing or NotReady
+        while body["metadata"]["name"] in taken:
             number += 1
             body["metadata"]["name"] = f"{name}-{number}"
         await self._owned.apply(body)
 
     async def _delete(self, pod: Pod) -> None:
-        log.info("services_pod.deleted", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", uid=pod.metadata.uid)
+        log.info(
+            "services_pod.deleted", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", uid=pod.metadata.uid
+        )
         await self._owned.delete(PODS, pod.metadata)

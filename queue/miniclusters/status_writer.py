@@ -40,8 +40,14 @@ class MiniClusterStatusWriter:
         self._differs_since: dict[str, float] = {}
 
     async def write(self, context: MiniClusterContext) -> float | None:
-        """Write the status if it is time; return the seconds until it is, None if there is nothing to write."""
-        meta, before, now = context.minicluster.metadata, context.minicluster.status, status_of(context, self._clock())
+        """Write the status if it is time; return the seconds until it is,
+        None if there is nothing to write.
+        """
+        meta, before, now = (
+            context.minicluster.metadata,
+            context.minicluster.status,
+            status_of(context, self._clock()),
+        )
         if _ordered(before) == _ordered(now):
             self._differs_since.pop(meta.uid, None)
             return None
@@ -52,7 +58,14 @@ class MiniClusterStatusWriter:
             return wait_s
         body = {"metadata": {"uid": meta.uid}, "status": _merge_patch(now)}
         try:
-            await self._api.patch(MINICLUSTERS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE, subresource="status")
+            await self._api.patch(
+                MINICLUSTERS,
+                meta.name,
+                body,
+                namespace=meta.namespace,
+                patch_type=PatchType.MERGE,
+                subresource="status",
+            )
         except (NotFound, Conflict):
             return None
         self._differs_since.pop(meta.uid, None)
@@ -64,7 +77,9 @@ class MiniClusterStatusWriter:
 
 
 def _ordered(status: MiniClusterStatus) -> MiniClusterStatus:
-    return msgspec.structs.replace(status, conditions=sorted(status.conditions or (), key=lambda condition: condition.type))
+    return msgspec.structs.replace(
+        status, conditions=sorted(status.conditions or (), key=lambda condition: condition.type)
+    )
 
 
 def _merge_patch(status: MiniClusterStatus) -> dict[str, Any]:

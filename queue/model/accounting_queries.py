@@ -1,8 +1,9 @@
 """What people ask of the accounting: which work, over which time, and how much of it at once.
 
-The parameters of a URL become a query here, or one sentence that names the parameter and the remedy. Everything is bounded: the number of
-rows, the length of a value and the time. Times are those of sacct: ``since`` and ``until`` select work by its end, and work that has not
-ended counts as ending now. A page names the last row that it has, so the next one is found without counting.
+The parameters of a URL become a query here, or one sentence that names the parameter and the remedy.
+Everything is bounded: the number of rows, the length of a value and the time. Times are those of sacct:
+``since`` and ``until`` select work by its end, and work that has not ended counts as ending now. A page names
+the last row that it has, so the next one is found without counting.
 """
 
 from __future__ import annotations
@@ -105,7 +106,12 @@ class Cursor:
     @classmethod
     def behind(cls, finished_at: datetime | None, number: int) -> Cursor:
         """Return the cursor behind a row."""
-        return cls(_INFINITY if finished_at is None else finished_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), number)
+        return cls(
+            _INFINITY
+            if finished_at is None
+            else finished_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            number,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +165,9 @@ def namespace_of(parameters: Iterable[tuple[str, str]]) -> str:
     if len(named) > 1:
         raise InvalidQuery("namespace is given twice: name one, or none for all")
     if not _NAMESPACE.fullmatch(named[0]):
-        raise InvalidQuery(f"namespace={_short(named[0])} is no name of a namespace: name one, or leave it out for all")
+        raise InvalidQuery(
+            f"namespace={_short(named[0])} is no name of a namespace: name one, or leave it out for all"
+        )
     return named[0]
 
 
@@ -216,7 +224,11 @@ def _given(parameters: Iterable[tuple[str, str]], known: tuple[str, ...]) -> dic
 
 def _filters(given: Mapping[str, str], now: datetime, span: timedelta) -> Filters:
     until = _time("until", given["until"], now) if given.get("until") else now
-    since = _time("since", given["since"], now) if given.get("since") else _before("until", given.get("until", ""), until, span)
+    since = (
+        _time("since", given["since"], now)
+        if given.get("since")
+        else _before("until", given.get("until", ""), until, span)
+    )
     if since > now:
         raise InvalidQuery(SINCE_IN_THE_FUTURE)
     if since >= until:
@@ -226,7 +238,12 @@ def _filters(given: Mapping[str, str], now: datetime, span: timedelta) -> Filter
     names = {name: given[name] for name in _FILTERS if name in given}
     namespace = namespace_of(names.items()) or None
     return Filters(
-        namespace=namespace, account=names.get("account"), queue=names.get("queue"), user=names.get("user"), since=since, until=until
+        namespace=namespace,
+        account=names.get("account"),
+        queue=names.get("queue"),
+        user=names.get("user"),
+        since=since,
+        until=until,
     )
 
 
@@ -260,7 +277,10 @@ def _states(text: str) -> tuple[State, ...]:
 
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST_JOBS):
-        raise InvalidQuery(f"limit={_short(text)} is not a number from 1 to {MOST_JOBS}: name one, and ask for more with cursor")
+        raise InvalidQuery(
+            f"limit={_short(text)} is not a number from 1 to {MOST_JOBS}: name one, "
+            "and ask for more with cursor"
+        )
     return int(text)
 
 
@@ -272,7 +292,9 @@ def _cursor(text: str) -> Cursor:
         if read[1] != "-":
             datetime.fromisoformat(read[1])
     except ValueError:
-        raise InvalidQuery(f"cursor={_short(text)} is none: send the `next` of the page before, or no cursor") from None
+        raise InvalidQuery(
+            f"cursor={_short(text)} is none: send the `next` of the page before, or no cursor"
+        ) from None
     return Cursor(_INFINITY if read[1] == "-" else read[1], int(read[2]))
 
 

@@ -1,10 +1,11 @@
-"""The tree of FluxAccounts: which account has a namespace, what is above it, and what is wrong with an account.
+"""The tree of FluxAccounts: which account has a namespace, what is above it, and what is wrong with an
+account.
 
-People write accounts one by one, so a tree can be wrong at any time. No mistake takes effect beyond the accounts that it is in, and each
-has a sentence for the status of its account:
+People write accounts one by one, so a tree can be wrong at any time. No mistake takes effect beyond the
+accounts that it is in, and each has a sentence for the status of its account:
 
-- An account whose parent does not exist, is part of a circle of parents, or is too deep has no parent until that is corrected. Its own
-  limits hold.
+- An account whose parent does not exist, is part of a circle of parents, or is too deep has no parent until
+  that is corrected. Its own limits hold.
 - A namespace that several accounts name belongs to the oldest of them.
 - A quantity that cannot be read limits nothing, and neither does a budget whose period cannot be read.
 """
@@ -18,7 +19,14 @@ from datetime import datetime
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, AccountUserLimits, AccountWorkloadLimits, FluxAccount
+from fluxqueue.api.fluxaccounts import (
+    AccountBudget,
+    AccountGuarantee,
+    AccountLimits,
+    AccountUserLimits,
+    AccountWorkloadLimits,
+    FluxAccount,
+)
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, BudgetPeriod, InvalidPeriod, period_rule
@@ -52,7 +60,9 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class UserLimits:
-    """What each user may have in use at once: workloads and nodes (None: any number), and amounts as those of limits."""
+    """What each user may have in use at once: workloads and nodes (None: any number),
+    and amounts as those of limits.
+    """
 
     running: int | None = None
     nodes: int | None = None
@@ -151,12 +161,18 @@ class AccountTree:
         return found.path if found is not None else ()
 
     def limiting(self, account: str) -> tuple[Account, ...]:
-        """Return the accounts whose limits hold for the work of an account: itself and those above it that have limits."""
+        """Return the accounts whose limits hold for the work of an account:
+        itself and those above it that have limits.
+        """
         return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).limited)
 
     def budgets_over(self, account: str) -> tuple[Account, ...]:
-        """Return the accounts whose budgets the work of an account uses: itself and those above it that have budgets."""
-        return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).budget is not None)
+        """Return the accounts whose budgets the work of an account uses:
+        itself and those above it that have budgets.
+        """
+        return tuple(
+            each for name in self.path_of(account) if (each := self.accounts[name]).budget is not None
+        )
 
     def periods_at(self, now: datetime) -> dict[str, BudgetPeriod]:
         """Return the period that a time is in, by account that has a budget."""
@@ -171,7 +187,9 @@ NO_ACCOUNTS = AccountTree()
 def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
     """Put FluxAccounts together to a tree, with a problem for each mistake in them."""
     known = {each.metadata.name: each for each in sorted(fluxaccounts, key=_age)}
-    parents = {name: fluxaccount.spec.parent for name, fluxaccount in known.items() if fluxaccount.spec.parent}
+    parents = {
+        name: fluxaccount.spec.parent for name, fluxaccount in known.items() if fluxaccount.spec.parent
+    }
     problems: dict[str, list[AccountProblem]] = {name: [] for name in known}
     for name in known:
         if (problem := _parent_problem(name, parents, known)) is not None:
@@ -204,12 +222,27 @@ def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, 
     of_one, odd_of_one = _amounts(one.resources or {}, "limits.perWorkload", "it limits nothing")
     of_user, odd_of_user = _user_limits(limits.per_user)
     promised_amounts, more = _amounts(promised.resources or {}, "guaranteed", "nothing of it is guaranteed")
-    guaranteed = Guarantee(promised.nodes, promised_amounts) if promised.nodes is not None or promised_amounts else None
+    guaranteed = (
+        Guarantee(promised.nodes, promised_amounts)
+        if promised.nodes is not None or promised_amounts
+        else None
+    )
     shares = 1 if spec.shares is None else max(spec.shares, 0)
     name = fluxaccount.metadata.name
     budget, odd = _budget(spec.budget)
     account = Account(
-        name, path, limits.running, limits.nodes, amounts, of_one, one.nodes, shares, limits.submitted, guaranteed, budget, of_user
+        name,
+        path,
+        limits.running,
+        limits.nodes,
+        amounts,
+        of_one,
+        one.nodes,
+        shares,
+        limits.submitted,
+        guaranteed,
+        budget,
+        of_user,
     )
     account = replace(account, among_users=spec.share_among_users)
     return account, [*unreadable, *odd_of_one, *odd_of_user, *more, *odd]
@@ -244,26 +277,33 @@ def _age(account: FluxAccount) -> tuple[str, str]:
     return account.metadata.creation_timestamp or "", account.metadata.name
 
 
-def _parent_problem(name: str, parents: Mapping[str, str], known: Mapping[str, FluxAccount]) -> AccountProblem | None:
+def _parent_problem(
+    name: str, parents: Mapping[str, str], known: Mapping[str, FluxAccount]
+) -> AccountProblem | None:
     parent = parents.get(name)
     if parent is None:
         return None
     if parent not in known:
         message = (
-            f"spec.parent: there is no FluxAccount {parent!r}: create it, or correct spec.parent; until then this account has no parent"
+            f"spec.parent: there is no FluxAccount {parent!r}: create it, or correct spec.parent; until "
+            "then this account has no parent"
         )
         return AccountProblem("ParentMissing", message)
     way = [name]
     while (above := parents.get(way[-1])) is not None and len(way) <= len(known):
         if above == name:
-            message = f"spec.parent: {_shown([*way, name])} is a circle: remove one of these parents; until then none of them has a parent"
+            message = (
+                f"spec.parent: {_shown([*way, name])} is a circle: remove one of these parents; "
+                "until then none of them has a parent"
+            )
             return AccountProblem("Circle", message)
         if above in way:
             break  # a circle further up, in which this account is not
         way.append(above)
         if len(way) > MAX_DEPTH:
             message = (
-                f"spec.parent: {parent!r} is below {MAX_DEPTH - 1} accounts or more, a tree has at most {MAX_DEPTH} levels: "
+                f"spec.parent: {parent!r} is below {MAX_DEPTH - 1} accounts or more, "
+                f"a tree has at most {MAX_DEPTH} levels: "
                 "choose an account further up; until then this account has no parent"
             )
             return AccountProblem("TooDeep", message)
@@ -283,16 +323,22 @@ def _path(name: str, parents: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(path)
 
 
-def _assign_namespaces(known: Mapping[str, FluxAccount], problems: Mapping[str, list[AccountProblem]]) -> dict[str, str]:
+def _assign_namespaces(
+    known: Mapping[str, FluxAccount], problems: Mapping[str, list[AccountProblem]]
+) -> dict[str, str]:
     """Give each namespace to the first account that names it; the accounts are in order of age."""
     by_namespace: dict[str, str] = {}
     for name, each in known.items():
-        taken = [namespace for namespace in each.spec.namespaces or () if by_namespace.setdefault(namespace, name) != name]
+        taken = [
+            namespace
+            for namespace in each.spec.namespaces or ()
+            if by_namespace.setdefault(namespace, name) != name
+        ]
         if taken:
             more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
             message = (
-                f"spec.namespaces: namespace {taken[0]!r} belongs to the account {by_namespace[taken[0]]!r}, which is older{more}: "
-                "remove it from one of the two"
+                f"spec.namespaces: namespace {taken[0]!r} belongs to the account "
+                f"{by_namespace[taken[0]]!r}, which is older{more}: remove it from one of the two"
             )
             problems[name].append(AccountProblem("NamespaceTaken", message))
     return by_namespace
@@ -316,6 +362,12 @@ def _amounts(
             message = f"spec.{field_name}.{part}.{resource}: {error}; until then {consequence}"
             problems.append(AccountProblem("InvalidQuantity", message))
             continue
-        units = quantity * 1000 if resource == "cpu" else quantity / _MEBI if is_measured_in_bytes(resource) else quantity
+        units = (
+            quantity * 1000
+            if resource == "cpu"
+            else quantity / _MEBI
+            if is_measured_in_bytes(resource)
+            else quantity
+        )
         amounts[resource_type(resource)] = min(math.floor(units), _LARGEST)
     return amounts, problems

@@ -1,6 +1,7 @@
 """What is read of the spec of a pod, read once for all pods of a gang that are alike.
 
-Thousands of pods of a gang are separate objects with equal specs. To compare two specs costs little beside reading one.
+Thousands of pods of a gang are separate objects with equal specs. To compare two specs costs little beside
+reading one.
 """
 
 from __future__ import annotations

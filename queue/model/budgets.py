@@ -1,11 +1,11 @@
 """Budgets: how many node-hours, core-hours or hours of another resource an account may use in a period.
 
-Periods follow one another without a gap, in UTC, from midnight to midnight: months, quarters, years, or a number of days. They are counted
-from the day in ``spec.budget.start``, in both directions, and without it from the first of a January. The end of a period is a matter of
-the calendar: no job has to run at that time.
+Periods follow one another without a gap, in UTC, from midnight to midnight: months, quarters, years, or a
+number of days. They are counted from the day in ``spec.budget.start``, in both directions, and without it
+from the first of a January. The end of a period is a matter of the calendar: no job has to run at that time.
 
-A budget is held in amount-seconds: millicores, MiB or pieces, times seconds. So figures of budgets, of allocations and of the tables can be
-added up without conversion.
+A budget is held in amount-seconds: millicores, MiB or pieces, times seconds. So figures of budgets, of
+allocations and of the tables can be added up without conversion.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Budget:
         number = passed // self.months * self.months
         if _later(self.first, number) > today:
             number -= self.months
-        return BudgetPeriod(_midnight(_later(self.first, number)), _midnight(_later(self.first, number + self.months)))
+        return BudgetPeriod(
+            _midnight(_later(self.first, number)), _midnight(_later(self.first, number + self.months))
+        )
 
 
 def period_rule(spec: AccountBudget) -> tuple[int, int, date]:
@@ -111,7 +113,10 @@ def period_rule(spec: AccountBudget) -> tuple[int, int, date]:
         words = f"month, quarter, year, or a number of days up to {MAX_DAYS}d"
         raise InvalidPeriod(f"spec.budget.period: {spec.period!r} is no period: write {words}")
     if first is None:
-        raise InvalidPeriod("spec.budget.start: periods of days need the day on which the first one begins, such as 2026-10-01")
+        raise InvalidPeriod(
+            "spec.budget.start: periods of days need the day on which the first one begins, "
+            "such as 2026-10-01"
+        )
     return 0, int(found[1]), first
 
 
@@ -142,7 +147,9 @@ def bare_hours(kind: str, amount: float, most: float) -> str:
 
 
 def rounded_hours(kind: str, amount: float, most: float) -> float:
-    """Return a part of a budget in hours, rounded to a thousandth of the budget or less: use grows with every second."""
+    """Return a part of a budget in hours, rounded to a thousandth of the budget or less:
+    use grows with every second.
+    """
     return round(hours_of(kind, amount), _digits(kind, most)) + 0.0
 
 

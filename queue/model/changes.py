@@ -9,7 +9,16 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.texts import brief
 from fluxqueue.queue.model.records import FluxionJobId, RequeueState, WorkloadId
 
-__all__ = ["Ending", "Eviction", "ReasonChange", "Replacement", "Requeue", "SlotWrites", "TakenSlot", "Withdrawal"]
+__all__ = [
+    "Ending",
+    "Eviction",
+    "ReasonChange",
+    "Replacement",
+    "Requeue",
+    "SlotWrites",
+    "TakenSlot",
+    "Withdrawal",
+]
 
 
 class _Told:
@@ -33,7 +42,9 @@ class ReasonChange(_Told):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(_Told):
-    """A live workload that is to free its nodes and wait again, and why. Without a `requeue_state` that stays as it is."""
+    """A live workload that is to free its nodes and wait again, and why.
+    Without a `requeue_state` that stays as it is.
+    """
 
     workload: WorkloadId
     reason: Reason
@@ -43,7 +54,8 @@ class Eviction(_Told):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawal(_Told):
-    """A preempted workload that goes on, before anything of it ended: what it is then (`fluxqueue.queue.model.withdrawals`), and why.
+    """A preempted workload that goes on, before anything of it ended: what it is then
+    (`fluxqueue.queue.model.withdrawals`), and why.
 
     Attributes
     ----------
@@ -61,7 +73,9 @@ class Withdrawal(_Told):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue(_Told):
-    """A live workload of which nothing runs any more, except for pods in the slots (job id, rank) that are kept."""
+    """A live workload of which nothing runs any more, except for pods in the slots (job id, rank) that are
+    kept.
+    """
 
     workload: WorkloadId
     reason: Reason
@@ -71,7 +85,9 @@ class Requeue(_Told):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement(_Told):
-    """A live workload whose pod is gone, with how it ends, and the pending one that takes its allocation over."""
+    """A live workload whose pod is gone, with how it ends, and the pending one that takes its allocation
+    over.
+    """
 
     replaced: WorkloadId
     replacement: WorkloadId
@@ -135,4 +151,12 @@ class SlotWrites:
     @property
     def any(self) -> bool:
         """True if there is anything to write."""
-        return bool(self.released or self.vacated or self.taken or self.ended or self.started or self.draining or self.endings)
+        return bool(
+            self.released
+            or self.vacated
+            or self.taken
+            or self.ended
+            or self.started
+            or self.draining
+            or self.endings
+        )

@@ -1,4 +1,6 @@
-"""The devices that a jobspec claims, in words: they are often what a workload waits for, and few know how many there are."""
+"""The devices that a jobspec claims, in words: they are often what a workload waits for,
+and few know how many there are.
+"""
 
 from __future__ import annotations
 

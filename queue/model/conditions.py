@@ -12,7 +12,9 @@ from fluxqueue.api.metadata import ObjectCondition
 __all__ = ["dated"]
 
 
-def dated(wanted: Iterable[ObjectCondition], present: Iterable[ObjectCondition] | None, now: datetime) -> list[ObjectCondition]:
+def dated(
+    wanted: Iterable[ObjectCondition], present: Iterable[ObjectCondition] | None, now: datetime
+) -> list[ObjectCondition]:
     """Return the conditions, each with the time at which its status changed last.
 
     Parameters
@@ -25,7 +27,10 @@ def dated(wanted: Iterable[ObjectCondition], present: Iterable[ObjectCondition] 
         In UTC; the time of a status that changes.
     """
     before = {condition.type: condition for condition in present or ()}
-    return [msgspec.structs.replace(each, last_transition_time=_since(each, before.get(each.type), now)) for each in wanted]
+    return [
+        msgspec.structs.replace(each, last_transition_time=_since(each, before.get(each.type), now))
+        for each in wanted
+    ]
 
 
 def _since(condition: ObjectCondition, before: ObjectCondition | None, now: datetime) -> str | None:

@@ -1,12 +1,13 @@
 """Where a pod may run, as a constraint that Fluxion can check (RFC 31).
 
-A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
-nodeSelector and a required node affinity become an expression over properties. Comparisons of numbers, lists of values and tolerations are
-no part of RFC 31, but of our matcher. Taints are never named: a request says what its pods tolerate, and the matcher compares that with
-each node, so the request stays the same when the taints of nodes change. A rule that no node can meet, or that has an unknown operator, is
-refused with the name of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules,
-and are left out. Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the
-pods that exist.
+A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as
+``taint:key=value:effect``. So a nodeSelector and a required node affinity become an expression over
+properties. Comparisons of numbers, lists of values and tolerations are no part of RFC 31, but of our matcher.
+Taints are never named: a request says what its pods tolerate, and the matcher compares that with each node,
+so the request stays the same when the taints of nodes change. A rule that no node can meet, or that has an
+unknown operator, is refused with the name of its field. A pod on a node that its own rules forbid would stay
+pending there for ever. Preferences are not rules, and are left out. Rules about other pods are in
+`fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the pods that exist.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class InexpressibleConstraint(ValueError):
 
 
 def constraint_of(spec: PodSpec, node_selector: Mapping[str, str] | None = None) -> Constraint | None:
-    """Return the placement rules of a pod as one constraint: `label_rules` and `tolerance` together; None if any node is admitted."""
+    """Return the placement rules of a pod as one constraint: `label_rules` and `tolerance` together;
+    None if any node is admitted.
+    """
     parts = [part for part in (label_rules(spec, node_selector), tolerance([spec])) if part is not None]
     if not parts:
         return None
@@ -62,7 +65,9 @@ def label_rules(spec: PodSpec, node_selector: Mapping[str, str] | None = None) -
     labels = sorted({*(spec.node_selector or {}).items(), *(node_selector or {}).items()})
     if labels:
         parts.append({"properties": [label_property(key, value) for key, value in labels]})
-    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
     if required:
         parts.append(node_terms(required.get("nodeSelectorTerms") or ()))
     if not parts:
@@ -71,7 +76,9 @@ def label_rules(spec: PodSpec, node_selector: Mapping[str, str] | None = None) -
 
 
 def tolerance(specs: Iterable[PodSpec]) -> Constraint | None:
-    """Return which taints the nodes of several pods may have: those that all of them tolerate. None if that is any taint."""
+    """Return which taints the nodes of several pods may have: those that all of them tolerate.
+    None if that is any taint.
+    """
     tolerated = {frozenset(toleration_texts(spec.tolerations or ())) for spec in specs}
     tolerated.discard(_EVERYTHING)
     least = [each for each in tolerated if not any(other < each for other in tolerated)]
@@ -97,8 +104,8 @@ def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:
     alternatives = [_term(term) for term in terms if _can_match(term)]
     if not alternatives:
         raise InexpressibleConstraint(
-            "a required nodeAffinity term without expressions, or that compares a label with anything but one whole number, fits no "
-            "node: remove it or name labels in it"
+            "a required nodeAffinity term without expressions, or that compares a label with anything but "
+            "one whole number, fits no node: remove it or name labels in it"
         )
     return alternatives
 
@@ -124,7 +131,11 @@ def _term(term: Mapping[str, Any]) -> Constraint:
 
 
 def _label_expression(expression: Mapping[str, Any]) -> Constraint:
-    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
+    key, operator, values = (
+        expression.get("key", ""),
+        expression.get("operator"),
+        expression.get("values") or [],
+    )
     match operator:
         case "In":
             return _one_value(key, values)
@@ -137,12 +148,15 @@ def _label_expression(expression: Mapping[str, Any]) -> Constraint:
         case "Gt" | "Lt":
             return {_COMPARISONS[operator]: [key, str(_bound(expression))]}
     raise InexpressibleConstraint(
-        f"required nodeAffinity operator {operator} on {key} is not known: use In, NotIn, Exists, DoesNotExist, Gt or Lt"
+        f"required nodeAffinity operator {operator} on {key} is not known: use In, NotIn, "
+        "Exists, DoesNotExist, Gt or Lt"
     )
 
 
 def _one_value(key: str, values: Sequence[str]) -> Constraint:
-    """Return that a label has one of these values, in the form that repeats the key least: a request may name hundreds of nodes."""
+    """Return that a label has one of these values, in the form that repeats the key least:
+    a request may name hundreds of nodes.
+    """
     return {"properties": [label_property(key, values[0])]} if len(values) == 1 else {"in": [key, *values]}
 
 

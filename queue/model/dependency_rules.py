@@ -1,4 +1,6 @@
-"""When a dependency is satisfied or impossible, given the workload that it waits for; and how people read it."""
+"""When a dependency is satisfied or impossible, given the workload that it waits for;
+and how people read it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from fluxqueue.queue.model.start_conditions import DependencyState, TrackedDepen
 
 __all__ = ["judge", "waits_for"]
 
-_KINDS = {DependencyKind.JOB: "Job", DependencyKind.POD_GROUP: "PodGroup", DependencyKind.MINICLUSTER: "MiniCluster"}
+_KINDS = {
+    DependencyKind.JOB: "Job",
+    DependencyKind.POD_GROUP: "PodGroup",
+    DependencyKind.MINICLUSTER: "MiniCluster",
+}
 _AIMS = {
     DependencyCondition.OK: "succeed",
     DependencyCondition.ANY: "end",

@@ -1,13 +1,15 @@
 """What pods request beyond the template they were created from, learned from the pods themselves.
 
-An admission plugin that runs after our webhook (a service mesh, a policy) may add a sidecar to each pod of a Job. The Job is matched
-before it has any pod, by its template. So its pods would get nodes on which they do not fit, at each start. The first pod that is created
-after a release shows the difference, before it is bound. The difference is kept for its workload, which requests it in its next match. The
-jobspec keeps it too, under ``attributes.user``, so that the next leader knows it. If the last two workloads of a namespace showed a
-difference, the other Jobs of the namespace request from the start what both had in common. One workload that shows none ends that.
+An admission plugin that runs after our webhook (a service mesh, a policy) may add a sidecar to each pod of a
+Job. The Job is matched before it has any pod, by its template. So its pods would get nodes on which they do
+not fit, at each start. The first pod that is created after a release shows the difference, before it is
+bound. The difference is kept for its workload, which requests it in its next match. The jobspec keeps it too,
+under ``attributes.user``, so that the next leader knows it. If the last two workloads of a namespace showed a
+difference, the other Jobs of the namespace request from the start what both had in common. One workload that
+shows none ends that.
 
-Amounts are in the graph's units. Pods whose owner is not a Job, and pods for which their Job has no slot, are matched by their own
-requests.
+Amounts are in the graph's units. Pods whose owner is not a Job, and pods for which their Job has no slot, are
+matched by their own requests.
 """
 
 from __future__ import annotations
@@ -30,13 +32,19 @@ _WITNESSES = 2
 
 def extra_requests(requested: Amounts, template: Amounts) -> dict[str, int]:
     """Return what a pod requests beyond its template, by resource type of the graph."""
-    return {kind: amount - template.get(kind, 0) for kind, amount in requested.items() if amount > template.get(kind, 0)}
+    return {
+        kind: amount - template.get(kind, 0)
+        for kind, amount in requested.items()
+        if amount > template.get(kind, 0)
+    }
 
 
 def extra_requests_in_words(extra: Amounts) -> str:
     """Return extra requests as part of a reason."""
     amounts = " and ".join(format_graph_amount(kind, amount) for kind, amount in sorted(extra.items()))
-    return f"each of its pods asks for {amounts} more than its template, which something adds when it is created"
+    return (
+        f"each of its pods asks for {amounts} more than its template, which something adds when it is created"
+    )
 
 
 class ExtraRequests:

@@ -1,15 +1,19 @@
-"""Fair share: how much each account used in proportion to its shares, and the factor that its work gets for it.
+"""Fair share: how much each account used in proportion to its shares, and the factor that its work gets for
+it.
 
-The order is that of Slurm's Fair Tree. Among the accounts below one parent, the level fair share of each is its part of the shares divided
-by its part of the use. The accounts are sorted by it, the largest first, and each is followed by the accounts below it, in the same order
-among themselves. So work of an account that used less than its share comes before all work of a sibling that used more, at each level of
-the tree and whatever happens inside either. The factor is the place in this list: 1 for the first, then evenly down to 1/n for the last of
-n. Accounts that are equal have the same place, and the accounts below them are sorted as if they had one parent.
+The order is that of Slurm's Fair Tree. Among the accounts below one parent, the level fair share of each is
+its part of the shares divided by its part of the use. The accounts are sorted by it, the largest first, and
+each is followed by the accounts below it, in the same order among themselves. So work of an account that used
+less than its share comes before all work of a sibling that used more, at each level of the tree and whatever
+happens inside either. The factor is the place in this list: 1 for the first, then evenly down to 1/n for the
+last of n. Accounts that are equal have the same place, and the accounts below them are sorted as if they had
+one parent.
 
 The own work of an account that has accounts below it is one more of these, with one share.
 
-The own work of an account may be shared among its users. They are below it then, with equal shares: who used less comes first. Their places
-divide that of the account, so all of them come before the work of the accounts that follow, and other accounts do not notice.
+The own work of an account may be shared among its users. They are below it then, with equal shares: who used
+less comes first. Their places divide that of the account, so all of them come before the work of the accounts
+that follow, and other accounts do not notice.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ _DECIMALS = 6
 
 
 class UserShare(NamedTuple):
-    """What a user used of the own work of an account, halved with time, and the factor of the user's work there."""
+    """What a user used of the own work of an account, halved with time,
+    and the factor of the user's work there.
+    """
 
     use: float
     factor: float
@@ -48,7 +54,8 @@ class FairShare:
     use
         What it used with all accounts below it, halved with time.
     level
-        Its part of the shares divided by its part of the use below its parent: above 1, it used less than its share.
+        Its part of the shares divided by its part of the use below its parent: above 1, it used less than its
+        share.
     factor
         Of its own work, from 0 to 1; None if it has no namespaces, and accounts below it.
     step
@@ -89,7 +96,10 @@ def fair_shares(tree: AccountTree, uses: Mapping[str, float]) -> dict[str, FairS
     uses
         Use of the own work of each account, halved with time.
     """
-    nodes = {name: _Node(name, account.shares, uses.get(name, 0.0), works=True) for name, account in tree.accounts.items()}
+    nodes = {
+        name: _Node(name, account.shares, uses.get(name, 0.0), works=True)
+        for name, account in tree.accounts.items()
+    }
     tops: list[_Node] = []
     for name, account in tree.accounts.items():
         (nodes[account.path[1]].below if len(account.path) > 1 else tops).append(nodes[name])
@@ -109,7 +119,10 @@ def fair_shares(tree: AccountTree, uses: Mapping[str, float]) -> dict[str, FairS
     works = sum(node.works for node in (*nodes.values(), *own.values()))
     _rank(tops, works, works)
     step = 1 / works if works else 0.0
-    return {name: FairShare(node.share, node.use, node.level, own.get(name, node).factor, step) for name, node in nodes.items()}
+    return {
+        name: FairShare(node.share, node.use, node.level, own.get(name, node).factor, step)
+        for name, node in nodes.items()
+    }
 
 
 def user_shares(account: FairShare, uses: Mapping[str, float]) -> dict[str, UserShare]:
@@ -153,7 +166,9 @@ def _compare(siblings: Sequence[_Node]) -> None:
 
 
 def _rank(nodes: Sequence[_Node], place: int, works: int) -> int:
-    """Give each node that has work, and all below these nodes, its factor; return the place that follows them."""
+    """Give each node that has work, and all below these nodes, its factor;
+    return the place that follows them.
+    """
     for _, tied in groupby(sorted(nodes, key=lambda each: -each.level), key=lambda each: each.level):
         equals = list(tied)
         working = [each for each in equals if each.works]

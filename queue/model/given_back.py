@@ -1,7 +1,9 @@
-"""Slots that a running Job gives back, because other work is to start: which they are, and whether they are free yet.
+"""Slots that a running Job gives back, because other work is to start: which they are, and whether they are
+free yet.
 
-That they are given back is stored before any pod ends (`RequeueState.given_back`). From then on no other pod gets such a slot, and it ends
-with the pod that has it. What is stored counts for one allocation, so it says for good with how many slots the Job goes on.
+That they are given back is stored before any pod ends (`RequeueState.given_back`). From then on no other pod
+gets such a slot, and it ends with the pod that has it. What is stored counts for one allocation, so it says
+for good with how many slots the Job goes on.
 """
 
 from __future__ import annotations
@@ -50,11 +52,17 @@ def leaving_ranks(workload: Workload, allocation: Allocation) -> Set[int]:
 def staying_slots(workload: Workload, allocation: Allocation) -> Sequence[Slot]:
     """Return the open slots with which a workload goes on: those that it does not give back."""
     leaving = leaving_ranks(workload, allocation)
-    return [slot for slot in allocation.open_slots if slot.rank not in leaving] if leaving else allocation.open_slots
+    return (
+        [slot for slot in allocation.open_slots if slot.rank not in leaving]
+        if leaving
+        else allocation.open_slots
+    )
 
 
 def as_held(workload: Workload, allocation: Allocation) -> Workload:
-    """Return a workload as what it holds now counts for limits and guarantees: with what it gives back and has not freed yet."""
+    """Return a workload as what it holds now counts for limits and guarantees:
+    with what it gives back and has not freed yet.
+    """
     given = workload.requeue_state.given_back
     if given is None or not (leaving := leaving_ranks(workload, allocation)):
         return workload
@@ -63,14 +71,18 @@ def as_held(workload: Workload, allocation: Allocation) -> Workload:
 
 
 def giving_back(workload: Workload | None, given: GivenBack) -> RequeueState | None:
-    """Return the requeue state of a workload that gives something back; None if it does not run in that allocation any more."""
+    """Return the requeue state of a workload that gives something back;
+    None if it does not run in that allocation any more.
+    """
     if workload is None or workload.jobid != given.jobid or workload.evicting:
         return None
     return structs.replace(workload.requeue_state, given_back=given)
 
 
 def with_given_back(state: RequeueState, workload: Workload | None) -> RequeueState:
-    """Return a requeue state with what its workload has given back by now: it may have been made from an earlier one."""
+    """Return a requeue state with what its workload has given back by now:
+    it may have been made from an earlier one.
+    """
     given = workload.requeue_state.given_back if workload is not None else None
     return structs.replace(state, given_back=given) if state.given_back != given else state
 
@@ -86,4 +98,6 @@ def kept_hosts(workload: Workload) -> str:
     given = given_ranks(workload)
     if not given:
         return workload.hosts
-    return hostlists.encode(tuple(host for rank, host in enumerate(hostlists.decode(workload.hosts)) if rank not in given))
+    return hostlists.encode(
+        tuple(host for rank, host in enumerate(hostlists.decode(workload.hosts)) if rank not in given)
+    )

@@ -1,23 +1,26 @@
 """Pods that are matched as one workload although they were created one by one: pod groups, gangs and JobSets.
 
-A *pod group* is the pods of one namespace with the same label ``fluxqueue/pod-group``. It is matched once there are as many pods as their
-annotation ``fluxqueue/pod-group-size`` states. Nothing is released before. An incomplete group holds no nodes, so it may wait for any time.
-After a while an Event reports it.
+A *pod group* is the pods of one namespace with the same label ``fluxqueue/pod-group``. It is matched once
+there are as many pods as their annotation ``fluxqueue/pod-group-size`` states. Nothing is released before. An
+incomplete group holds no nodes, so it may wait for any time. After a while an Event reports it.
 
-A group that has nodes takes a pod only by its slots: the pod gets a free slot that was matched for exactly its size, or it is matched
-alone. So a user who borrows the name of somebody else's group gains nothing: there is no slot for the pod, or it fills one whose pod is
-gone. A group ends with its slots. Pods that come later begin a new group.
+A group that has nodes takes a pod only by its slots: the pod gets a free slot that was matched for exactly
+its size, or it is matched alone. So a user who borrows the name of somebody else's group gains nothing: there
+is no slot for the pod, or it fills one whose pod is gone. A group ends with its slots. Pods that come later
+begin a new group.
 
-A *gang* is the pods of a Deployment, ReplicaSet or StatefulSet whose template has the annotation ``fluxqueue/gang: "true"``. They start
-together for the first time. A StatefulSet may create only its first pod until that is ready, so number and size of the pods are those of
-the owner.
+A *gang* is the pods of a Deployment, ReplicaSet or StatefulSet whose template has the annotation
+``fluxqueue/gang: "true"``. They start together for the first time. A StatefulSet may create only its first
+pod until that is ready, so number and size of the pods are those of the owner.
 
-A *JobSet* is the pods of all its Jobs, which it resumes itself, so that they come gated. It is complete when all its Jobs exist, and all
-the pods that they still run at once. If it starts its Jobs one after another, it is complete when all pods of the Jobs that have begun
-exist. Slots for the others are matched together with theirs (`fluxqueue.queue.model.later_pods`).
+A *JobSet* is the pods of all its Jobs, which it resumes itself, so that they come gated. It is complete when
+all its Jobs exist, and all the pods that they still run at once. If it starts its Jobs one after another, it
+is complete when all pods of the Jobs that have begun exist. Slots for the others are matched together with
+theirs (`fluxqueue.queue.model.later_pods`).
 
-A gang of another project (`fluxqueue.queue.model.sources`) is the pods that belong together by its labels or controllers. It is complete
-when the pods that it says must start together exist. More pods than these are matched one by one once it has started.
+A gang of another project (`fluxqueue.queue.model.sources`) is the pods that belong together by its labels or
+controllers. It is complete when the pods that it says must start together exist. More pods than these are
+matched one by one once it has started.
 
 A wrong label or size is reported for the whole group, since nobody knows which of its pods is wrong.
 """
@@ -82,7 +85,8 @@ OVERDUE_S = 600.0
 
 REPLACED_WITHIN = timedelta(seconds=10)
 _WANTED_FOR = timedelta(minutes=10)
-"""How long a group whose pods were deleted, so that its owner replaces them, waits for these pods before it ends."""
+"""How long a group whose pods were deleted, so that its owner replaces them,
+waits for these pods before it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,9 @@ class GatheredGroup:
 
     @property
     def generation(self) -> int:
-        """A number that changes with the pods that belong to it, so that a match for other pods is not granted."""
+        """A number that changes with the pods that belong to it, so that a match for other pods is not
+        granted.
+        """
         if self.alike:
             return self.size
         known = sorted(pod.metadata.uid for pod in self.members)
@@ -156,14 +162,16 @@ class GatheredGroup:
 def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
     """Return the group that a pod belongs to, or None.
 
-    The pods of a Job belong to its JobSet, if it has one, whatever group they name. The JobSet is read from the pod's label, and checked
-    against the Job if that is known, since any user may write a label.
+    The pods of a Job belong to its JobSet, if it has one, whatever group they name. The JobSet is read from
+    the pod's label, and checked against the Job if that is known, since any user may write a label.
     """
     meta = pod.metadata
     if controlling_job(pod) is not None:
         jobset = meta.label(names.JOBSET_NAME_LABEL)
         if jobset:
-            return GroupKey(meta.namespace, jobset, JOB_SET) if job is None or jobset_of(job) == jobset else None
+            return (
+                GroupKey(meta.namespace, jobset, JOB_SET) if job is None or jobset_of(job) == jobset else None
+            )
         return _group_of_source(meta.namespace, source_of_pod(pod, job))
     if name := meta.label(names.POD_GROUP_LABEL):
         return GroupKey(meta.namespace, name)
@@ -176,17 +184,27 @@ def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
 
 def owner_of_group(key: GroupKey) -> ReplicaOwner | None:
     """Return the owner of a gang; None for other groups."""
-    return None if key.source or key.kind in (POD_GROUP, JOB_SET) else ReplicaOwner(key.namespace, key.kind, key.name)
+    return (
+        None
+        if key.source or key.kind in (POD_GROUP, JOB_SET)
+        else ReplicaOwner(key.namespace, key.kind, key.name)
+    )
 
 
 def jobset_of(job: Job) -> str | None:
     """Return the name of the JobSet that controls a Job, or None."""
     owner = job.metadata.controller
-    return owner.name if owner is not None and owner.kind == JOB_SET and owner.api_version.startswith(_JOBSET_GROUP) else None
+    return (
+        owner.name
+        if owner is not None and owner.kind == JOB_SET and owner.api_version.startswith(_JOBSET_GROUP)
+        else None
+    )
 
 
 def group_of_job(job: Job) -> GroupKey | None:
-    """Return the group of a Job whose controller resumes it itself, so that its pods come gated: a JobSet, or a gang of another project."""
+    """Return the group of a Job whose controller resumes it itself, so that its pods come gated:
+    a JobSet, or a gang of another project.
+    """
     namespace = job.metadata.namespace
     if (jobset := jobset_of(job)) is not None:
         return GroupKey(namespace, jobset, JOB_SET)
@@ -196,7 +214,9 @@ def group_of_job(job: Job) -> GroupKey | None:
 def group_key(workload: Workload | NewWorkload) -> GroupKey:
     """Return the key of a group's workload."""
     source = source_of_object(workload.api_version, workload.kind)
-    return GroupKey(workload.namespace, workload.name, workload.kind, source.name if source is not None else "")
+    return GroupKey(
+        workload.namespace, workload.name, workload.kind, source.name if source is not None else ""
+    )
 
 
 def group_of_workload(workload: Workload) -> GroupKey | None:
@@ -211,7 +231,9 @@ def awaits_replaced_pods(group: Workload, now: datetime) -> bool:
 
 
 def may_await_wanted_pods(group: Workload, now: datetime) -> bool:
-    """True if a preempted group without pods may still wait for an owner that wants pods: none came since it lost its nodes."""
+    """True if a preempted group without pods may still wait for an owner that wants pods:
+    none came since it lost its nodes.
+    """
     until = group.requeue_state.not_before
     unread = group.reason is Reason.PREEMPTED and group.generation == UNREAD
     return unread and until is not None and now < until + _WANTED_FOR
@@ -219,7 +241,9 @@ def may_await_wanted_pods(group: Workload, now: datetime) -> bool:
 
 def is_pod_group(workload: Workload) -> bool:
     """True for the workload of a pod group: pods with our own label, not with that of another project."""
-    return workload.release_mode is ReleaseMode.GROUP and group_key(workload) == GroupKey(workload.namespace, workload.name)
+    return workload.release_mode is ReleaseMode.GROUP and group_key(workload) == GroupKey(
+        workload.namespace, workload.name
+    )
 
 
 def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: datetime) -> GatheredGroup | None:
@@ -253,31 +277,49 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
         try:
             sizes.setdefault(parse_group_size(text), pod.metadata.name)
         except InvalidGroupSize as error:
-            return _invalid(waiting, f"{where}: annotation {names.POD_GROUP_SIZE_ANNOTATION} of pod {pod.metadata.name}: {error}")
+            return _invalid(
+                waiting,
+                f"{where}: annotation {names.POD_GROUP_SIZE_ANNOTATION} of pod {pod.metadata.name}: {error}",
+            )
     if not sizes:
-        return _invalid(waiting, f"{where}: no pod says how many belong to it: set the annotation {names.POD_GROUP_SIZE_ANNOTATION}")
+        return _invalid(
+            waiting,
+            f"{where}: no pod says how many belong to it: set the annotation "
+            f"{names.POD_GROUP_SIZE_ANNOTATION}",
+        )
     if len(sizes) > 1:
         stated = ", ".join(f"{size} (pod {name})" for size, name in sorted(sizes.items()))
         return _invalid(
-            waiting, f"{where}: its pods name different sizes, {stated}: write the same {names.POD_GROUP_SIZE_ANNOTATION} on all"
+            waiting,
+            f"{where}: its pods name different sizes, {stated}: write the same "
+            f"{names.POD_GROUP_SIZE_ANNOTATION} on all",
         )
     (size,) = sizes
     members, excess = tuple(waiting[:size]), tuple(waiting[size:])
     if queues := _different(members):
-        return GatheredGroup(members, excess, size, Reason.INVALID_REQUEST, f"{where}: its pods name different queues, {queues}: name one")
+        return GatheredGroup(
+            members,
+            excess,
+            size,
+            Reason.INVALID_REQUEST,
+            f"{where}: its pods name different queues, {queues}: name one",
+        )
     if len(members) == size:
         return GatheredGroup(members, excess, size)
     message = f"{where} has {len(members)} of {size} pods: it can start when all are there"
     if since is not None and (now - since).total_seconds() >= OVERDUE_S:
         message = (
-            f"{where} has had only {len(members)} of {size} pods for more than {OVERDUE_S / 60:.0f} minutes: create the others, "
-            f"or delete these; none is started before all are there"
+            f"{where} has had only {len(members)} of {size} pods for more than {OVERDUE_S / 60:.0f} "
+            "minutes: create the others, "
+            "or delete these; none is started before all are there"
         )
     return GatheredGroup(members, excess, size, Reason.WAITING_FOR_GROUP, message)
 
 
 def gather_gang(pods: Iterable[Pod], owner: ScaledWorkload | None) -> GatheredGroup | None:
-    """Gather the first pods of an owner: as many as it wants, all like the one that exists. None if there are no pods."""
+    """Gather the first pods of an owner: as many as it wants, all like the one that exists.
+    None if there are no pods.
+    """
     waiting = _oldest_first(pods)
     if not waiting:
         return None
@@ -285,7 +327,9 @@ def gather_gang(pods: Iterable[Pod], owner: ScaledWorkload | None) -> GatheredGr
     return GatheredGroup(tuple(waiting), (), size, alike=True)
 
 
-def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobset: JobSet | None = None) -> GatheredGroup | None:
+def gather_jobset(
+    key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobset: JobSet | None = None
+) -> GatheredGroup | None:
     """Gather the pods of a JobSet's Jobs.
 
     Parameters
@@ -309,21 +353,33 @@ def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobse
         return None
     where = f"JobSet {key.namespace}/{key.name}"
     metadata = next(iter(jobs)).metadata if jobs else None
-    total = max((int(text) for job in jobs if (text := _total(job)) and text.isdecimal() and len(text) < 7), default=len(jobs))
+    total = max(
+        (int(text) for job in jobs if (text := _total(job)) and text.isdecimal() and len(text) < 7),
+        default=len(jobs),
+    )
     later = tuple(later_pods(jobset, jobs))
     begun = [job for job in jobs if not job.finished and not (later and job.spec.suspend)]
     size = max(sum(pods_wanted(job) for job in begun), 1)
     if later:
         slots = size + sum(each.pods for each in later)
         if slots > max_pods():
-            return _invalid(waiting, f"{where} asks for {slots} pods: at most {max_pods()} start as one, so make it smaller")
+            return _invalid(
+                waiting,
+                f"{where} asks for {slots} pods: at most {max_pods()} start as one, so make it smaller",
+            )
     elif len(jobs) < total:
         message = f"{where} has {len(jobs)} of {total} Jobs: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     if len(waiting) < size:
         message = f"{where} has {len(waiting)} of {size} pods: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
-    return GatheredGroup(tuple(waiting), (), len(waiting) + sum(each.pods for each in later), metadata=metadata, later_pods=later)
+    return GatheredGroup(
+        tuple(waiting),
+        (),
+        len(waiting) + sum(each.pods for each in later),
+        metadata=metadata,
+        later_pods=later,
+    )
 
 
 def _group_of_source(namespace: str, found: tuple[GangSource, str] | None) -> GroupKey | None:

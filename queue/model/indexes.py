@@ -1,7 +1,7 @@
 """Completion indexes of a Job: how Kubernetes writes a set of them, and which node each index has.
 
-Only indexes that are not done are matched again after a requeue. In the hostlist of a requeued Job the others read ``none.invalid``, so
-that the position in the list and the index stay the same.
+Only indexes that are not done are matched again after a requeue. In the hostlist of a requeued Job the others
+read ``none.invalid``, so that the position in the list and the index stay the same.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def hosts_by_index(hosts: Sequence[str], done: str) -> tuple[str, ...]:
     Parameters
     ----------
     hosts
-        The granted nodes, one for each index that is not done. Of a Job that starts with fewer pods there are fewer.
+        The granted nodes, one for each index that is not done. Of a Job that starts with fewer pods there are
+        fewer.
     done
         The indexes that are done, as `fluxqueue.queue.model.records.Workload` stores them (``0-2,5``).
     """

@@ -1,8 +1,9 @@
 """How many pods of a Job run at once that was started with fewer than it asked for.
 
-It grows by as many pods as fit now beside all reservations. Its new pods are matched one by one, behind all other work. A pod that gets no
-node in a while is given up: the Job goes back to the pods that have one, and grows no more for some minutes. Pods that wait would keep the
-Job from passing its slots on to its next indexes.
+It grows by as many pods as fit now beside all reservations. Its new pods are matched one by one, behind all
+other work. A pod that gets no node in a while is given up: the Job goes back to the pods that have one, and
+grows no more for some minutes. Pods that wait would keep the Job from passing its slots on to its next
+indexes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class JobPods:
     active
         Those that exist.
     waiting
-        Those of them that are matched alone and have no node yet, with the time since when the first of them waits (None: none does).
+        Those of them that are matched alone and have no node yet, with the time since when the first of them
+        waits (None: none does).
     """
 
     parallelism: int

@@ -1,7 +1,7 @@
 """Which pods of a released Job have no slot in its allocation.
 
-A Job that was made larger runs more pods than it has slots. A pod may also replace one whose node takes no pod any more. Such a pod is
-matched alone, as a workload of its own.
+A Job that was made larger runs more pods than it has slots. A pod may also replace one whose node takes no
+pod any more. Such a pod is matched alone, as a workload of its own.
 """
 
 from __future__ import annotations
@@ -51,12 +51,23 @@ class JobSlots:
     ) -> None:
         self._has_services_slot = any(slot.label == SERVICES_SLOT for slot in allocation.open_slots)
         kept = [slot for slot in allocation.open_slots if slot.rank not in leaving]
-        placed, given = {slot.pod_uid for slot in kept}, {slot.pod_uid for slot in allocation.open_slots if slot.rank in leaving}
-        own = [each for each in pods if each.active and each.metadata.uid not in given and job_served_by(each) is None]
+        placed, given = (
+            {slot.pod_uid for slot in kept},
+            {slot.pod_uid for slot in allocation.open_slots if slot.rank in leaving},
+        )
+        own = [
+            each
+            for each in pods
+            if each.active and each.metadata.uid not in given and job_served_by(each) is None
+        ]
         staying = sorted(own, key=lambda each: (each.metadata.uid not in placed, age(each)))
         held = {each.metadata.uid for each in staying}
         closed = functools.cache(closed)
-        self._open_ranks = {slot.rank for slot in kept if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))}
+        self._open_ranks = {
+            slot.rank
+            for slot in kept
+            if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))
+        }
         self._by_index = is_elastic(job)
         self._first = {each.metadata.uid for each in staying[: len(self._open_ranks)]}
 

@@ -1,7 +1,8 @@
-"""Fluxion job ids that objects carry: an allocation's annotation on pods, and a label on Jobs and their templates.
+"""Fluxion job ids that objects carry: an allocation's annotation on pods, and a label on Jobs and their
+templates.
 
-Any user may write such a key. A text that this queue would not write counts as none; whether the object belongs to that allocation is
-checked by the caller.
+Any user may write such a key. A text that this queue would not write counts as none; whether the object
+belongs to that allocation is checked by the caller.
 """
 
 from __future__ import annotations

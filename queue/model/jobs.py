@@ -13,7 +13,8 @@ from fluxqueue.queue.model.records import ReleaseMode
 __all__ = ["is_elastic", "pods_wanted", "release_mode_of", "started_with_fewer", "template_can_hold_node"]
 
 _LONGEST_REPEATED_LIST = 1_000
-"""Indexes of a Job that runs one pod at a time: a hostlist of that length still fits into an annotation easily."""
+"""Indexes of a Job that runs one pod at a time:
+a hostlist of that length still fits into an annotation easily."""
 
 
 def release_mode_of(job: Job) -> ReleaseMode:
@@ -42,24 +43,35 @@ def pods_wanted(job: Job) -> int:
 
 
 def is_elastic(job: Job) -> bool:
-    """True for an elastic Indexed Job: each index has its own slot, and the highest indexes come and go as the Job is scaled.
+    """True for an elastic Indexed Job: each index has its own slot, and the highest indexes come and go as
+    the Job is scaled.
 
-    A Job that was started with fewer pods passes its slots on from index to index, and is none, even after it has grown.
+    A Job that was started with fewer pods passes its slots on from index to index, and is none, even after it
+    has grown.
     """
     spec = job.spec
-    return spec.indexed and spec.completions is not None and spec.completions == spec.pods_at_once and not started_with_fewer(job)
+    return (
+        spec.indexed
+        and spec.completions is not None
+        and spec.completions == spec.pods_at_once
+        and not started_with_fewer(job)
+    )
 
 
 def started_with_fewer(job: Job) -> bool:
-    """True if the queue started a Job with fewer pods than it asks for, so that its parallelism is not what its user wrote."""
+    """True if the queue started a Job with fewer pods than it asks for,
+    so that its parallelism is not what its user wrote.
+    """
     return bool(job.metadata.annotation(names.STARTED_PODS_ANNOTATION))
 
 
 def template_can_hold_node(job: Job, scheduler: SchedulerName) -> bool:
-    """True if the template of a pin-released Job can hold the node of all its pods (`fluxqueue.api.templatepins`).
+    """True if the template of a pin-released Job can hold the node of all its pods
+    (`fluxqueue.api.templatepins`).
 
-    All its pods need to be for one slot, whatever happens: they run one at a time, and more cannot be added while the Job runs. An elastic
-    Job can grow. What else the webhook would do for a pod must not be necessary: brokers get Flux, and pods of our own scheduler its name.
+    All its pods need to be for one slot, whatever happens: they run one at a time, and more cannot be added
+    while the Job runs. An elastic Job can grow. What else the webhook would do for a pod must not be
+    necessary: brokers get Flux, and pods of our own scheduler its name.
 
     Parameters
     ----------
@@ -71,7 +83,10 @@ def template_can_hold_node(job: Job, scheduler: SchedulerName) -> bool:
     spec, template = job.spec, job.spec.template
     if spec.pods_at_once != 1 or is_elastic(job):
         return False
-    if any(template.metadata.annotation(key) is not None for key in (names.MINICLUSTER_ANNOTATION, names.INJECTION_ANNOTATION)):
+    if any(
+        template.metadata.annotation(key) is not None
+        for key in (names.MINICLUSTER_ANNOTATION, names.INJECTION_ANNOTATION)
+    ):
         return False
     if scheduler is SchedulerName.FLUXION:
         return template.spec.scheduler_name == names.SCHEDULER_NAME

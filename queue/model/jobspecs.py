@@ -1,11 +1,14 @@
 """A workload's request as a Flux jobspec (RFC 14).
 
-Each pod is a slot: cpu in millicores, memory in MiB, gpus and other resources in pieces, and always one pod slot of the node. So a pod
-that requests nothing still takes its share of a node's ``pods``. All slots of a workload are matched together, or none. The counts are
-those that the pod requests. The matcher rounds them up to whole vertices: the graph's vertex sizes are not known here, and may change.
-The request of one pod is bounded where it is read. The number of pods, and of different sizes, is bounded here (`fluxqueue.api.bounds`).
+Each pod is a slot: cpu in millicores, memory in MiB, gpus and other resources in pieces, and always one pod
+slot of the node. So a pod that requests nothing still takes its share of a node's ``pods``. All slots of a
+workload are matched together, or none. The counts are those that the pod requests. The matcher rounds them up
+to whole vertices: the graph's vertex sizes are not known here, and may change. The request of one pod is
+bounded where it is read. The number of pods, and of different sizes, is bounded here
+(`fluxqueue.api.bounds`).
 
-A jobspec is written as canonical JSON. Equal requests are equal texts, so a digest of the text stands for all that matching depends on.
+A jobspec is written as canonical JSON. Equal requests are equal texts, so a digest of the text stands for all
+that matching depends on.
 """
 
 from __future__ import annotations
@@ -137,7 +140,8 @@ class PlacementRules:
     one_per_node
         True if no two pods may share a node. Only for pods of one size.
     pod_rules
-        Rules about other pods (`fluxqueue.queue.noderules.pod_rules`). The queue reads them, the matcher does not.
+        Rules about other pods (`fluxqueue.queue.noderules.pod_rules`). The queue reads them, the matcher does
+        not.
     topology
         Levels of the topology, and how its pods share nodes.
     reservation
@@ -177,8 +181,8 @@ def jobspec_of(
     name
         ``namespace/name`` of the user's object, kept as the task's command.
     pods
-        One entry if all pods are alike. Several sizes become as many slots side by side, a form that only the extended calls of the
-        matcher accept.
+        One entry if all pods are alike. Several sizes become as many slots side by side, a form that only the
+        extended calls of the matcher accept.
     duration_s
         Expected wall time in seconds; None for work without an end.
     placement
@@ -186,7 +190,8 @@ def jobspec_of(
     services
         A services pod, of whatever size.
     extra_requests
-        What each pod requests beyond ``pods``, in the graph's units (`fluxqueue.queue.model.extra_requests`). Not added to ``services``.
+        What each pod requests beyond ``pods``, in the graph's units (`fluxqueue.queue.model.extra_requests`).
+        Not added to ``services``.
     min_pods
         With how few pods it may start (`fluxqueue.queue.model.moldable`); 0 if only with all.
 
@@ -254,7 +259,8 @@ def _sizes(pods: Sequence[SizedPods], extra_requests: Mapping[str, int]) -> dict
         raise InvalidRequest(problem)
     if len(sizes) > MAX_POD_SIZES:
         raise InvalidRequest(
-            f"its pods have {len(sizes)} different sizes, the most that starts as one is {MAX_POD_SIZES}: make them more alike"
+            f"its pods have {len(sizes)} different sizes, the most that starts as one is {MAX_POD_SIZES}: "
+            "make them more alike"
         )
     return sizes
 
@@ -262,9 +268,13 @@ def _sizes(pods: Sequence[SizedPods], extra_requests: Mapping[str, int]) -> dict
 def _resources(
     sizes: Mapping[Size, int], one_per_node: bool, services: ServicesPod | None, divided_by: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the slots in the order of ranks, and the ``resources`` of the jobspec, or of one slice of it, which hold them."""
+    """Return the slots in the order of ranks, and the ``resources`` of the jobspec, or of one slice of it,
+    which hold them.
+    """
     slots = [
-        _slot(SLOT if len(sizes) == 1 else f"{SLOT}.{number}", size, 1 if one_per_node else count // divided_by)
+        _slot(
+            SLOT if len(sizes) == 1 else f"{SLOT}.{number}", size, 1 if one_per_node else count // divided_by
+        )
         for number, (size, count) in enumerate(sorted(sizes.items()))
     ]
     resources = [_nodes(sum(sizes.values()) // divided_by, slots)] if one_per_node else [*slots]
@@ -275,7 +285,12 @@ def _resources(
 
 
 def _slot(label: str, size: Iterable[tuple[str, int]], count: int) -> dict[str, Any]:
-    return {"type": "slot", "count": count, "label": label, "with": [{"type": kind, "count": amount} for kind, amount in size]}
+    return {
+        "type": "slot",
+        "count": count,
+        "label": label,
+        "with": [{"type": kind, "count": amount} for kind, amount in size],
+    }
 
 
 def _nodes(count: int, slots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -283,11 +298,15 @@ def _nodes(count: int, slots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def slots_in(jobspec: str) -> list[tuple[str, int, Mapping[str, int]]]:
-    """Return label, number and members of the slots of a jobspec as `jobspec_of` wrote it, in the order of ranks."""
+    """Return label, number and members of the slots of a jobspec as `jobspec_of` wrote it,
+    in the order of ranks.
+    """
     slots_of_job: list[tuple[str, int, Mapping[str, int]]] = []
     parts, times = below_levels(orjson.loads(jobspec)["resources"])
     for part in parts:
-        nodes, slots = (times * int(part["count"]), part["with"]) if part["type"] == "node" else (times, [part])
+        nodes, slots = (
+            (times * int(part["count"]), part["with"]) if part["type"] == "node" else (times, [part])
+        )
         for slot in slots:
             members = {str(member["type"]): int(member["count"]) for member in slot["with"]}
             slots_of_job.append((str(slot["label"]), nodes * int(slot["count"]), members))
@@ -322,8 +341,12 @@ def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def taken_once_in(jobspec: str) -> Mapping[str, int]:
-    """Return what the pods of a jobspec share and take once on each node: resource type of the graph -> count."""
-    rules = orjson.loads(jobspec)["attributes"]["system"].get("domains", ()) if f'"{_ONCE}"' in jobspec else ()
+    """Return what the pods of a jobspec share and take once on each node:
+    resource type of the graph -> count.
+    """
+    rules = (
+        orjson.loads(jobspec)["attributes"]["system"].get("domains", ()) if f'"{_ONCE}"' in jobspec else ()
+    )
     return {kind: int(count) for rule in rules for kind, count in rule.get(_ONCE, {}).items()}
 
 
@@ -347,17 +370,24 @@ def share_on(node: str, slots: Mapping[str, int], sizes: Mapping[str, Mapping[st
 
 
 def slots_for(jobspec: str, requests: Mapping[str, Decimal]) -> dict[str, Mapping[str, int]]:
-    """Return the slots that have exactly the size of a pod with these requests, by label, and what each has for claims beside."""
+    """Return the slots that have exactly the size of a pod with these requests, by label,
+    and what each has for claims beside.
+    """
     size, found = slot_resources(requests), dict[str, Mapping[str, int]]()
     for label, members in sizes_in(jobspec).items():
         claims = {kind: amount for kind, amount in members.items() if is_volume(kind) or is_device(kind)}
-        if label != SERVICES_SLOT and {kind: amount for kind, amount in members.items() if kind not in claims} == size:
+        if (
+            label != SERVICES_SLOT
+            and {kind: amount for kind, amount in members.items() if kind not in claims} == size
+        ):
             found[label] = claims
     return found
 
 
 def ranks_of(shares: Iterable[NodeShare]) -> list[tuple[str, str]]:
-    """Return node and label of each rank: label by label, and within a label in the order in which Fluxion chose the nodes."""
+    """Return node and label of each rank: label by label, and within a label in the order in which Fluxion
+    chose the nodes.
+    """
     parts = [(label, share.node, count) for share in shares for label, count in share.slots.items()]
     if len({label for label, _, _ in parts}) > 1:
         parts.sort(key=lambda part: (len(part[0]), part[0]))
@@ -374,7 +404,9 @@ def labels_of(shares: Iterable[NodeShare], ranks: int) -> list[str]:
 
 def takes_whole_nodes(jobspec: str) -> bool:
     """Return True if no other workload may have anything on its nodes."""
-    return '"whole"' in jobspec and {"whole": True} in orjson.loads(jobspec)["attributes"]["system"].get("domains", ())
+    return '"whole"' in jobspec and {"whole": True} in orjson.loads(jobspec)["attributes"]["system"].get(
+        "domains", ()
+    )
 
 
 def without_nodes(jobspec: str, nodes: Sequence[str]) -> str:

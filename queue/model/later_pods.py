@@ -1,8 +1,9 @@
 """Pods that a JobSet creates later, because it starts its Jobs one after another.
 
-With ``startupPolicy: InOrder`` or ``dependsOn`` the JobSet controller creates (or resumes) a Job only when the Jobs before it are ready or
-complete, which they cannot be before they have nodes. So the queue cannot wait for all pods. The pods that exist are matched together with
-slots for those that come later, whose number and size the JobSet states. Those slots are kept free until their Jobs had their turn.
+With ``startupPolicy: InOrder`` or ``dependsOn`` the JobSet controller creates (or resumes) a Job only when
+the Jobs before it are ready or complete, which they cannot be before they have nodes. So the queue cannot
+wait for all pods. The pods that exist are matched together with slots for those that come later, whose number
+and size the JobSet states. Those slots are kept free until their Jobs had their turn.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def later_pods(jobset: JobSet | None, jobs: Iterable[Job]) -> Sequence[LaterPods
         missing = role.replicas - len(own)
         if missing > 0 and role.template.spec.pods_at_once > 0:
             template = role.template.spec.template
-            later.append(LaterPods(template.spec, missing * role.template.spec.pods_at_once, template.metadata.labels or {}))
+            later.append(
+                LaterPods(
+                    template.spec, missing * role.template.spec.pods_at_once, template.metadata.labels or {}
+                )
+            )
         later += [
             LaterPods(job.spec.template.spec, pods_wanted(job), job.spec.template.metadata.labels or {})
             for job in own
@@ -71,7 +76,8 @@ def reserved_ranks(allocation: Allocation, later: Counter[str] | None, in_use: C
     allocation
         With its slots, by rank.
     later
-        How many pods will come for slots of each label; None if that is not known at present, so that all empty slots are kept.
+        How many pods will come for slots of each label; None if that is not known at present, so that all
+        empty slots are kept.
     in_use
         Uids of pods that are in their slots, or succeeded there.
     """

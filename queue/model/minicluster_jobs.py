@@ -1,9 +1,10 @@
 """The Job of a Flux cluster, as the queue reads it and writes it.
 
-A Flux cluster is queued as the Job that it consists of, by the ordinary intake. A MiniCluster owns that Job, or a person annotated it.
-Three things are particular to it, and all are pure readings of objects and allocation: what the queue must find on the Job (its queue,
-priority and duration, and that the queue suspended it), what its pods will request (what the template says and what admission adds), and
-the share of its node that each broker may use, entry i for rank i.
+A Flux cluster is queued as the Job that it consists of, by the ordinary intake. A MiniCluster owns that Job,
+or a person annotated it. Three things are particular to it, and all are pure readings of objects and
+allocation: what the queue must find on the Job (its queue, priority and duration, and that the queue
+suspended it), what its pods will request (what the template says and what admission adds), and the share of
+its node that each broker may use, entry i for rank i.
 """
 
 from __future__ import annotations
@@ -52,7 +53,17 @@ __all__ = [
     "with_flux",
 ]
 
-_APPLIED_LIVE = ("size", "min_size", "max_size", "cleanup", "deadline_seconds", "form_timeout_seconds", "queue", "priority", "duration")
+_APPLIED_LIVE = (
+    "size",
+    "min_size",
+    "max_size",
+    "cleanup",
+    "deadline_seconds",
+    "form_timeout_seconds",
+    "queue",
+    "priority",
+    "duration",
+)
 """Fields of a spec that its Job is not made from, or that are applied to a Job that exists."""
 
 PASSED_ON_ANNOTATIONS = (
@@ -80,7 +91,11 @@ def owner_uid(job: Job) -> str | None:
     """Return the uid of the MiniCluster that a Job belongs to, or None."""
     owner = job.metadata.controller
     return (
-        owner.uid if owner is not None and owner.kind == "MiniCluster" and owner.api_version.startswith(names.MINICLUSTER_GROUP) else None
+        owner.uid
+        if owner is not None
+        and owner.kind == "MiniCluster"
+        and owner.api_version.startswith(names.MINICLUSTER_GROUP)
+        else None
     )
 
 
@@ -98,21 +113,29 @@ def services_of(minicluster: MiniCluster | None, job: Job) -> Pod | None:
     try:
         return msgspec.convert(made, Pod) if made is not None else None
     except msgspec.ValidationError as error:
-        raise InvalidInjection(f"spec.services of its MiniCluster makes no pod: {error}: correct it there") from None
+        raise InvalidInjection(
+            f"spec.services of its MiniCluster makes no pod: {error}: correct it there"
+        ) from None
 
 
 def job_served_by(pod: Pod) -> str | None:
     """Return the uid of the Job whose brokers a services pod serves; None for any other pod."""
     served = pod.metadata.label(names.SERVICES_OF_LABEL)
     owner = pod.metadata.controller if served else None
-    return served if owner is not None and owner.kind == "MiniCluster" and owner.api_version.startswith(names.MINICLUSTER_GROUP) else None
+    return (
+        served
+        if owner is not None
+        and owner.kind == "MiniCluster"
+        and owner.api_version.startswith(names.MINICLUSTER_GROUP)
+        else None
+    )
 
 
 def belongs_to(pod: Pod, job: Job) -> bool:
     """True if a pod that names a Job really belongs to it.
 
-    The creator of a pod writes its labels and ownerReferences. The pod must be in the Job's namespace, and a services pod must belong to
-    the MiniCluster of the Job.
+    The creator of a pod writes its labels and ownerReferences. The pod must be in the Job's namespace, and a
+    services pod must belong to the MiniCluster of the Job.
     """
     if pod.metadata.namespace != job.metadata.namespace:
         return False
@@ -125,7 +148,11 @@ def belongs_to(pod: Pod, job: Job) -> bool:
 def digest_of(spec: MiniClusterSpec) -> str:
     """Return a short digest of all that a MiniCluster's objects are made from."""
     kept = dict.fromkeys(_APPLIED_LIVE)
-    fields = {field.encode_name: getattr(spec, field.name) for field in msgspec.structs.fields(spec) if field.name not in kept}
+    fields = {
+        field.encode_name: getattr(spec, field.name)
+        for field in msgspec.structs.fields(spec)
+        if field.name not in kept
+    }
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:16]
 
 
@@ -137,17 +164,21 @@ def queued_job(rendered: Json, minicluster: MiniCluster) -> Json:
     rendered
         As `fluxqueue.minicluster.render.objects` makes it.
     minicluster
-        The Job carries its queue, priority and duration as labels and annotations, and its annotations about the start and the topology.
+        The Job carries its queue, priority and duration as labels and annotations, and its annotations about
+        the start and the topology.
 
     Returns
     -------
     dict
-        A new Job: suspended by the queue, with its queue, priority, duration and digest. A deadline that means "never" is left out,
-        because it would be read as the expected wall time.
+        A new Job: suspended by the queue, with its queue, priority, duration and digest. A deadline that
+        means "never" is left out, because it would be read as the expected wall time.
     """
     spec, metadata, job = minicluster.spec, dict(rendered["metadata"]), dict(rendered["spec"])
     labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
-    annotations |= {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK, names.SPEC_DIGEST_ANNOTATION: digest_of(spec)}
+    annotations |= {
+        names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK,
+        names.SPEC_DIGEST_ANNOTATION: digest_of(spec),
+    }
     labels[names.SEEN_LABEL] = names.SEEN_VALUE
     if spec.queue:
         labels[names.QUEUE_LABEL] = spec.queue
@@ -155,14 +186,24 @@ def queued_job(rendered: Json, minicluster: MiniCluster) -> Json:
         annotations[names.PRIORITY_ANNOTATION] = str(spec.priority)
     if spec.duration:
         annotations[names.DURATION_ANNOTATION] = spec.duration
-    annotations |= {key: text for key in PASSED_ON_ANNOTATIONS if (text := minicluster.metadata.annotation(key)) is not None}
+    annotations |= {
+        key: text
+        for key in PASSED_ON_ANNOTATIONS
+        if (text := minicluster.metadata.annotation(key)) is not None
+    }
     if deadline_of(spec) is None:
         job.pop("activeDeadlineSeconds", None)
-    return {**rendered, "metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": {**job, "suspend": True}}
+    return {
+        **rendered,
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
+        "spec": {**job, "suspend": True},
+    }
 
 
 def deadline_of(spec: MiniClusterSpec) -> int | None:
-    """Return the ``activeDeadlineSeconds`` of its Job; None if the spec states none, or the operator's value for "never"."""
+    """Return the ``activeDeadlineSeconds`` of its Job;
+    None if the spec states none, or the operator's value for "never".
+    """
     return None if spec.deadline_seconds in (0, DEFAULT_DEADLINE_S) else spec.deadline_seconds
 
 
@@ -177,12 +218,15 @@ def minicluster_of_job(job: Job) -> MiniCluster:
     meta, spec = job.metadata, job.spec
     if not spec.indexed or spec.completions is None or spec.completions != spec.pods_at_once:
         raise InvalidInjection(
-            f"Job {meta.name} cannot be a Flux cluster: set completionMode to Indexed and parallelism to its completions, "
+            f"Job {meta.name} cannot be a Flux cluster: set completionMode to Indexed and parallelism to "
+            "its completions, "
             "one pod for each broker"
         )
     template = spec.template
     annotations = template.metadata.annotations or {}
-    return annotated_minicluster(meta.name, meta.namespace, meta.uid, spec.completions, annotations, template.spec.containers[0].name)
+    return annotated_minicluster(
+        meta.name, meta.namespace, meta.uid, spec.completions, annotations, template.spec.containers[0].name
+    )
 
 
 def with_flux(spec: PodSpec, template: ObjectMeta, namespace: str) -> PodSpec:
@@ -203,7 +247,8 @@ def with_flux(spec: PodSpec, template: ObjectMeta, namespace: str) -> PodSpec:
     marks = _marks(spec, template, namespace)
     if marks is None:
         return spec
-    sized = msgspec.structs.replace(marks, needs_command=False)  # admission has judged the command; what is read here has none
+    # admission has judged the command; what is read here has none
+    sized = msgspec.structs.replace(marks, needs_command=False)
     return msgspec.convert(inject(msgspec.to_builtins(spec, enc_hook=plain), sized), PodSpec)
 
 
@@ -227,7 +272,8 @@ class FluxPods:
 
 
 def flux_pods(job: Job, minicluster: MiniCluster | None) -> FluxPods:
-    """Return the pods of a Job as the queue matches them; of a Job that is no Flux cluster, those of its template.
+    """Return the pods of a Job as the queue matches them; of a Job that is no Flux cluster, those of its
+    template.
 
     Parameters
     ----------
@@ -249,7 +295,11 @@ def flux_pods(job: Job, minicluster: MiniCluster | None) -> FluxPods:
 
 
 def shares_for(
-    spec: PodSpec, template: ObjectMeta, namespace: str, hosts: Sequence[str], node_cpus: Callable[[str], Decimal | None]
+    spec: PodSpec,
+    template: ObjectMeta,
+    namespace: str,
+    hosts: Sequence[str],
+    node_cpus: Callable[[str], Decimal | None],
 ) -> list[Share]:
     """Return what each broker may use; entry i is rank i.
 
@@ -263,7 +313,9 @@ def shares_for(
         Returns the allocatable cpus of a node, by its name; None if unknown.
     """
     marks = _marks(spec, template, namespace)
-    runner = next((each for each in spec.containers if marks is None or each.name == marks.runner), spec.containers[0])
+    runner = next(
+        (each for each in spec.containers if marks is None or each.name == marks.runner), spec.containers[0]
+    )
     requests = pod_requests(PodSpec(containers=[runner]))
     return [share_of(requests, node_cpus(host)) for host in hosts]
 

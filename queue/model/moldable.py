@@ -1,7 +1,8 @@
 """Moldable work: Jobs that may start with fewer pods than they ask for, and grow.
 
-With how few pods a Job may start is part of its jobspec. With how many it was started follows from the nodes of its allocation. The work of
-a Job is its pods times its duration. So with fewer pods it is planned for longer, in proportion, and that is its time limit too.
+With how few pods a Job may start is part of its jobspec. With how many it was started follows from the nodes
+of its allocation. The work of a Job is its pods times its duration. So with fewer pods it is planned for
+longer, in proportion, and that is its time limit too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ __all__ = [
 
 
 GROWTH_PRIORITY = -MAX_PRIORITY
-"""Priority of the pods by which a Job grows that was started with fewer than it asked for: nobody may wait for them."""
+"""Priority of the pods by which a Job grows that was started with fewer than it asked for:
+nobody may wait for them."""
 
 
 def min_pods_in(jobspec: str) -> int:
@@ -64,7 +66,8 @@ def is_moldable(workload: Workload) -> bool:
 def started_pods(workload: Workload) -> int:
     """Return with how many pods a workload was started; all of them while it is pending.
 
-    Slots that it gave back do not count: what their pods did is lost, so it goes on as if it had been started without them.
+    Slots that it gave back do not count: what their pods did is lost, so it goes on as if it had been started
+    without them.
     """
     if workload.state is State.PENDING or not is_moldable(workload):
         return workload.pods
@@ -72,7 +75,8 @@ def started_pods(workload: Workload) -> int:
 
 
 def planned_pods(workload: Workload) -> int:
-    """Return for how many pods a workload is planned: those that it was started with, and its least if that are fewer.
+    """Return for how many pods a workload is planned: those that it was started with, and its least if that
+    are fewer.
 
     Work that gave back slots of its own and kept pods by which it grew may go on in fewer slots than that.
     """
@@ -96,9 +100,11 @@ def planned_duration_s(workload: Workload) -> int | None:
 
 
 def duration_of_growth_s(workload: Workload, allocation: Allocation, now: datetime) -> int | None:
-    """Return for how long a pod by which a Job grows is planned: until the Job ends, and as long as the Job takes with all its pods.
+    """Return for how long a pod by which a Job grows is planned: until the Job ends, and as long as the Job
+    takes with all its pods.
 
-    The pods of a Job may share one piece of work, and then all end together; or each has its own, and takes its own time.
+    The pods of a Job may share one piece of work, and then all end together; or each has its own, and takes
+    its own time.
     """
     if workload.duration_s is None or allocation.end is None:
         return workload.duration_s
@@ -106,14 +112,20 @@ def duration_of_growth_s(workload: Workload, allocation: Allocation, now: dateti
 
 
 def growth_of(workload: Workload, allocation: Allocation | None, now: datetime) -> Workload:
-    """Return a Job's workload as it stands for the pods by which it grows: they come behind all other work."""
-    duration_s = workload.duration_s if allocation is None else duration_of_growth_s(workload, allocation, now)
+    """Return a Job's workload as it stands for the pods by which it grows:
+    they come behind all other work.
+    """
+    duration_s = (
+        workload.duration_s if allocation is None else duration_of_growth_s(workload, allocation, now)
+    )
     return replace(workload, priority=GROWTH_PRIORITY, duration_s=duration_s)
 
 
 @remembered(4_096)
 def with_pods(jobspec: str, pods: int) -> str:
-    """Return the request of a moldable workload for another number of pods, with which it may start only as a whole."""
+    """Return the request of a moldable workload for another number of pods,
+    with which it may start only as a whole.
+    """
     spec = orjson.loads(jobspec)
     part = spec["resources"][0]
     while part.get("label") and part["type"] != "slot":
@@ -141,8 +153,15 @@ def parallelism_at_start(job: Job, workload: Workload, allocation: Allocation) -
 
 
 def at_full_size(job: Job) -> Job:
-    """Return a Job as its user asked for it: if it was started with fewer pods before, with the parallelism that it had."""
+    """Return a Job as its user asked for it: if it was started with fewer pods before,
+    with the parallelism that it had.
+    """
     spec = job.spec
-    if not started_with_fewer(job) or not spec.indexed or spec.completions is None or spec.parallelism in (0, spec.completions):
+    if (
+        not started_with_fewer(job)
+        or not spec.indexed
+        or spec.completions is None
+        or spec.parallelism in (0, spec.completions)
+    ):
         return job
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(spec, parallelism=spec.completions))

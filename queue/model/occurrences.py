@@ -1,7 +1,8 @@
 """The times of a reservation: from its first time and its rule to a list of beginnings and ends.
 
-A rule is followed on the clock of its time zone, so a reservation at 08:00 is at 08:00 in summer and in winter, and each of its times lasts
-equally long. A beginning that the change to summer time skips is an hour later; of a beginning that occurs twice, the first counts.
+A rule is followed on the clock of its time zone, so a reservation at 08:00 is at 08:00 in summer and in
+winter, and each of its times lasts equally long. A beginning that the change to summer time skips is an hour
+later; of a beginning that occurs twice, the first counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from fluxqueue.api.reservedtimes import ReservedTimes
 
 __all__ = ["Occurrence", "merged", "occurrences"]
 
-_FREQUENCIES: Mapping[str, Literal[0, 1, 2, 3]] = {"DAILY": DAILY, "WEEKLY": WEEKLY, "MONTHLY": MONTHLY, "YEARLY": YEARLY}
+_FREQUENCIES: Mapping[str, Literal[0, 1, 2, 3]] = {
+    "DAILY": DAILY,
+    "WEEKLY": WEEKLY,
+    "MONTHLY": MONTHLY,
+    "YEARLY": YEARLY,
+}
 _CLOCK_CHANGE = timedelta(days=1)
 """More than the clock of any time zone is ever changed by."""
 

@@ -1,7 +1,9 @@
-"""The switch of an owner by which all its pods go and come again, where to evict them would count as failures: ``suspend``.
+"""The switch of an owner by which all its pods go and come again, where to evict them would count as
+failures: ``suspend``.
 
-The pods of a JobSet and of an MPIJob belong to Jobs, and each pod of a Job that is evicted is a failure of that. Kubeflow's jobs have the
-same switch. A JobSet that a TrainJob controls is suspended through that, because Trainer would set it back.
+The pods of a JobSet and of an MPIJob belong to Jobs, and each pod of a Job that is evicted is a failure of
+that. Kubeflow's jobs have the same switch. A JobSet that a TrainJob controls is suspended through that,
+because Trainer would set it back.
 """
 
 from __future__ import annotations

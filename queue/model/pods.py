@@ -1,4 +1,6 @@
-"""What the queue reads from one pod: the Job that controls it or that it is part of, and the node it is pinned to."""
+"""What the queue reads from one pod: the Job that controls it or that it is part of,
+and the node it is pinned to.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,31 @@ __all__ = ["age", "controlling_job", "owning_job_uid", "pinned_node"]
 
 
 def controlling_job(pod: Pod) -> OwnerReference | None:
-    """Return the Job that controls a pod, so that its eviction would count as a failure of that; None if none does."""
+    """Return the Job that controls a pod, so that its eviction would count as a failure of that;
+    None if none does.
+    """
     owner = pod.metadata.controller
-    return owner if owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/") else None
+    return (
+        owner
+        if owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
+        else None
+    )
 
 
 def owning_job_uid(pod: Pod) -> str | None:
     """Return the uid of the Job that a pod is part of, or None.
 
-    A pod is part of the Job that controls it. The services pod of a MiniCluster is part of the Job whose brokers it serves.
+    A pod is part of the Job that controls it. The services pod of a MiniCluster is part of the Job whose
+    brokers it serves.
     """
     job = controlling_job(pod)
     return job.uid if job is not None else job_served_by(pod)
 
 
 def pinned_node(pod: Pod) -> str | None:
-    """Return the node that a pod was released to, by either scheduler; None if it has none, or a list of nodes."""
+    """Return the node that a pod was released to, by either scheduler;
+    None if it has none, or a list of nodes.
+    """
     text = pod.metadata.annotation(names.NODES_ANNOTATION)
     return text if text and "," not in text and "[" not in text else None
 

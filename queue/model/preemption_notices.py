@@ -1,9 +1,9 @@
 """What preempted work is told before it is suspended, and what it tells of its checkpoints.
 
-Work that is preempted with a grace is stored as evicted at once, so nothing else is chosen for it and the plan knows. It is suspended only
-when the grace is over (`RequeueState.stop_at`). The time is stored with it, so any leader keeps it. It also says for how long other
-preemptions wait until the nodes are free: pods that do not end, with a long grace period of their own, a finalizer or on a lost node, keep
-only their own nodes.
+Work that is preempted with a grace is stored as evicted at once, so nothing else is chosen for it and the
+plan knows. It is suspended only when the grace is over (`RequeueState.stop_at`). The time is stored with it,
+so any leader keeps it. It also says for how long other preemptions wait until the nodes are free: pods that
+do not end, with a long grace period of their own, a finalizer or on a lost node, keep only their own nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ _STOPPING_S: Final = 300
 
 
 def preempt(
-    victim: Workload, workload: Workload, now: datetime, stop_at: datetime, guaranteed_to: str = "", returns: Return = Return.WAITS
+    victim: Workload,
+    workload: Workload,
+    now: datetime,
+    stop_at: datetime,
+    guaranteed_to: str = "",
+    returns: Return = Return.WAITS,
 ) -> Eviction:
     """Return the eviction of a victim for a workload, which may go on until a time.
 
@@ -47,10 +52,18 @@ def preempt(
     by = workload.ref_within(victim.namespace)
     why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority})"
     if guaranteed_to:
-        why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed"
+        why = (
+            f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are "
+            "guaranteed"
+        )
     state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at, preempted_for=workload.id)
     until = f", with a grace until {_text(stop_at)}" if stop_at > now else ""
-    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{why}{until}: {returns.value}", requeue_state=state)
+    return Eviction(
+        workload=victim.id,
+        reason=Reason.PREEMPTED,
+        message=f"{why}{until}: {returns.value}",
+        requeue_state=state,
+    )
 
 
 def grace_left_s(workload: Workload, now: datetime) -> float:
@@ -62,7 +75,9 @@ def grace_left_s(workload: Workload, now: datetime) -> float:
 
 
 def stopping_left_s(workload: Workload, now: datetime) -> float:
-    """Return for how many seconds other preemptions wait for a preempted workload to free its nodes; 0 if they do not."""
+    """Return for how many seconds other preemptions wait for a preempted workload to free its nodes;
+    0 if they do not.
+    """
     if not workload.evicting or workload.reason is not Reason.PREEMPTED:
         return 0.0
     stop_at = workload.requeue_state.stop_at
@@ -72,19 +87,25 @@ def stopping_left_s(workload: Workload, now: datetime) -> float:
 
 
 def given_back_grace_s(workload: Workload, now: datetime) -> float:
-    """Return for how many seconds the pods may go on that a workload gives back; 0 if they are to stop now."""
+    """Return for how many seconds the pods may go on that a workload gives back;
+    0 if they are to stop now.
+    """
     given = workload.requeue_state.given_back
     return max((given.stop_at - now).total_seconds(), 0.0) if given is not None else 0.0
 
 
 def given_back_until(workload: Workload) -> str:
-    """Return until when the pods may go on that a workload gives back (RFC 3339); empty if it gives none back."""
+    """Return until when the pods may go on that a workload gives back (RFC 3339);
+    empty if it gives none back.
+    """
     given = workload.requeue_state.given_back
     return _text(given.stop_at) if given is not None else ""
 
 
 def given_back_left_s(workload: Workload, allocation: Allocation, now: datetime) -> float:
-    """Return for how many seconds other preemptions wait until a workload has freed what it gives back; 0 if they do not."""
+    """Return for how many seconds other preemptions wait until a workload has freed what it gives back;
+    0 if they do not.
+    """
     given = workload.requeue_state.given_back
     if given is None or not leaving_ranks(workload, allocation):
         return 0.0
@@ -98,7 +119,9 @@ def stop_time(workload: Workload) -> str:
 
 
 def checkpoint_of(metadata: ObjectMeta | None) -> datetime | None:
-    """Return when work last saved what it has, as an annotation of its object says; None if that is missing or no time."""
+    """Return when work last saved what it has, as an annotation of its object says;
+    None if that is missing or no time.
+    """
     text = metadata.annotation(names.CHECKPOINTED_ANNOTATION) if metadata is not None else None
     if not text:
         return None

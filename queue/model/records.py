@@ -1,8 +1,8 @@
 """The queue's records: workloads, allocations, slots and transitions, as plain values.
 
-A workload is what is matched as one unit. An allocation is what Fluxion granted to it, under a job id from a Postgres sequence. A slot is
-the part of an allocation that one pod takes. These values travel between the store, the policies and the controllers; none of them knows
-SQL, Kubernetes or gRPC.
+A workload is what is matched as one unit. An allocation is what Fluxion granted to it, under a job id from a
+Postgres sequence. A slot is the part of an allocation that one pod takes. These values travel between the
+store, the policies and the controllers; none of them knows SQL, Kubernetes or gRPC.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class SlotState(enum.StrEnum):
 
 
 class ReadSpec(msgspec.Struct, frozen=True):
-    """The spec of a FluxJob when an edit in it was stored, and the acknowledgement beside it, both as text."""
+    """The spec of a FluxJob when an edit in it was stored, and the acknowledgement beside it,
+    both as text.
+    """
 
     spec: str
     acknowledged: str
@@ -163,16 +165,18 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     failure
         Why its pods did not start the last time.
     unreleasable
-        Generation of its object if the API server refused the release repeatedly: it is held until the object is edited. 0: none.
+        Generation of its object if the API server refused the release repeatedly: it is held until the object
+        is edited. 0: none.
     refused_releases
         The job id of its allocation, and how often the API server refused to release it there.
     owner
-        Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its replacement begins with this
-        state.
+        Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its
+        replacement begins with this state.
     submitted_at
         Of a pod that was preempted: when it was submitted. Its replacement keeps that.
     time_limit, stop_at
-        When the queue began to end it because it ran beyond its duration; until when it may go on after it was preempted.
+        When the queue began to end it because it ran beyond its duration; until when it may go on after it
+        was preempted.
     preempted_for
         Id of the workload for which it was preempted; 0: not known.
     given_back
@@ -253,7 +257,8 @@ class NewWorkload:
     requeue_state: RequeueState = field(default=NO_REQUEUE_STATE, hash=False, compare=False)
     """The initial state of a new workload: that of the pod that this one replaces."""
     submitted_at: datetime | None = field(default=None, hash=False, compare=False)
-    """Submit time of the workload that it belongs to: a pod of a running Job has that of its Job. None: now."""
+    """Submit time of the workload that it belongs to:
+    a pod of a running Job has that of its Job. None: now."""
 
     @property
     def ref(self) -> str:
@@ -297,16 +302,19 @@ class Workload:
     """RFC 29 hostlist of that allocation, entry i = rank i."""
     overrides: SpecOverrides = NO_OVERRIDES
     account: str = ""
-    """FluxAccount it belongs to since it was matched, or would belong to if it were matched now; empty: none."""
+    """FluxAccount it belongs to since it was matched, or would belong to if it were matched now;
+    empty: none."""
     submitted_by: str = ""
     """User name of the person who submitted it; empty: not known."""
     done_indexes: str = ""
     requeue_state: RequeueState = NO_REQUEUE_STATE
     start_conditions: StartConditions = NO_START_CONDITIONS
     added_priority: int = field(default=0, compare=False)
-    """What the weights of its queue add to its priority, and `GUARANTEED_FIRST`; not in the tables, the leader computes it."""
+    """What the weights of its queue add to its priority, and `GUARANTEED_FIRST`;
+    not in the tables, the leader computes it."""
     predicted_s: int | None = field(default=None, compare=False)
-    """Predicted duration, below the stated one; None: there is none. Not in the tables, the leader computes it."""
+    """Predicted duration, below the stated one; None: there is none.
+    Not in the tables, the leader computes it."""
 
     @property
     def ref(self) -> str:
@@ -314,7 +322,9 @@ class Workload:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def ref_within(self, namespace: str) -> str:
-        """How a message names it that people of a namespace read: they may not know what others are called."""
+        """How a message names it that people of a namespace read:
+        they may not know what others are called.
+        """
         return self.ref if self.namespace == namespace else "work of another namespace"
 
     @property
@@ -324,7 +334,9 @@ class Workload:
 
     @property
     def comes_first(self) -> bool:
-        """True for pending work that is within what is guaranteed to its account: it is ordered before all other work."""
+        """True for pending work that is within what is guaranteed to its account:
+        it is ordered before all other work.
+        """
         return self.added_priority > GUARANTEED_FIRST // 2
 
     @property
@@ -334,7 +346,9 @@ class Workload:
 
     @property
     def tried_s(self) -> int | None:
-        """The shortest duration with which it is matched: the predicted one, else the stated one; None if it has no end."""
+        """The shortest duration with which it is matched: the predicted one, else the stated one;
+        None if it has no end.
+        """
         return self.duration_s if self.predicted_s is None else self.predicted_s
 
     @property
@@ -344,7 +358,9 @@ class Workload:
 
     @property
     def left_out(self) -> bool:
-        """True if it waits without its request, because its namespace has as much waiting work as its budget allows."""
+        """True if it waits without its request, because its namespace has as much waiting work as its budget
+        allows.
+        """
         return self.state is State.PENDING and self.reason is Reason.QUEUE_LIMIT and not self.jobspec
 
     @property
@@ -359,12 +375,16 @@ class Workload:
     def refused_by(self, now: datetime, since: datetime | None = None) -> dict[str, NodeRefusal]:
         """Return the refusals in force by node: all, or those since a time, such as that of the grant."""
         valid = {node: refusal for node, refusal in self.requeue_state.refused.items() if refusal.until > now}
-        return valid if since is None else {node: refusal for node, refusal in valid.items() if refusal.at > since}
+        return (
+            valid
+            if since is None
+            else {node: refusal for node, refusal in valid.items() if refusal.at > since}
+        )
 
 
 UNREAD = -1
-"""Generation of work that the intake reads again before it is matched: of which some indexes may be done since it was requeued, or whose
-request is not in its row."""
+"""Generation of work that the intake reads again before it is matched:
+of which some indexes may be done since it was requeued, or whose request is not in its row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +400,8 @@ class Grant:
     end: datetime | None
     """None: no end is planned."""
     generation: int | None = None
-    """Generation of the object that was matched: a workload edited since is not granted. None: any generation."""
+    """Generation of the object that was matched: a workload edited since is not granted.
+    None: any generation."""
     promised_at: datetime | None = None
     """The first estimate of its start; None: there was none but that of a reservation."""
 
@@ -470,7 +491,9 @@ class Allocation:
         return {slot.pod_uid: slot for slot in reversed(self.slots) if slot.pod_uid is not None}
 
     def open_slots_for(self, pod_uid: str, node: str | None) -> tuple[Slot, ...]:
-        """Return the open slots on a node that a pod may use: the one that names the pod, else those that name none."""
+        """Return the open slots on a node that a pod may use:
+        the one that names the pod, else those that name none.
+        """
         own = self._open_by_pod.get((pod_uid, node))
         return own or self._open_by_pod.get((None, node), ())
 

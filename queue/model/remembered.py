@@ -1,7 +1,8 @@
 """What follows from the text of a request, remembered until the next sweep.
 
-Such results are wanted again and again while work waits, and cost a reading of the text. The text is the key, and may have many kilobytes.
-So each sweep forgets all of them: what waits is soon remembered again, and what is gone takes no memory.
+Such results are wanted again and again while work waits, and cost a reading of the text. The text is the key,
+and may have many kilobytes. So each sweep forgets all of them: what waits is soon remembered again, and what
+is gone takes no memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A FluxReservation as the queue reads it: its times, its nodes, who may use it, and what is wrong with it.
 
-People write these objects one by one, and a webhook that is away checks none of them. So a reservation whose times cannot be read is a
-plan with a problem: it sets nothing aside, nobody may use it, and its status says why.
+People write these objects one by one, and a webhook that is away checks none of them. So a reservation whose
+times cannot be read is a plan with a problem: it sets nothing aside, nobody may use it, and its status says
+why.
 """
 
 from __future__ import annotations
@@ -56,15 +57,23 @@ class ReservationPlan:
     at_start: AtStart = AtStart.LEAVE
 
     def refusal(self, namespace: str, queue: str) -> str:
-        """Return why work of a namespace in a queue may not use it, in the rest of a sentence; empty if it may."""
+        """Return why work of a namespace in a queue may not use it, in the rest of a sentence;
+        empty if it may.
+        """
         if self.problem:
             return f"is not valid: {self.problem}"
         if self.maintenance:
             return "is a maintenance, in which nothing runs: remove the annotation"
         if self.namespaces is not None and namespace not in self.namespaces:
-            return f"is not for namespace {namespace!r}: have it added to spec.namespaces of the FluxReservation, or remove the annotation"
+            return (
+                f"is not for namespace {namespace!r}: have it added to spec.namespaces of the "
+                "FluxReservation, or remove the annotation"
+            )
         if self.queues is not None and queue not in self.queues:
-            return f"is not for the queue {queue!r}: choose another queue, or have it added to spec.queues of the FluxReservation"
+            return (
+                f"is not for the queue {queue!r}: choose another queue, "
+                "or have it added to spec.queues of the FluxReservation"
+            )
         return ""
 
 
@@ -81,9 +90,11 @@ class BookedReservation:
     times
         Times that are not over, ascending and apart: as many as are planned ahead.
     refusal
-        Why nothing is set aside for it although nothing is wrong with it, in a sentence; empty if that is not so.
+        Why nothing is set aside for it although nothing is wrong with it, in a sentence; empty if that is not
+        so.
     renewed_at
-        When its times are listed anew, one more with them (Unix seconds): times that touch are one, so that may be long before its end.
+        When its times are listed anew, one more with them (Unix seconds): times that touch are one, so that
+        may be long before its end.
     """
 
     plan: ReservationPlan
@@ -108,7 +119,12 @@ class BookedReservation:
 
     def for_matcher(self) -> AdvanceReservation:
         """Return it for the matcher."""
-        return AdvanceReservation(self.plan.name, self.nodes, tuple((each.start, each.end) for each in self.times), self.plan.maintenance)
+        return AdvanceReservation(
+            self.plan.name,
+            self.nodes,
+            tuple((each.start, each.end) for each in self.times),
+            self.plan.maintenance,
+        )
 
     def meets(self, other: BookedReservation) -> Occurrence | None:
         """Return the first time that it has in common with another one on a common node."""
@@ -150,7 +166,8 @@ def plan_of(reservation: FluxReservation) -> ReservationPlan:
         times = read
     except InvalidTimes as error:
         problem = str(error)
-    except (ArithmeticError, LookupError, ValueError) as error:  # of one object: it must not be met in a scheduling cycle
+    except (ArithmeticError, LookupError, ValueError) as error:
+        # of one object: it must not be met in a scheduling cycle
         problem = f"spec: its times cannot be computed ({error}): correct start, repeat or timeZone"
     nodes = spec.nodes
     if not problem and not nodes.names and not nodes.selector and not nodes.count:
@@ -187,8 +204,9 @@ def choose_nodes(
 ) -> tuple[str, ...]:
     """Choose the nodes of a reservation.
 
-    Named nodes, and all nodes with some labels, are no choice. Of a number of nodes, those that were chosen before stay as long as they are
-    there and up, as Slurm has it without ``STATIC_ALLOC``. Others are chosen by how soon their work ends, then by name.
+    Named nodes, and all nodes with some labels, are no choice. Of a number of nodes, those that were chosen
+    before stay as long as they are there and up, as Slurm has it without ``STATIC_ALLOC``. Others are chosen
+    by how soon their work ends, then by name.
 
     Parameters
     ----------
@@ -211,11 +229,19 @@ def choose_nodes(
     if plan.names:
         return plan.names
     wanted = [*(plan.selector or {}).items()]
-    fitting = {each.name: each for each in nodes if not wanted or all(each.labels.get(key) == value for key, value in wanted)}
+    fitting = {
+        each.name: each
+        for each in nodes
+        if not wanted or all(each.labels.get(key) == value for key, value in wanted)
+    }
     if plan.count is None:
         return tuple(sorted(fitting))
     usable = {name for name, each in fitting.items() if each.up and name not in taken}
     chosen = [name for name in kept if name in usable][: plan.count]
     missing = plan.count - len(chosen)
-    others = nsmallest(missing, usable.difference(chosen), key=lambda name: (busy.get(name, 0), name)) if missing else []
+    others = (
+        nsmallest(missing, usable.difference(chosen), key=lambda name: (busy.get(name, 0), name))
+        if missing
+        else []
+    )
     return tuple(sorted([*chosen, *others]))

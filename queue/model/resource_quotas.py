@@ -1,11 +1,13 @@
 """What a ResourceQuota counts of a pod, and how much it leaves.
 
-The names are those of the quota's status, each in one of its spellings: ``cpu`` is ``requests.cpu``. Amounts are integers: cpu in
-millicores, the others in their base unit. What a pod asks for is rounded up, as the API server counts it, and a bound is rounded down.
+The names are those of the quota's status, each in one of its spellings: ``cpu`` is ``requests.cpu``. Amounts
+are integers: cpu in millicores, the others in their base unit. What a pod asks for is rounded up, as the API
+server counts it, and a bound is rounded down.
 
-A limit that a container does not state is counted as its request, which is never more: whether the API server sets a default is not known
-here. A scope that is not known here counts no pod. So work is never kept waiting by a quota that would let it start. The API server still
-refuses what a quota does not allow, and such work is matched again (`fluxqueue.queue.requeue.pod_refusals`).
+A limit that a container does not state is counted as its request, which is never more: whether the API server
+sets a default is not known here. A scope that is not known here counts no pod. So work is never kept waiting
+by a quota that would let it start. The API server still refuses what a quota does not allow, and such work is
+matched again (`fluxqueue.queue.requeue.pod_refusals`).
 """
 
 from __future__ import annotations
@@ -45,8 +47,14 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
         requests, limits = pod_requests(spec), pod_requests(_with_limits_first(spec))
     except InvalidRequest:
         return {}
-    amounts = {name: _rounded_up(name, amount) for each, amount in requests.items() if (name := f"{_REQUESTS}{each}")}
-    amounts |= {name: _rounded_up(name, limits[each]) for each in _PLAIN if each in limits and (name := f"{_LIMITS}{each}")}
+    amounts = {
+        name: _rounded_up(name, amount) for each, amount in requests.items() if (name := f"{_REQUESTS}{each}")
+    }
+    amounts |= {
+        name: _rounded_up(name, limits[each])
+        for each in _PLAIN
+        if each in limits and (name := f"{_LIMITS}{each}")
+    }
     return amounts | dict.fromkeys(_PODS, 1)
 
 
@@ -77,7 +85,9 @@ def counts(quota: ResourceQuota, spec: PodSpec, default_class: str) -> bool:
     default_class
         The PriorityClass of pods that name none; empty if there is none.
     """
-    requirements = [ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes or ()]
+    requirements = [
+        ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes or ()
+    ]
     if quota.spec.scope_selector is not None:
         requirements += quota.spec.scope_selector.match_expressions or ()
     return all(_holds(each, spec, default_class) for each in requirements)
@@ -124,7 +134,9 @@ def _is_best_effort(spec: PodSpec) -> bool:
     every = [each.resources for each in (*spec.containers, *(spec.init_containers or ()))]
     if spec.resources is not None:
         every.append(spec.resources)
-    return not any(name in ("cpu", "memory") for each in every for name in (*(each.requests or ()), *(each.limits or ())))
+    return not any(
+        name in ("cpu", "memory") for each in every for name in (*(each.requests or ()), *(each.limits or ()))
+    )
 
 
 def _with_limits_first(spec: PodSpec) -> PodSpec:
@@ -142,7 +154,9 @@ def _limited(container: Container) -> Container:
 
 
 def _limits_first(resources: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements(requests={**(resources.requests or {}), **(resources.limits or {})}, limits=resources.limits)
+    return ResourceRequirements(
+        requests={**(resources.requests or {}), **(resources.limits or {})}, limits=resources.limits
+    )
 
 
 def _parsed(written: Mapping[str, str | int | float] | None) -> dict[str, Decimal]:

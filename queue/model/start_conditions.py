@@ -1,8 +1,8 @@
 """What must have happened before a workload may start: other workloads started or ended, or a time has come.
 
-A name means one object: the one that has it when the queue first sees it. From then on the uid counts, so an object that is deleted and
-created again is another one. A dependency that is satisfied stays so, also if the workload is requeued later. One that can never be
-satisfied says why.
+A name means one object: the one that has it when the queue first sees it. From then on the uid counts, so an
+object that is deleted and created again is another one. A dependency that is satisfied stays so, also if the
+workload is requeued later. One that can never be satisfied says why.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class TrackedDependency(WorkloadDependency, frozen=True, omit_defaults=True, kw_
     @property
     def asked(self) -> WorkloadDependency:
         """The entry as it was written."""
-        return WorkloadDependency(condition=self.condition, kind=self.kind, name=self.name, delay_s=self.delay_s)
+        return WorkloadDependency(
+            condition=self.condition, kind=self.kind, name=self.name, delay_s=self.delay_s
+        )
 
     @property
     def open(self) -> bool:
@@ -70,7 +72,8 @@ class StartConditions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     begin_at
         The earliest start that its user allows.
     singleton
-        Of the workloads of a namespace with this name, one runs at a time, in the order of submission. Empty: none.
+        Of the workloads of a namespace with this name, one runs at a time, in the order of submission. Empty:
+        none.
     deadline
         When its user needs it to be done. It keeps nothing from starting.
     """
@@ -83,7 +86,10 @@ class StartConditions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     @property
     def not_before(self) -> datetime | None:
         """The earliest start by times alone, as far as they are known; None if there is none."""
-        return max((at for at in (self.begin_at, *(each.not_before for each in self.after)) if at is not None), default=None)
+        return max(
+            (at for at in (self.begin_at, *(each.not_before for each in self.after)) if at is not None),
+            default=None,
+        )
 
 
 NO_START_CONDITIONS = StartConditions()
@@ -92,4 +98,6 @@ NO_START_CONDITIONS = StartConditions()
 
 def track(asked: WorkloadDependency) -> TrackedDependency:
     """Return a dependency of which nothing is known yet."""
-    return TrackedDependency(condition=asked.condition, kind=asked.kind, name=asked.name, delay_s=asked.delay_s)
+    return TrackedDependency(
+        condition=asked.condition, kind=asked.kind, name=asked.name, delay_s=asked.delay_s
+    )

@@ -1,9 +1,12 @@
-"""Time limits: when running work reaches the end of its duration in a queue that ends it there, and how it ends then.
+"""Time limits: when running work reaches the end of its duration in a queue that ends it there, and how it
+ends then.
 
-The limit counts from the start of the work, which is when all its pods are on their nodes. It is not the planned end of the allocation:
-that begins with the grant, and moves. Work without an end has no limit. A pod that a controller would create again has none of its own.
+The limit counts from the start of the work, which is when all its pods are on their nodes. It is not the
+planned end of the allocation: that begins with the grant, and moves. Work without an end has no limit. A pod
+that a controller would create again has none of its own.
 
-That a limit was reached is stored with the workload before anything is ended. From then on nobody reverses it, and any leader can go on.
+That a limit was reached is stored with the workload before anything is ended. From then on nobody reverses
+it, and any leader can go on.
 """
 
 from __future__ import annotations
@@ -55,12 +58,16 @@ def limit_times(workload: Workload, rules: EnforceDuration | None) -> LimitTimes
 
 
 def is_suspended_soon(workload: Workload) -> bool:
-    """True for a Job that is evicted: it is suspended and waits again. Pods and groups go on while a grace or a budget keeps them."""
+    """True for a Job that is evicted: it is suspended and waits again.
+    Pods and groups go on while a grace or a budget keeps them.
+    """
     return workload.evicting and workload.release_mode not in (ReleaseMode.POD, ReleaseMode.GROUP)
 
 
 def is_over_time_limit(workload: Workload) -> bool:
-    """True if a workload is ended because it ran beyond its duration. A limit of an earlier start does not count."""
+    """True if a workload is ended because it ran beyond its duration.
+    A limit of an earlier start does not count.
+    """
     limit = workload.requeue_state.time_limit
     return limit is not None and workload.started_at is not None and limit >= workload.started_at
 
@@ -68,8 +75,8 @@ def is_over_time_limit(workload: Workload) -> bool:
 def ending_within_limit(workload: Workload, state: State, outcome: Outcome, message: str) -> Ending:
     """Return the ending of a workload, with the outcome ``TimeLimit`` if the queue ended it.
 
-    A Job that completed all the same succeeded. A pod that stops on SIGTERM may end with success, but it was told to. Without a message of
-    its own the end says what the work gave back while it ran.
+    A Job that completed all the same succeeded. A pod that stops on SIGTERM may end with success, but it was
+    told to. Without a message of its own the end says what the work gave back while it ran.
     """
     if not is_over_time_limit(workload) or (workload.kind == "Job" and state is State.COMPLETED):
         return Ending(workload.id, state, outcome, message or given_back_message(workload))

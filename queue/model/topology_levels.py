@@ -1,7 +1,8 @@
 """Levels of the topology in a jobspec: written above its slots, and read through.
 
-A required level is ``{"type": "rack", "count": 1, "label": "group"}`` above the slots, a preferred one has the label ``preferred``, and
-slices are a level whose count is the number of slices (`fluxqueue.fluxion.match.levels`). Rules about nodes are rules by domains
+A required level is ``{"type": "rack", "count": 1, "label": "group"}`` above the slots, a preferred one has
+the label ``preferred``, and slices are a level whose count is the number of slices
+(`fluxqueue.fluxion.match.levels`). Rules about nodes are rules by domains
 (`fluxqueue.fluxion.match.domains`), in which the empty key means each node.
 """
 
@@ -20,7 +21,9 @@ __all__ = ["below_levels", "divided", "levels_asked_for", "node_rules_of", "requ
 Part = Mapping[str, Any]
 
 
-def divided(request: TopologyRequest, pods: int, *, sizes: int, services: bool) -> tuple[TopologyRequest, int]:
+def divided(
+    request: TopologyRequest, pods: int, *, sizes: int, services: bool
+) -> tuple[TopologyRequest, int]:
     """Return the request as so many pods can have it, and the number of their slices (0: none).
 
     Pods that cannot be divided into optional slices prefer their level.
@@ -34,12 +37,19 @@ def divided(request: TopologyRequest, pods: int, *, sizes: int, services: bool) 
     if not size or (sizes == 1 and not services and pods % size == 0):
         return request, pods // size if size else 0
     if request.optional_slices:
-        return replace(request, preferred=request.preferred or request.slice_level, slice_level="", slice_size=0), 0
+        return replace(
+            request, preferred=request.preferred or request.slice_level, slice_level="", slice_size=0
+        ), 0
     slices = f"slices of {size} pods below one {request.slice_level}"
     if sizes > 1 or services:
         which = "its services pod belongs to none" if services else "its pods have different sizes"
-        raise InvalidRequest(f"it asks for {slices}, and {which}: ask for a required or preferred topology instead")
-    raise InvalidRequest(f"it asks for {slices}, and {pods} pods are no multiple of {size}: change the size of the slices, or its pods")
+        raise InvalidRequest(
+            f"it asks for {slices}, and {which}: ask for a required or preferred topology instead"
+        )
+    raise InvalidRequest(
+        f"it asks for {slices}, and {pods} pods are no multiple of {size}: "
+        "change the size of the slices, or its pods"
+    )
 
 
 def with_levels(parts: Sequence[Part], request: TopologyRequest, slices: int) -> list[Part]:
@@ -76,7 +86,11 @@ def node_rules_of(request: TopologyRequest) -> list[dict[str, Any]]:
 def below_levels(resources: Sequence[Part]) -> tuple[Sequence[Part], int]:
     """Return the resources below the labelled levels of a jobspec, and how many times they are requested."""
     times = 1
-    while len(resources) == 1 and resources[0].get("label") in (GROUP, PREFERRED) and resources[0].get("type") != "slot":
+    while (
+        len(resources) == 1
+        and resources[0].get("label") in (GROUP, PREFERRED)
+        and resources[0].get("type") != "slot"
+    ):
         times *= int(resources[0]["count"])
         resources = resources[0]["with"]
     return resources, times
@@ -85,7 +99,11 @@ def below_levels(resources: Sequence[Part]) -> tuple[Sequence[Part], int]:
 def levels_asked_for(resources: Sequence[Part]) -> list[str]:
     """Return the labelled levels of a jobspec, from the top down."""
     levels: list[str] = []
-    while len(resources) == 1 and resources[0].get("label") in (GROUP, PREFERRED) and resources[0].get("type") != "slot":
+    while (
+        len(resources) == 1
+        and resources[0].get("label") in (GROUP, PREFERRED)
+        and resources[0].get("type") != "slot"
+    ):
         levels.append(str(resources[0]["type"]))
         resources = resources[0]["with"]
     return levels
@@ -94,4 +112,6 @@ def levels_asked_for(resources: Sequence[Part]) -> list[str]:
 def required_level(resources: Sequence[Part]) -> str:
     """Return the level below one vertex of which everything must be; empty if there is none."""
     top = resources[0] if len(resources) == 1 else {}
-    return str(top["type"]) if top.get("label") == GROUP and top["count"] == 1 and top["type"] != "slot" else ""
+    return (
+        str(top["type"]) if top.get("label") == GROUP and top["count"] == 1 and top["type"] != "slot" else ""
+    )

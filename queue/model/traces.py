@@ -1,7 +1,7 @@
 """The way of a workload as spans: the whole, and below it one span for each state that it was in.
 
-Ids are derived from the uid of the object. So two leaders that export the same workload write the same spans, and whoever knows an
-object's uid finds its trace.
+Ids are derived from the uid of the object. So two leaders that export the same workload write the same spans,
+and whoever knows an object's uid finds its trace.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ def spans_of(ended: EndedWorkload) -> list[Span]:
         attributes=_attributes(workload),
         error=(workload.message or workload.outcome.value) if failed else "",
     )
-    return [root, *(_state_span(ended, root.id, *pair) for pair in pairwise(transitions) if not pair[0].after.ended)]
+    return [
+        root,
+        *(_state_span(ended, root.id, *pair) for pair in pairwise(transitions) if not pair[0].after.ended),
+    ]
 
 
 def _state_span(ended: EndedWorkload, parent: int, begun: Transition, left: Transition) -> Span:
@@ -111,11 +114,18 @@ def _state_span(ended: EndedWorkload, parent: int, begun: Transition, left: Tran
 
 
 def _releases(ended: EndedWorkload, begun: Transition, left: Transition) -> Iterator[SpanEvent]:
-    """Yield the releases of an allocation. They are stored with what follows, so their time may be a little after the end of the state."""
-    next_at = min((each.at for each in ended.transitions if each.after is State.ALLOCATED and each.at > begun.at), default=None)
+    """Yield the releases of an allocation.
+    They are stored with what follows, so their time may be a little after the end of the state.
+    """
+    next_at = min(
+        (each.at for each in ended.transitions if each.after is State.ALLOCATED and each.at > begun.at),
+        default=None,
+    )
     for jobid, at in ended.releases:
         if begun.at <= at and (next_at is None or at < next_at):
-            yield SpanEvent(name="released", at=min(at, max(begun.at, left.at)), attributes={"fluxqueue.jobid": jobid})
+            yield SpanEvent(
+                name="released", at=min(at, max(begun.at, left.at)), attributes={"fluxqueue.jobid": jobid}
+            )
 
 
 def _attributes(workload: Workload) -> dict[str, str | int]:

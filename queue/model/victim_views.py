@@ -1,4 +1,6 @@
-"""What the cluster shows of running work that may be preempted: whether it may be stopped, whether it comes back, and what it saved."""
+"""What the cluster shows of running work that may be preempted:
+whether it may be stopped, whether it comes back, and what it saved.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Return(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetShare:
-    """How many pods of a workload a PodDisruptionBudget selects, and how many pods it allows to be disrupted now."""
+    """How many pods of a workload a PodDisruptionBudget selects,
+    and how many pods it allows to be disrupted now.
+    """
 
     namespace: str
     name: str
@@ -45,7 +49,8 @@ class VictimView:
     Attributes
     ----------
     obstacle
-        Why it may not be preempted, in words that follow its name: it is a part of something, or cannot be stopped without harm.
+        Why it may not be preempted, in words that follow its name: it is a part of something, or cannot be
+        stopped without harm.
     returns
         What becomes of it.
     checkpoint

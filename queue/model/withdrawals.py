@@ -1,7 +1,7 @@
 """Preemption that is withdrawn: for whom work was told to stop, and what it is once it may go on after all.
 
-Work that is told to stop with a grace has lost nothing before that is over. If nobody needs its nodes any more by then, it goes on as if
-it had not been chosen: a whole workload, or pods that a Job was to give back.
+Work that is told to stop with a grace has lost nothing before that is over. If nobody needs its nodes any
+more by then, it goes on as if it had not been chosen: a whole workload, or pods that a Job was to give back.
 """
 
 from __future__ import annotations
@@ -31,13 +31,24 @@ class Notice:
 
 
 def notice_of(workload: Workload, allocation: Allocation, now: datetime) -> Notice | None:
-    """Return the notice that a workload has and whose grace is not over; None if it has none, or none says for whom it is."""
+    """Return the notice that a workload has and whose grace is not over;
+    None if it has none, or none says for whom it is.
+    """
     state, given = workload.requeue_state, workload.requeue_state.given_back
     if workload.evicting:
         if state.stop_at is None or not state.preempted_for or not grace_left_s(workload, now):
             return None
-        return Notice(WorkloadId(state.preempted_for), state.stop_at, frozenset(slot.rank for slot in allocation.open_slots))
-    if given is None or not given.preempted_for or given.stop_at <= now or not leaving_ranks(workload, allocation) - due_ranks(workload):
+        return Notice(
+            WorkloadId(state.preempted_for),
+            state.stop_at,
+            frozenset(slot.rank for slot in allocation.open_slots),
+        )
+    if (
+        given is None
+        or not given.preempted_for
+        or given.stop_at <= now
+        or not leaving_ranks(workload, allocation) - due_ranks(workload)
+    ):
         return None
     return Notice(WorkloadId(given.preempted_for), given.stop_at, given_ranks(workload))
 
@@ -54,7 +65,9 @@ def going_on(workload: Workload, allocation: Allocation) -> Workload:
 
 
 def _keeping(workload: Workload, allocation: Allocation) -> RequeueState:
-    """Return the requeue state of a Job that does not give back what it gave last, except for slots that have ended since."""
+    """Return the requeue state of a Job that does not give back what it gave last,
+    except for slots that have ended since.
+    """
     given = workload.requeue_state.given_back
     assert given is not None
     gone = given_ranks(workload) - (leaving_ranks(workload, allocation) - due_ranks(workload))
@@ -63,12 +76,15 @@ def _keeping(workload: Workload, allocation: Allocation) -> RequeueState:
     ranks = tuple(sorted(gone))
     message = f"{workload.ref} gave {len(ranks)} of its pods back and goes on with the others"
     return structs.replace(
-        workload.requeue_state, given_back=structs.replace(given, ranks=ranks, due=ranks, preempted_for=0, message=message)
+        workload.requeue_state,
+        given_back=structs.replace(given, ranks=ranks, due=ranks, preempted_for=0, message=message),
     )
 
 
 def end_of_going_on(workload: Workload, allocation: Allocation, now: datetime) -> datetime | None:
-    """Return when an allocation is planned to end whose workload goes on: as it was stated, or if that is past, as it is planned now."""
+    """Return when an allocation is planned to end whose workload goes on:
+    as it was stated, or if that is past, as it is planned now.
+    """
     duration_s = planned_duration_s(workload)
     if duration_s is None or allocation.end is None:
         return None

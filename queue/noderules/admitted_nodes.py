@@ -1,16 +1,20 @@
 """Which nodes the rules about other pods admit at present.
 
-A pure reading of the kube-scheduler's filters InterPodAffinity and PodTopologySpread (Kubernetes 1.30 to 1.36). It turns a pod's rules, the
-placed pods and the labels of nodes into a constraint on nodes (RFC 31), and, for the pods of a gang about each other, into rules by domains
-(`fluxqueue.fluxion.match.domains`). The filters work as follows:
+A pure reading of the kube-scheduler's filters InterPodAffinity and PodTopologySpread (Kubernetes 1.30 to
+1.36). It turns a pod's rules, the placed pods and the labels of nodes into a constraint on nodes (RFC 31),
+and, for the pods of a gang about each other, into rules by domains (`fluxqueue.fluxion.match.domains`). The
+filters work as follows:
 
-- A placed pod's required anti-affinity keeps the pods that it selects out of its domains, whatever their own rules are.
-- Affinity is met only by pods that match all terms. While there is no such pod, a pod that matches its own terms may go anywhere.
-- Spread counts pods that are not being deleted, on nodes that have all topology keys of the pod and that its policies admit; with an empty
-  selector it counts none. Spread and affinity never use a node without a key. Anti-affinity does not restrict such a node.
-- The scheduler sees our pods pinned to a node. With ``nodeAffinityPolicy: Honor`` only the pinned node counts for the scheduler, so it
-  would accept any spread, and only the queue keeps it. But the scheduler measures ``minDomains`` above 1 on that one node, so the queue
-  keeps that as well.
+- A placed pod's required anti-affinity keeps the pods that it selects out of its domains, whatever their own
+  rules are.
+- Affinity is met only by pods that match all terms. While there is no such pod, a pod that matches its own
+  terms may go anywhere.
+- Spread counts pods that are not being deleted, on nodes that have all topology keys of the pod and that its
+  policies admit; with an empty selector it counts none. Spread and affinity never use a node without a key.
+  Anti-affinity does not restrict such a node.
+- The scheduler sees our pods pinned to a node. With ``nodeAffinityPolicy: Honor`` only the pinned node counts
+  for the scheduler, so it would accept any spread, and only the queue keeps it. But the scheduler measures
+  ``minDomains`` above 1 on that one node, so the queue keeps that as well.
 """
 
 from __future__ import annotations
@@ -73,7 +77,9 @@ class AdmittedNodes:
     refusal: str = ""
 
     def problem(self, nodes: Sequence[str], cluster: NodeTopology) -> str:
-        """Return why pods may not be placed on these nodes together, in a sentence; empty if they may. One entry for each pod."""
+        """Return why pods may not be placed on these nodes together, in a sentence; empty if they may.
+        One entry for each pod.
+        """
         if self.refusal:
             return self.refusal
         constraint = read_constraint(self.constraint)
@@ -81,7 +87,9 @@ class AdmittedNodes:
             facts = cluster.nodes.get(node)
             if facts is None:
                 return f"node {node} is not there"
-            if constraint is not None and not constraint.accepts(NodeSubject(node, _properties(facts.labels))):
+            if constraint is not None and not constraint.accepts(
+                NodeSubject(node, _properties(facts.labels))
+            ):
                 return f"rules about other pods do not admit node {node} any more"
         if not satisfies_rules(self.domains, [_domains_of(node, cluster) for node in nodes]):
             return "rules about other pods do not admit its pods where they would lie together"
@@ -96,7 +104,9 @@ def _domains_of(node: str, cluster: NodeTopology) -> DomainOf:
     return lambda key: cluster.domain(node, key) if key else node
 
 
-def admitted_nodes(rules: PodRules, pods: PlacedPods, cluster: NodeTopology, count: int = 1, *, apart: bool = False) -> AdmittedNodes:
+def admitted_nodes(
+    rules: PodRules, pods: PlacedPods, cluster: NodeTopology, count: int = 1, *, apart: bool = False
+) -> AdmittedNodes:
     """Return the nodes that rules admit, given the pods and nodes at present.
 
     Parameters
@@ -114,7 +124,9 @@ def admitted_nodes(rules: PodRules, pods: PlacedPods, cluster: NodeTopology, cou
 
 
 class _Evaluation:
-    def __init__(self, rules: PodRules, pods: PlacedPods, cluster: NodeTopology, count: int, apart: bool) -> None:
+    def __init__(
+        self, rules: PodRules, pods: PlacedPods, cluster: NodeTopology, count: int, apart: bool
+    ) -> None:
         self._rules = rules
         self._pods = pods
         self._cluster = cluster
@@ -135,7 +147,10 @@ class _Evaluation:
         for spread in self._rules.spreads:
             self._spread(spread)
         closed = sorted((topology, sorted(values)) for topology, values in self._closed.items() if values)
-        parts = [*self._parts, *({"not": [self._in_domains(topology, values)]} for topology, values in closed)]
+        parts = [
+            *self._parts,
+            *({"not": [self._in_domains(topology, values)]} for topology, values in closed),
+        ]
         constraint = None if not parts else parts[0] if len(parts) == 1 else {"and": parts}
         return AdmittedNodes(constraint, tuple(self._domains), self._refusal)
 
@@ -146,7 +161,9 @@ class _Evaluation:
                 self._exclude(term.topology, self._values(nodes, term.topology))
 
     def _anti_affinity(self, term: Term) -> None:
-        self._exclude(term.topology, self._values((pod.node for pod in self._selected((term,))), term.topology))
+        self._exclude(
+            term.topology, self._values((pod.node for pod in self._selected((term,))), term.topology)
+        )
         if not self._gang or not self._rules.selects_itself(term, self._own_namespace):
             return
         if not (self._apart and term.topology == names.HOSTNAME_LABEL):
@@ -161,7 +178,9 @@ class _Evaluation:
                 self._keep(key, domains[key], f"spec.affinity.podAffinity by {key}")
             return
         if not all(self._rules.selects_itself(term, self._own_namespace) for term in terms):
-            self._refuse(f"spec.affinity.podAffinity by {' and '.join(keys)}: no pod it wants to be near is placed")
+            self._refuse(
+                f"spec.affinity.podAffinity by {' and '.join(keys)}: no pod it wants to be near is placed"
+            )
             return
         self._parts.append({"properties": list(keys)})
         if self._gang:
@@ -191,13 +210,18 @@ class _Evaluation:
             self._domains.append(Skew(spread.topology, spread.max_skew, tuple(sorted(filled.items())), zero))
             if pinned:
                 nodes = dict.fromkeys(eligible, 0) | on_node
-                self._domains.append(Skew(_NODE_ITSELF, spread.max_skew, tuple(sorted(nodes.items())), zero=True))
+                self._domains.append(
+                    Skew(_NODE_ITSELF, spread.max_skew, tuple(sorted(nodes.items())), zero=True)
+                )
             return
         least = 0 if zero else min(filled.values(), default=0)
         most = spread.max_skew - itself
         self._exclude(spread.topology, {domain for domain, count in filled.items() if count - least > most})
         if filled and all(count - least > most for count in filled.values()):
-            self._refuse(f"spec.topologySpreadConstraints by {spread.topology}: every domain has too many pods it counts")
+            self._refuse(
+                f"spec.topologySpreadConstraints by {spread.topology}: "
+                "every domain has too many pods it counts"
+            )
         if pinned and (over := sorted(node for node, count in on_node.items() if count > most)):
             self._parts.append({"not": [{"hostlist": [hostlists.encode(over)]}]})
 
@@ -205,8 +229,14 @@ class _Evaluation:
         """Yield the placed pods that all of these terms select."""
         first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
         for pod in self._pods.selected(first.selector, first.within):
-            labels = self._own_namespace if pod.namespace == self._rules.namespace else self._cluster.namespace_labels(pod.namespace)
-            if first.reaches(pod.namespace, labels) and all(term.selects(pod.namespace, labels, pod.labels) for term in others):
+            labels = (
+                self._own_namespace
+                if pod.namespace == self._rules.namespace
+                else self._cluster.namespace_labels(pod.namespace)
+            )
+            if first.reaches(pod.namespace, labels) and all(
+                term.selects(pod.namespace, labels, pod.labels) for term in others
+            ):
                 yield pod
 
     def _values(self, nodes: Iterable[str], topology: str) -> set[str]:
@@ -224,7 +254,9 @@ class _Evaluation:
     def _in_domains(self, topology: str, values: Sequence[str]) -> Constraint:
         if topology == names.HOSTNAME_LABEL and len(values) > 1:
             wanted = set(values)
-            hosts = sorted(node.name for node in self._cluster.nodes.values() if node.labels.get(topology) in wanted)
+            hosts = sorted(
+                node.name for node in self._cluster.nodes.values() if node.labels.get(topology) in wanted
+            )
             return {"hostlist": [hostlists.encode(hosts)]}
         domains: list[Constraint] = [{"properties": [label_property(topology, value)]} for value in values]
         return domains[0] if len(domains) == 1 else {"or": domains}
@@ -234,6 +266,8 @@ class _Evaluation:
 
 
 def selectors_of(rules: PodRules) -> list[Selector]:
-    """Return the selectors of all rules. When a pod that one selects is placed or removed, the rules may admit other nodes."""
+    """Return the selectors of all rules.
+    When a pod that one selects is placed or removed, the rules may admit other nodes.
+    """
     terms = [term.selector for term in (*rules.affinity, *rules.anti_affinity)]
     return [*terms, *(spread.selector for spread in rules.spreads)]

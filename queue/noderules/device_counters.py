@@ -1,8 +1,10 @@
-"""How many devices can be allocated together where they are parts of one piece of hardware (partitionable devices, KEP-4815).
+"""How many devices can be allocated together where they are parts of one piece of hardware (partitionable
+devices, KEP-4815).
 
-A driver publishes every part that a GPU could be cut into as a device of its own, and says what each takes of the counters that they share:
-memory, or slices of the chip. So allocating one part makes others impossible. The number of a kind that fits together is found by taking
-the smallest first, which is exact as long as those of a kind are of one size.
+A driver publishes every part that a GPU could be cut into as a device of its own, and says what each takes of
+the counters that they share: memory, or slices of the chip. So allocating one part makes others impossible.
+The number of a kind that fits together is found by taking the smallest first, which is exact as long as those
+of a kind are of one size.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class SharedCounters:
         if not self.needed:
             return len(wanted)
         room = self.room(allocated)
-        return sum(map(room.take, sorted(wanted, key=lambda each: (sum(self.needed.get(each, {}).values()), each))))
+        return sum(
+            map(room.take, sorted(wanted, key=lambda each: (sum(self.needed.get(each, {}).values()), each)))
+        )
 
     def room(self, allocated: Iterable[DeviceKey] = ()) -> CounterRoom:
         """Return what is left of the counters while devices are allocated."""
@@ -70,7 +74,10 @@ class CounterRoom:
 
     def take(self, device: DeviceKey) -> bool:
         """Take what a device needs; False if there is not enough."""
-        fits = all(self.left.get(counter, Decimal()) >= amount for counter, amount in self.needed.get(device, {}).items())
+        fits = all(
+            self.left.get(counter, Decimal()) >= amount
+            for counter, amount in self.needed.get(device, {}).items()
+        )
         if fits:
             self.add(device, -1)
         return fits
@@ -87,7 +94,9 @@ class CounterRoom:
 
 
 def shared_counters(slices: Iterable[ResourceSlice]) -> SharedCounters:
-    """Read the counters of the slices of a node. A counter that cannot be read has nothing, so what needs it is not allocated."""
+    """Read the counters of the slices of a node.
+    A counter that cannot be read has nothing, so what needs it is not allocated.
+    """
     there: dict[_Counter, Decimal] = {}
     needed: dict[DeviceKey, dict[_Counter, Decimal]] = {}
     for each in slices:
@@ -97,7 +106,9 @@ def shared_counters(slices: Iterable[ResourceSlice]) -> SharedCounters:
             there.update({(*pool, shared.name, name): amount for name, amount in _amounts(shared).items()})
         for device in spec.devices or ():
             for taken in device.consumes_counters or ():
-                amounts = {(*pool, taken.counter_set, name): amount for name, amount in _amounts(taken).items()}
+                amounts = {
+                    (*pool, taken.counter_set, name): amount for name, amount in _amounts(taken).items()
+                }
                 needed.setdefault((*pool, device.name), {}).update(amounts)
     return SharedCounters(there, needed)
 

@@ -1,15 +1,20 @@
-"""What a pod claims of devices, as resources of the graph (dynamic resource allocation, ``resource.k8s.io/v1``).
+"""What a pod claims of devices, as resources of the graph (dynamic resource allocation,
+``resource.k8s.io/v1``).
 
-A claim requests numbers of devices of a class, among which expressions select. All requests for the same selection are of one kind, and a
-kind is a resource: a node has as many of it as it has devices that are selected, and a pod takes its count. So gangs, reservations and
-backfill handle devices without rules of their own. Which devices they are is decided by the scheduler of the cluster, on the chosen node.
+A claim requests numbers of devices of a class, among which expressions select. All requests for the same
+selection are of one kind, and a kind is a resource: a node has as many of it as it has devices that are
+selected, and a pod takes its count. So gangs, reservations and backfill handle devices without rules of their
+own. Which devices they are is decided by the scheduler of the cluster, on the chosen node.
 
-Devices that a claim gets together are one unit of a kind: those of requests with a common attribute (``matchAttribute``), or the first
-alternative that is there (`fluxqueue.queue.noderules.device_sets`). A request may be for a share of a device's capacity.
+Devices that a claim gets together are one unit of a kind: those of requests with a common attribute
+(``matchAttribute``), or the first alternative that is there (`fluxqueue.queue.noderules.device_sets`). A
+request may be for a share of a device's capacity.
 
-Where the queue cannot check all that a claim asks, the name of the resource ends with a tilde, and messages say it: an expression that is
-not evaluated (`fluxqueue.queue.noderules.device_selectors`), and constraints between devices of other forms.
-Such work may get a node on which its pods cannot be bound. It is then matched again elsewhere, as after any failed start.
+Where the queue cannot check all that a claim asks, the name of the resource ends with a tilde, and messages
+say it: an expression that is not evaluated (`fluxqueue.queue.noderules.device_selectors`), and constraints
+between devices of other forms.
+Such work may get a node on which its pods cannot be bound. It is then matched again elsewhere, as after any
+failed start.
 """
 
 from __future__ import annotations
@@ -93,7 +98,9 @@ class DeviceQuery:
 
     def selects(self, driver: str, device: Device, of_class: DeviceClass | None) -> bool:
         """True if a device may be allocated; expressions that are not evaluated count as true."""
-        if of_class is None or not all(self._tolerates(taint) for taint in device.taints or () if taint.effect in _HARD):
+        if of_class is None or not all(
+            self._tolerates(taint) for taint in device.taints or () if taint.effect in _HARD
+        ):
             return False
         if self.capacity and consumed(device, dict(self.capacity)) is None:
             return False
@@ -117,7 +124,11 @@ class DeviceQuery:
 
     def _tolerates(self, taint: DeviceTaint) -> bool:
         for key, operator, value, effect in self.tolerations:
-            if effect in ("", taint.effect) and key in ("", taint.key) and (operator == "Exists" or (bool(key) and value == taint.value)):
+            if (
+                effect in ("", taint.effect)
+                and key in ("", taint.key)
+                and (operator == "Exists" or (bool(key) and value == taint.value))
+            ):
                 return True
         return False
 
@@ -135,7 +146,8 @@ class DeviceKind:
     rough
         True if more is asked of the devices than expressions say, so that the queue does not check it.
     sets
-        What one unit is, if it is not a single device: alternatives, each with the numbers of devices of some queries.
+        What one unit is, if it is not a single device: alternatives, each with the numbers of devices of some
+        queries.
     match
         The attribute that is one for all devices of a set; empty: none.
     """
@@ -152,7 +164,10 @@ class DeviceKind:
         query = self.queries[0]
         if self == DeviceKind((DeviceQuery(query.device_class),), rough=self.rough):
             return _ANY
-        queries = [{name: value for name, value in asdict(each).items() if value or name != "capacity"} for each in self.queries]
+        queries = [
+            {name: value for name, value in asdict(each).items() if value or name != "capacity"}
+            for each in self.queries
+        ]
         text = orjson.dumps([queries, self.every, *((self.sets, self.match) if self.sets else ())])
         return hashlib.sha256(text).hexdigest()[:_TAG] + (SET if self.sets else "")
 
@@ -163,7 +178,9 @@ class DeviceKind:
 
     def resource(self, *, rough: bool = False) -> str:
         """Return its resource name; ``rough`` if what its classes select is not known either."""
-        return device_resource(self.queries[0].device_class, self.tag + (ROUGH if rough or self.rough else ""))
+        return device_resource(
+            self.queries[0].device_class, self.tag + (ROUGH if rough or self.rough else "")
+        )
 
 
 def key_in(kind: str) -> KindKey:
@@ -227,9 +244,11 @@ class DeviceNeeds:
     requests
         Number of devices of each kind, by resource name.
     rules
-        RFC 31 constraints on its node, all of which must hold: where the devices of its claims are that are allocated already.
+        RFC 31 constraints on its node, all of which must hold: where the devices of its claims are that are
+        allocated already.
     shared
-        What each claim asks for that is not allocated yet and that other pods may use too, by its name. It is part of ``requests``.
+        What each claim asks for that is not allocated yet and that other pods may use too, by its name. It is
+        part of ``requests``.
     """
 
     requests: Mapping[str, Decimal] = field(default_factory=dict)
@@ -247,7 +266,9 @@ class DeviceNeeds:
 NO_DEVICE_NEEDS: Final = DeviceNeeds()
 
 
-def device_needs(spec: PodSpec, namespace: str, devices: Devices, of_group: GroupClaims = NO_GROUP_CLAIMS) -> DeviceNeeds:
+def device_needs(
+    spec: PodSpec, namespace: str, devices: Devices, of_group: GroupClaims = NO_GROUP_CLAIMS
+) -> DeviceNeeds:
     """Return what the claims of a pod require.
 
     Parameters
@@ -293,18 +314,28 @@ def device_needs(spec: PodSpec, namespace: str, devices: Devices, of_group: Grou
             if each in of_group:
                 shared[f"of PodGroup: {each.name}"] = counts
     _check(requests)
-    return DeviceNeeds({name: Decimal(count) for name, count in requests.items() if count}, tuple(rules), shared)
+    return DeviceNeeds(
+        {name: Decimal(count) for name, count in requests.items() if count}, tuple(rules), shared
+    )
 
 
 def _missing(kind: str, name: str) -> InvalidRequest:
-    return InvalidRequest(f"spec.resourceClaims: {kind} {name} does not exist: create it and the work can start")
+    return InvalidRequest(
+        f"spec.resourceClaims: {kind} {name} does not exist: create it and the work can start"
+    )
 
 
 def _check(requests: Mapping[str, int]) -> None:
     if len(requests) > MOST_KINDS:
-        raise InvalidRequest(f"spec.resourceClaims: a pod asks for {len(requests)} kinds of devices, the most is {MOST_KINDS}: use fewer")
+        raise InvalidRequest(
+            f"spec.resourceClaims: a pod asks for {len(requests)} kinds of devices, "
+            f"the most is {MOST_KINDS}: use fewer"
+        )
     if any(count > _MOST_DEVICES for count in requests.values()):
-        raise InvalidRequest(f"spec.resourceClaims: a pod asks for more than {_MOST_DEVICES} devices of one kind: ask for fewer")
+        raise InvalidRequest(
+            f"spec.resourceClaims: a pod asks for more than {_MOST_DEVICES} devices of one kind: "
+            "ask for fewer"
+        )
 
 
 def _counts(spec: ClaimSpec, devices: Devices) -> dict[str, int]:
@@ -313,14 +344,19 @@ def _counts(spec: ClaimSpec, devices: Devices) -> dict[str, int]:
     kinds = [*_requests_of(spec)]
     if (length := sum(query.length for kind, _ in kinds for query in kind.queries)) > _LONGEST:
         raise InvalidRequest(
-            f"spec.resourceClaims: the selectors of a claim come to {length} characters, the most is {_LONGEST}: shorten them"
+            f"spec.resourceClaims: the selectors of a claim come to {length} characters, "
+            f"the most is {_LONGEST}: shorten them"
         )
     for kind, count in kinds:
         classes = [devices.device_class(query.device_class) for query in kind.queries]
-        missing = [query.device_class for query, each in zip(kind.queries, classes, strict=True) if each is None]
+        missing = [
+            query.device_class for query, each in zip(kind.queries, classes, strict=True) if each is None
+        ]
         if missing and (len(kind.queries) == 1 or kind.match):
             raise _missing("DeviceClass", missing[0])
-        rough = any(query.rough for query in kind.queries) or any(_inexact(each.expressions) for each in classes if each is not None)
+        rough = any(query.rough for query in kind.queries) or any(
+            _inexact(each.expressions) for each in classes if each is not None
+        )
         counts[kind.resource(rough=rough)] += count
     return counts
 
@@ -334,7 +370,9 @@ _kind: Final = lru_cache(maxsize=4_096)(DeviceKind)
 
 
 def _requests_of(spec: ClaimSpec) -> Iterator[tuple[DeviceKind, int]]:
-    """Yield kind and number of devices of each request; without those that take no device away from others."""
+    """Yield kind and number of devices of each request;
+    without those that take no device away from others.
+    """
     constraints, requests = spec.devices.constraints or [], spec.devices.requests or []
     matched = _matched(requests, constraints[0]) if len(constraints) == 1 else []
     if matched:
@@ -356,12 +394,16 @@ def _requests_of(spec: ClaimSpec) -> Iterator[tuple[DeviceKind, int]]:
 
 
 def _matched(requests: Sequence[DeviceRequest], constraint: DeviceConstraint) -> list[DeviceRequest]:
-    """Return the requests whose devices must have one attribute in common; none if that is not all that is asked of them."""
+    """Return the requests whose devices must have one attribute in common;
+    none if that is not all that is asked of them.
+    """
     names = {request.name for request in requests}
     wanted = set(constraint.requests or names)
     matched = [request for request in requests if request.name in wanted]
     plain = all(
-        request.exactly is not None and not request.exactly.admin_access and request.exactly.allocation_mode != ALL_DEVICES
+        request.exactly is not None
+        and not request.exactly.admin_access
+        and request.exactly.allocation_mode != ALL_DEVICES
         for request in matched
     )
     return matched if constraint.match_attribute and wanted <= names and plain else []

@@ -1,4 +1,6 @@
-"""The devices of one node that a kind selects, and how many units of the kind they are: single devices, shares of them, or sets."""
+"""The devices of one node that a kind selects, and how many units of the kind they are:
+single devices, shares of them, or sets.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,12 @@ class Selection:
         held = [*held]
         if self.kind.sets:
             allocated = frozenset(each.device for each in held)
-            alternatives = [[(self.of_queries[query], count) for query, count in parts] for parts in self.kind.sets]
-            return sets_that_fit(alternatives, self.devices - allocated, counters.room(allocated), self.values)
+            alternatives = [
+                [(self.of_queries[query], count) for query, count in parts] for parts in self.kind.sets
+            ]
+            return sets_that_fit(
+                alternatives, self.devices - allocated, counters.room(allocated), self.values
+            )
         allocated = frozenset(each.device for each in held if each.device not in self.shared)
         units = counters.most(self.devices - self.shared.keys(), allocated)
         if self.shared:
@@ -82,22 +88,40 @@ class Selection:
         number = sum(each.device in self.devices for each in held)
         if self.kind.every:
             return min(number, 1)
-        return number // min(sum(count for _, count in parts) for parts in self.kind.sets) if self.kind.sets else number
+        return (
+            number // min(sum(count for _, count in parts) for parts in self.kind.sets)
+            if self.kind.sets
+            else number
+        )
 
 
-def select(kind: DeviceKind, devices: Iterable[KnownDevice], classes: Mapping[str, DeviceClass | None]) -> Selection:
+def select(
+    kind: DeviceKind, devices: Iterable[KnownDevice], classes: Mapping[str, DeviceClass | None]
+) -> Selection:
     """Return the devices of a node that a kind selects."""
     devices = [*devices]
     of_queries = tuple(
-        frozenset(each.key for each in devices if query.selects(each.driver, each.device, classes.get(query.device_class)))
+        frozenset(
+            each.key
+            for each in devices
+            if query.selects(each.driver, each.device, classes.get(query.device_class))
+        )
         for query in kind.queries
     )
     found = frozenset[DeviceKey]().union(*of_queries)
-    values = {each.key: value for each in devices if (value := attribute_of(each.driver, each.device, kind.match)) is not None}
+    values = {
+        each.key: value
+        for each in devices
+        if (value := attribute_of(each.driver, each.device, kind.match)) is not None
+    }
     return Selection(
         kind,
         of_queries,
-        {each.key: each.device for each in devices if each.device.allow_multiple_allocations and each.key in found},
+        {
+            each.key: each.device
+            for each in devices
+            if each.device.allow_multiple_allocations and each.key in found
+        },
         values if kind.match else None,
         found,
     )

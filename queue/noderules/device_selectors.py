@@ -1,16 +1,19 @@
 """CEL expressions that select devices, evaluated as far as that is safe.
 
-Users write these expressions, and the leader evaluates them for each device of a cluster. The language has comprehensions, whose cost is
-a power of the length of the text, and the library has no limit of cost. So an expression is evaluated only if everything in it is on a
-list: comparisons, logic, attributes and capacities of the device, and functions whose cost is linear in their arguments. Regular
-expressions are RE2's. All else, and what the library cannot read, is not evaluated (`InexactSelector`); who asks then counts without it.
+Users write these expressions, and the leader evaluates them for each device of a cluster. The language has
+comprehensions, whose cost is a power of the length of the text, and the library has no limit of cost. So an
+expression is evaluated only if everything in it is on a list: comparisons, logic, attributes and capacities
+of the device, and functions whose cost is linear in their arguments. Regular expressions are RE2's. All else,
+and what the library cannot read, is not evaluated (`InexactSelector`); who asks then counts without it.
 
-Devices that look alike to an expression get one evaluation. Only the attributes that its text names count as looks, so an id of each
-device does not make it unlike the others. The API server checks each expression before it is stored, so a mistake in one is rare; a
-device for which the evaluation fails is not selected, as a scheduler that fails takes none either.
+Devices that look alike to an expression get one evaluation. Only the attributes that its text names count as
+looks, so an id of each device does not make it unlike the others. The API server checks each expression
+before it is stored, so a mistake in one is rare; a device for which the evaluation fails is not selected, as
+a scheduler that fails takes none either.
 
-The environment is that of Kubernetes (``device.driver``, ``device.attributes["domain"].name``, ``device.capacity["domain"].name``, with
-``quantity()`` and ``semver()``): k8s.io/dynamic-resource-allocation/cel.
+The environment is that of Kubernetes (``device.driver``, ``device.attributes["domain"].name``,
+``device.capacity["domain"].name``, with ``quantity()`` and ``semver()``):
+k8s.io/dynamic-resource-allocation/cel.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ _LONGEST: Final = 1_024
 _LARGEST: Final = 800
 """Nodes of the tree of an expression; a comparison has about 25."""
 _MOST_WORK: Final = 2_000
-"""Nodes that are evaluated for one expression, at about 16 microseconds each; devices of other looks beyond that count as selected."""
+"""Nodes that are evaluated for one expression, at about 16 microseconds each;
+devices of other looks beyond that count as selected."""
 _LEAST_LOOKS: Final = 8
 _FUNCTIONS: Final = {
     *("quantity", "isQuantity", "semver", "isSemver", "compareTo", "isGreaterThan", "isLessThan"),
@@ -43,12 +47,31 @@ _FUNCTIONS: Final = {
     *("string", "int", "double", "bool", "has"),
 }
 _RULES: Final = {
-    *("expr", "conditionalor", "conditionaland", "addition", "multiplication", "paren_expr", "list_lit", "exprlist"),
-    *("relation", "relation_lt", "relation_le", "relation_gt", "relation_ge", "relation_eq", "relation_ne", "relation_in"),
+    *(
+        "expr",
+        "conditionalor",
+        "conditionaland",
+        "addition",
+        "multiplication",
+        "paren_expr",
+        "list_lit",
+        "exprlist",
+    ),
+    *(
+        "relation",
+        "relation_lt",
+        "relation_le",
+        "relation_gt",
+        "relation_ge",
+        "relation_eq",
+        "relation_ne",
+        "relation_in",
+    ),
     *("unary", "unary_not", "unary_neg", "member", "member_dot", "member_dot_arg", "member_index"),
     *("primary", "literal", "ident", "ident_arg"),
 }
-"""Rules of the library's grammar that may occur. Sums are left out: a name that is put together is not found in the text."""
+"""Rules of the library's grammar that may occur.
+Sums are left out: a name that is put together is not found in the text."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")
 
 
@@ -58,7 +81,9 @@ class InexactSelector(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Version:
-    """A version by the order of Semantic Versioning 2.0: numbers, then whether it is a release, then its pre-release parts."""
+    """A version by the order of Semantic Versioning 2.0:
+    numbers, then whether it is a release, then its pre-release parts.
+    """
 
     numbers: tuple[int, ...]
     is_release: bool
@@ -67,7 +92,11 @@ class _Version:
     @classmethod
     def read(cls, text: object) -> _Version:
         numbers, _, pre = str(text).partition("+")[0].partition("-")
-        parts = tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in pre.split(".") if pre)
+        parts = tuple(
+            (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+            for part in pre.split(".")
+            if pre
+        )
         found = tuple(int(number) for number in numbers.split("."))
         if len(found) != 3:
             raise ValueError(f"{text!r:.80} is no version")
@@ -120,7 +149,8 @@ class Selector:
 
         try:
             answer = self._program.evaluate({"device": _as_cel(driver, device)})
-        except Exception as error:  # of the library, of a function, or of the interpreter's stack: for this device it says nothing
+        except Exception as error:
+            # of the library, of a function, or of the interpreter's stack: for this device it says nothing
             log.debug("devices.selector_failed", driver=driver, device=device.name, error=str(error)[:200])
             return False
         return isinstance(answer, celtypes.BoolType) and bool(answer)
@@ -154,10 +184,13 @@ def _compiled(expression: str) -> Selector:
         program = environment.program(tree, functions=_functions())
     except InexactSelector:
         raise
-    except Exception as error:  # the library raises what its parser raises, and the interpreter may run out of stack
+    except Exception as error:
+        # the library raises what its parser raises, and the interpreter may run out of stack
         raise InexactSelector(f"it cannot be read: {type(error).__name__}") from None
     names = frozenset(_IDENTIFIER.findall(expression)) if "\\" not in expression else None
-    named = frozenset(part for name in names for part in (name, *name.split("."))) if names is not None else None
+    named = (
+        frozenset(part for name in names for part in (name, *name.split("."))) if names is not None else None
+    )
     return Selector(program, named, max(_LEAST_LOOKS, _MOST_WORK // len(contents)))
 
 
@@ -213,7 +246,11 @@ def _as_cel(driver: str, device: Device) -> Any:
 
     attributes = {name: _attribute(value) for name, value in (device.attributes or {}).items()}
     capacity = {name: _quantity(value.value) for name, value in (device.capacity or {}).items()}
-    fields = {"driver": celtypes.StringType(driver), "attributes": _by_domain(attributes, driver), "capacity": _by_domain(capacity, driver)}
+    fields = {
+        "driver": celtypes.StringType(driver),
+        "attributes": _by_domain(attributes, driver),
+        "capacity": _by_domain(capacity, driver),
+    }
     return celtypes.MapType({celtypes.StringType(name): value for name, value in fields.items()})
 
 
@@ -232,7 +269,9 @@ def _attribute(value: Mapping[str, Any]) -> Any:
 
 
 def _by_domain(values: Mapping[str, Any], driver: str) -> Any:
-    """Return domain -> name -> value; a name without a domain is of the driver's. A domain that a device has nothing of is empty."""
+    """Return domain -> name -> value; a name without a domain is of the driver's.
+    A domain that a device has nothing of is empty.
+    """
     from celpy import celtypes
 
     class Domains(celtypes.MapType):

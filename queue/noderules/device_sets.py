@@ -1,10 +1,12 @@
-"""How many sets of devices a node has left: the devices that one claim gets together, with alternatives and a common attribute.
+"""How many sets of devices a node has left: the devices that one claim gets together, with alternatives and a
+common attribute.
 
-A claim may ask for devices of several requests that have one value of an attribute (``matchAttribute``: two GPUs and a network card behind
-one PCIe root), or for the first of several alternatives that is there (``firstAvailable``). Neither is a number of single devices: of three
-GPUs behind two roots, no two can be had together. So what is counted is sets. They are taken one after another, as the scheduler of the
-cluster would: each alternative as often as it fits, within each value of the attribute. That is exact where the requests of a set select
-devices of which none is selected by another, or all are.
+A claim may ask for devices of several requests that have one value of an attribute (``matchAttribute``: two
+GPUs and a network card behind one PCIe root), or for the first of several alternatives that is there
+(``firstAvailable``). Neither is a number of single devices: of three GPUs behind two roots, no two can be had
+together. So what is counted is sets. They are taken one after another, as the scheduler of the cluster would:
+each alternative as often as it fits, within each value of the attribute. That is exact where the requests of
+a set select devices of which none is selected by another, or all are.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ Part = tuple[frozenset[DeviceKey], int]
 
 
 def sets_that_fit(
-    alternatives: Sequence[Sequence[Part]], free: Iterable[DeviceKey], room: CounterRoom, values: Mapping[DeviceKey, str] | None = None
+    alternatives: Sequence[Sequence[Part]],
+    free: Iterable[DeviceKey],
+    room: CounterRoom,
+    values: Mapping[DeviceKey, str] | None = None,
 ) -> int:
     """Return how many sets can be taken together.
 
@@ -48,7 +53,9 @@ def sets_that_fit(
 
 
 def attribute_of(driver: str, device: Device, name: str) -> str | None:
-    """Return the value of an attribute as text, with its type; a name without a domain is of the driver's. None if the device has none."""
+    """Return the value of an attribute as text, with its type; a name without a domain is of the driver's.
+    None if the device has none.
+    """
     attributes = device.attributes or {}
     domain, _, own = name.rpartition("/")
     value = attributes.get(name) or (attributes.get(own) if domain == driver else None)
@@ -64,7 +71,9 @@ def _by_value(devices: Iterable[DeviceKey], values: Mapping[DeviceKey, str]) -> 
 
 
 def _choose(parts: Sequence[Part], available: set[DeviceKey], room: CounterRoom) -> set[DeviceKey] | None:
-    """Return one set, which is taken from the counters; None if there is none. The part with the fewest devices chooses first."""
+    """Return one set, which is taken from the counters; None if there is none.
+    The part with the fewest devices chooses first.
+    """
     chosen: set[DeviceKey] = set()
     for selected, number in sorted(parts, key=lambda part: len(part[0])):
         wanted = number

@@ -1,8 +1,9 @@
 """How many requests can have a share of one device (consumable capacity, KEP-5075).
 
-A driver may allow that a device is allocated several times. Each allocation then takes an amount of each capacity of the device: what the
-request asks for, rounded by the policy of the capacity, or what the policy gives to a request that asks for nothing; without a policy that
-is all of it. A device that is allocated once only serves a request if it has the amounts at all.
+A driver may allow that a device is allocated several times. Each allocation then takes an amount of each
+capacity of the device: what the request asks for, rounded by the policy of the capacity, or what the policy
+gives to a request that asks for nothing; without a policy that is all of it. A device that is allocated once
+only serves a request if it has the amounts at all.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def shares_left(device: Device, requests: Mapping[str, str], used: Iterable[Amou
         return 0 if used else 1
     most = MOST_SHARES
     for name, amount in taken.items():
-        left = parse_quantity((device.capacity or {})[name].value) - sum(each.get(name, Decimal()) for each in used)
+        left = parse_quantity((device.capacity or {})[name].value) - sum(
+            each.get(name, Decimal()) for each in used
+        )
         if amount > 0:
             most = min(most, int(left // amount))
         elif left < 0:
@@ -96,4 +99,6 @@ def _violates(amount: Decimal, policy: CapacityPolicy | None) -> bool:
     limits = policy.valid_range
     if limits is not None and limits.max is not None and amount > parse_quantity(limits.max):
         return True
-    return bool(policy.valid_values) and amount not in [parse_quantity(each) for each in policy.valid_values or ()]
+    return bool(policy.valid_values) and amount not in [
+        parse_quantity(each) for each in policy.valid_values or ()
+    ]

@@ -1,4 +1,6 @@
-"""Rules about other pods in jobspecs: reads the rules that are stored, and writes the nodes that they admit at present."""
+"""Rules about other pods in jobspecs: reads the rules that are stored,
+and writes the nodes that they admit at present.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def _rules_in(jobspec: str) -> PodRules | None:
 
 @remembered(4_096)
 def rule_pods(jobspec: str) -> tuple[int, bool]:
-    """Return how many pods of a jobspec its rules apply to (not a services pod), and whether it asks for one node per pod."""
+    """Return how many pods of a jobspec its rules apply to (not a services pod),
+    and whether it asks for one node per pod.
+    """
     pods = sum(count for label, count, _ in slots_in(jobspec) if label != SERVICES_SLOT)
     parts, _ = below_levels(orjson.loads(jobspec)["resources"])
     return pods, parts[0]["type"] == "node"
@@ -55,4 +59,10 @@ def with_admitted_nodes(jobspec: str, ruling: AdmittedNodes) -> str:
 
 def nodes_of_pods(shares: Iterable[NodeShare]) -> list[str]:
     """Return the node of each pod that the rules apply to."""
-    return [share.node for share in shares for label, count in share.slots.items() if label != SERVICES_SLOT for _ in range(count)]
+    return [
+        share.node
+        for share in shares
+        for label, count in share.slots.items()
+        if label != SERVICES_SLOT
+        for _ in range(count)
+    ]

@@ -1,8 +1,9 @@
 """Why a node does not take a pod at present: what the stock scheduler would check, read from the objects.
 
-The matcher decides about nodes ahead of time, on the graph. Before a pod is bound, somebody may drain, taint, relabel or fill the node. A
-slot that a pod has left may also be on such a node. So a caller that is about to put a pod on a node that was granted a while ago checks
-here first. An empty answer is no guarantee: the scheduler decides.
+The matcher decides about nodes ahead of time, on the graph. Before a pod is bound, somebody may drain, taint,
+relabel or fill the node. A slot that a pod has left may also be on such a node. So a caller that is about to
+put a pod on a node that was granted a while ago checks here first. An empty answer is no guarantee: the
+scheduler decides.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def closed(node: Node | None, spec: PodSpec, *, lagging: bool = False) -> str:
     spec
         Of the pod or its template, without our pin.
     lagging
-        True if taints for a cordoned or failed node count for as long as the node has them, as they do for the scheduler. Such a taint
-        may stay on a node for a moment after its cause is gone, so planning ahead leaves them out.
+        True if taints for a cordoned or failed node count for as long as the node has them, as they do for
+        the scheduler. Such a taint may stay on a node for a moment after its cause is gone, so planning ahead
+        leaves them out.
     """
     if node is None:
         return "the node does not exist"
@@ -54,8 +56,15 @@ def closed(node: Node | None, spec: PodSpec, *, lagging: bool = False) -> str:
     taints = effective_taints(node) | frozenset(node.spec.taints or () if lagging else ())
     for taint in sorted(taints, key=lambda taint: taint.key):
         if taint.effect in HARD_EFFECTS and not _tolerated(taint, spec):
-            return f"node {name} has the taint {taint.key}={taint.value}:{taint.effect}, which the pod does not tolerate"
-    return "" if selects(spec, name, node.metadata.labels or {}) else f"node {name} does not have the labels that the pod requires"
+            return (
+                f"node {name} has the taint {taint.key}={taint.value}:{taint.effect}, "
+                "which the pod does not tolerate"
+            )
+    return (
+        ""
+        if selects(spec, name, node.metadata.labels or {})
+        else f"node {name} does not have the labels that the pod requires"
+    )
 
 
 def node_rules(spec: PodSpec) -> bytes:
@@ -63,7 +72,14 @@ def node_rules(spec: PodSpec) -> bytes:
     return msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations), enc_hook=plain)
 
 
-def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, lagging: bool = False, from_devices: Container[str] = ()) -> str:
+def obstacle(
+    node: Node | None,
+    spec: PodSpec,
+    present: Iterable[Pod],
+    *,
+    lagging: bool = False,
+    from_devices: Container[str] = (),
+) -> str:
     """Return why a node does not take a pod of this spec now; empty if it may.
 
     Parameters
@@ -89,20 +105,36 @@ def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, laggin
     if short:
         return f"node {name} has too little {short} left"
     disk = conflicting_disk(spec, (pod.spec for pod in running))
-    return f"the disk of volume {disk!r} is in use by another pod of node {name}, and is not for two" if disk else ""
+    return (
+        f"the disk of volume {disk!r} is in use by another pod of node {name}, and is not for two"
+        if disk
+        else ""
+    )
 
 
 def without_pin(spec: PodSpec) -> PodSpec:
-    """Return the spec of a released pod as it was before the release: without rules about the name of its node."""
-    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [{key: value for key, value in term.items() if key != "matchFields"} for term in required.get("nodeSelectorTerms") or ()]
+    """Return the spec of a released pod as it was before the release:
+    without rules about the name of its node.
+    """
+    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms = [
+        {key: value for key, value in term.items() if key != "matchFields"}
+        for term in required.get("nodeSelectorTerms") or ()
+    ]
     kept = [term for term in terms if term]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": kept}}} if kept else None
+    affinity = (
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": kept}}}
+        if kept
+        else None
+    )
     return msgspec.structs.replace(spec, affinity=affinity)
 
 
 def room_wanted(spec: PodSpec) -> dict[str, int]:
-    """Return what a pod requests of a node, in the scheduler's units: millicores, bytes and pieces, and one of the node's pods.
+    """Return what a pod requests of a node, in the scheduler's units: millicores, bytes and pieces, and one
+    of the node's pods.
 
     Raises
     ------
@@ -136,14 +168,19 @@ def room_left(node: Node, present: Collection[Pod], resources: Iterable[str]) ->
 
 
 def _short(node: Node, spec: PodSpec, present: Collection[Pod], from_devices: Container[str]) -> str:
-    """Return the first resource of which bound pods leave a node less than a pod requests; empty if it has enough.
+    """Return the first resource of which bound pods leave a node less than a pod requests; empty if it has
+    enough.
 
-    Counted as NodeResourcesFit does: whole millicores, bytes and pieces. A resource that the pod does not request is not checked. Each pod
-    takes one of the node's pods.
+    Counted as NodeResourcesFit does: whole millicores, bytes and pieces. A resource that the pod does not
+    request is not checked. Each pod takes one of the node's pods.
     """
     allocatable = node.status.allocatable or {}
     wanted = room_wanted(spec)
-    wanted = {each: amount for each, amount in wanted.items() if each not in from_devices or _capacity(each, allocatable)}
+    wanted = {
+        each: amount
+        for each, amount in wanted.items()
+        if each not in from_devices or _capacity(each, allocatable)
+    }
     left = room_left(node, present, wanted)
     if left[POD_SLOTS] < 1:
         return POD_SLOTS

@@ -1,8 +1,9 @@
 """Checks that the nodes that were matched for work are still nodes on which it may start.
 
-Between a match and the release somebody may remove a label from a node, taint or cordon it, or delete it. Pods that are pinned there would
-never be bound. So the release checks again what the match required, on the nodes as the API server last showed them: does each node exist,
-is it up, and does it meet the request's constraint? Free room is not checked again, because the allocation holds it.
+Between a match and the release somebody may remove a label from a node, taint or cordon it, or delete it.
+Pods that are pinned there would never be bound. So the release checks again what the match required, on the
+nodes as the API server last showed them: does each node exist, is it up, and does it meet the request's
+constraint? Free room is not checked again, because the allocation holds it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class NodeFitness:
             if read.spec.down:
                 return read.reason
             if constraint is not None and not constraint.accepts(NodeSubject(name, read.spec.properties)):
-                return f"node {name} was changed: its labels or taints are not what the work asks for any more"
+                return (
+                    f"node {name} was changed: its labels or taints are not what the work asks for any more"
+                )
         return ""
 
     def _as_read(self, name: str, node: Node) -> GraphNode:

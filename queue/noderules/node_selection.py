@@ -1,7 +1,8 @@
 """Whether the labels and the name of a node satisfy a pod, as the kube-scheduler's NodeAffinity reads it.
 
-This is exact, and for one node. `fluxqueue.queue.model.constraints` has the same rules for the matcher. A term without expressions matches
-nothing. An absent label meets NotIn and DoesNotExist. A comparison with a text that is not a number is never met.
+This is exact, and for one node. `fluxqueue.queue.model.constraints` has the same rules for the matcher. A
+term without expressions matches nothing. An absent label meets NotIn and DoesNotExist. A comparison with a
+text that is not a number is never met.
 """
 
 from __future__ import annotations

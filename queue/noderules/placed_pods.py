@@ -1,8 +1,9 @@
 """Index of the pods that are on nodes, for rules about other pods.
 
-A pod is placed once it is bound, or once a slot on a node is granted for it. The index answers two questions, in time that grows with the
-answer and not with the cluster: which placed pods a selector selects, and which required anti-affinity terms of placed pods select a given
-pod. Pods are indexed by the values of only those labels that some selector names, and terms by one label that they require.
+A pod is placed once it is bound, or once a slot on a node is granted for it. The index answers two questions,
+in time that grows with the answer and not with the cluster: which placed pods a selector selects, and which
+required anti-affinity terms of placed pods select a given pod. Pods are indexed by the values of only those
+labels that some selector names, and terms by one label that they require.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _T = TypeVar("_T")
 _MOST_LABELS: Final = 1_024
 """Labels whose values are indexed; more are named by selectors that people made to be different."""
 _FEW_OF: Final = 8
-"""To look at the pods of some namespaces is cheaper than to index a label of all pods if they are less than this part of them."""
+"""To look at the pods of some namespaces is cheaper than to index a label of all pods if they are less than
+this part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class SelectorIndex(Generic[_T]):
                     del self._by_label[key.key, value]
 
     def about(self, labels: Mapping[str, str]) -> Iterator[_T]:
-        """Yield the items whose selector may select a pod with these labels. The selectors of all others do not."""
+        """Yield the items whose selector may select a pod with these labels.
+        The selectors of all others do not.
+        """
         yield from list(self._loose)
         for pair in labels.items():
             if (bucket := self._by_label.get(pair)) is not None:
@@ -94,7 +98,8 @@ class PlacedPods:
     Parameters
     ----------
     most_alike
-        How many terms of the pods of one namespace are kept under one value of a label, or under none; None: all.
+        How many terms of the pods of one namespace are kept under one value of a label, or under none; None:
+        all.
     """
 
     def __init__(self, most_alike: int | None = None) -> None:
@@ -105,7 +110,8 @@ class PlacedPods:
         self._repelling: dict[Term, Counter[str]] = {}
         self._terms: SelectorIndex[Term] = SelectorIndex()
         self._alike: Counter[tuple[str, ...]] = Counter()
-        """Number of kept terms by the namespace that brought them, and by the value of a label that they are kept under."""
+        """Number of kept terms by the namespace that brought them,
+        and by the value of a label that they are kept under."""
         self._kept_for: dict[Term, str] = {}
 
     def __len__(self) -> int:
@@ -156,7 +162,11 @@ class PlacedPods:
                 yield pod
 
     def _candidates(self, selector: Selector, namespaces: Collection[str] | None) -> Iterable[PlacedPod]:
-        there = [self._by_namespace.get(namespace, {}) for namespace in {*namespaces}] if namespaces is not None else [self._pods]
+        there = (
+            [self._by_namespace.get(namespace, {}) for namespace in {*namespaces}]
+            if namespaces is not None
+            else [self._pods]
+        )
         number, key = sum(map(len, there)), selector.key
         if key is None or (key.key not in self._by_label and _FEW_OF * number < len(self._pods)):
             return [pod for pods in there for pod in pods.values()]
@@ -169,7 +179,11 @@ class PlacedPods:
                 if (value := pod.labels.get(key.key)) is not None:
                     pods.setdefault(value, {})[pod.uid] = pod
         by_value = [pods.get(value, {}) for value in dict.fromkeys(key.values)]
-        return [pod for each in (by_value if sum(map(len, by_value)) <= number else there) for pod in each.values()]
+        return [
+            pod
+            for each in (by_value if sum(map(len, by_value)) <= number else there)
+            for pod in each.values()
+        ]
 
     def _keep(self, term: Term, namespace: str) -> None:
         places = _places(term, namespace)
@@ -191,7 +205,9 @@ class PlacedPods:
     def repelling(
         self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
     ) -> Iterator[tuple[Term, Iterable[str]]]:
-        """Yield the anti-affinity terms of placed pods that select a pod, with the nodes of those placed pods."""
+        """Yield the anti-affinity terms of placed pods that select a pod,
+        with the nodes of those placed pods.
+        """
         for term in dict.fromkeys(self._terms.about(labels)):
             if term.selects(namespace, namespace_labels, labels):
                 yield term, self._repelling[term].keys()
@@ -199,7 +215,11 @@ class PlacedPods:
 
 def _places(term: Term, namespace: str) -> list[tuple[str, ...]]:
     key = term.selector.key
-    return [(namespace,)] if key is None else [(namespace, key.key, value) for value in dict.fromkeys(key.values)]
+    return (
+        [(namespace,)]
+        if key is None
+        else [(namespace, key.key, value) for value in dict.fromkeys(key.values)]
+    )
 
 
 def _remove(index: dict[str, dict[str, PlacedPod]], key: str, uid: str) -> None:

@@ -1,10 +1,12 @@
 """Rules of a pod about other pods, as the stock scheduler reads them.
 
-Required podAffinity and podAntiAffinity terms, and spread constraints with ``whenUnsatisfiable: DoNotSchedule``, are read from a pod's spec
-or a template into plain values. Selectors are complete: ``matchLabelKeys`` and ``mismatchLabelKeys`` are merged into them, as the API
-server does for affinity and the scheduler for spread. A term without namespaces is about the pod's own namespace. The rules are stored in
-the jobspec (``attributes.system.podRules``), as part of the shape of a request. The nodes that they admit depend on the pods at present,
-and are computed for each match (`fluxqueue.queue.noderules.admitted_nodes`).
+Required podAffinity and podAntiAffinity terms, and spread constraints with
+``whenUnsatisfiable: DoNotSchedule``, are read from a pod's spec or a template into plain values. Selectors
+are complete: ``matchLabelKeys`` and ``mismatchLabelKeys`` are merged into them, as the API server does for
+affinity and the scheduler for spread. A term without namespaces is about the pod's own namespace. The rules
+are stored in the jobspec (``attributes.system.podRules``), as part of the shape of a request. The nodes that
+they admit depend on the pods at present, and are computed for each match
+(`fluxqueue.queue.noderules.admitted_nodes`).
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class Requirement(_Value, frozen=True):
 
 
 class Selector(_Value, frozen=True):
-    """Requirements that must all hold. Without requirements it selects everything; with ``nothing`` set (an absent selector), nothing."""
+    """Requirements that must all hold.
+    Without requirements it selects everything; with ``nothing`` set (an absent selector), nothing.
+    """
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -83,12 +87,16 @@ class Selector(_Value, frozen=True):
 
     @property
     def key(self) -> Requirement | None:
-        """A requirement by which selected objects can be looked up, because it names the values of a label; None if there is none."""
+        """A requirement by which selected objects can be looked up, because it names the values of a label;
+        None if there is none.
+        """
         return next((each for each in self.requirements if each.operator == "In"), None)
 
 
 class Term(_Value, frozen=True):
-    """A term of required podAffinity or podAntiAffinity: which pods it selects, and the node label that defines the domains."""
+    """A term of required podAffinity or podAntiAffinity:
+    which pods it selects, and the node label that defines the domains.
+    """
 
     topology: str
     selector: Selector
@@ -110,7 +118,9 @@ class Term(_Value, frozen=True):
 
 
 class Spread(_Value, frozen=True):
-    """A spread constraint that must hold: pods of the own namespace are counted by the domains of a node label."""
+    """A spread constraint that must hold: pods of the own namespace are counted by the domains of a node
+    label.
+    """
 
     topology: str
     selector: Selector
@@ -138,7 +148,8 @@ class PodRules(_Value, frozen=True):
     affinity, anti_affinity, spreads
         What it requires.
     labels_of_each
-        The different labels of the pods of a group; empty if they differ by no more than the index of the pod.
+        The different labels of the pods of a group; empty if they differ by no more than the index of the
+        pod.
     node_selector, node_affinity, tolerations
         Set only if it has spread constraints. They say which nodes count.
     """
@@ -173,21 +184,35 @@ class PodRules(_Value, frozen=True):
 
     def keeps_apart(self, namespace_labels: Mapping[str, str]) -> bool:
         """True if no two pods like this one may share a node."""
-        return any(term.topology == names.HOSTNAME_LABEL and self.selects_itself(term, namespace_labels) for term in self.anti_affinity)
+        return any(
+            term.topology == names.HOSTNAME_LABEL and self.selects_itself(term, namespace_labels)
+            for term in self.anti_affinity
+        )
 
     def repels(self, labels: Mapping[str, str], topology: str, namespace_labels: Mapping[str, str]) -> bool:
         """True if a pod with these labels, in its own namespace, may not be in its domains."""
-        return any(term.topology == topology and term.selects(self.namespace, namespace_labels, labels) for term in self.anti_affinity)
+        return any(
+            term.topology == topology and term.selects(self.namespace, namespace_labels, labels)
+            for term in self.anti_affinity
+        )
 
     def ties_itself(self, namespace_labels: Mapping[str, str]) -> bool:
         """True if pods like this one depend on each other by more rules than one node per pod."""
-        others = (term for term in (*self.affinity, *self.anti_affinity) if term.topology != names.HOSTNAME_LABEL or term in self.affinity)
-        return any(self.selects_itself(term, namespace_labels) for term in others) or any(map(self.counts_itself, self.spreads))
+        others = (
+            term
+            for term in (*self.affinity, *self.anti_affinity)
+            if term.topology != names.HOSTNAME_LABEL or term in self.affinity
+        )
+        return any(self.selects_itself(term, namespace_labels) for term in others) or any(
+            map(self.counts_itself, self.spreads)
+        )
 
     def selectors(self) -> Iterable[tuple[str, Selector]]:
         """Yield each label selector, with the path of its field."""
         yield from ((f"spec.affinity.podAffinity.{_REQUIRED}", term.selector) for term in self.affinity)
-        yield from ((f"spec.affinity.podAntiAffinity.{_REQUIRED}", term.selector) for term in self.anti_affinity)
+        yield from (
+            (f"spec.affinity.podAntiAffinity.{_REQUIRED}", term.selector) for term in self.anti_affinity
+        )
         yield from (("spec.topologySpreadConstraints", spread.selector) for spread in self.spreads)
 
     def counts_on(self, node: NodeFacts, spread: Spread) -> bool:
@@ -196,7 +221,9 @@ class PodRules(_Value, frozen=True):
         if spread.honor_affinity and selective and not self._may_use(node):
             return False
         return not spread.honor_taints or all(
-            any(tolerates(toleration, taint) for toleration in self.tolerations) for taint in node.taints if taint.effect in HARD_EFFECTS
+            any(tolerates(toleration, taint) for toleration in self.tolerations)
+            for taint in node.taints
+            if taint.effect in HARD_EFFECTS
         )
 
     def _may_use(self, node: NodeFacts) -> bool:
@@ -250,25 +277,30 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
     Raises
     ------
     InexpressibleConstraint
-        The pods have different rules, a pod has too many rules, or a selector selects some of the pods and not others.
+        The pods have different rules, a pod has too many rules, or a selector selects some of the pods and
+        not others.
     """
     first = members[0]
     alike = with_labels(first, [each.labels for each in members])
     number = len(first.affinity) + len(first.anti_affinity) + len(first.spreads)
     if number > MAX_RULES:
         raise InexpressibleConstraint(
-            f"spec.affinity and spec.topologySpreadConstraints hold {number} required rules about other pods: no more than {MAX_RULES} "
-            "are read, so prefer some of them only"
+            f"spec.affinity and spec.topologySpreadConstraints hold {number} required rules about other "
+            f"pods: no more than {MAX_RULES} are read, so prefer some of them only"
         )
-    if any(msgspec.structs.replace(each, labels=alike.labels, labels_of_each=alike.labels_of_each) != alike for each in members):
+    if any(
+        msgspec.structs.replace(each, labels=alike.labels, labels_of_each=alike.labels_of_each) != alike
+        for each in members
+    ):
         raise InexpressibleConstraint(
-            "its pods have different rules about other pods (spec.affinity, spec.topologySpreadConstraints): one group has one set of "
-            "rules, so give all its pods the same"
+            "its pods have different rules about other pods (spec.affinity, "
+            "spec.topologySpreadConstraints): one group has one set of rules, so give all its pods the same"
         )
     for where, selector in first.selectors():
         if len({selector.matches(each.labels) for each in members}) > 1:
             raise InexpressibleConstraint(
-                f"{where} selects some of its own pods and not others: select by labels that all of them have, or prefer it only"
+                f"{where} selects some of its own pods and not others: "
+                "select by labels that all of them have, or prefer it only"
             )
     return alike
 
@@ -276,8 +308,9 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
 def labels_told_apart(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
     """Return the different labels of pods with these rules, without what only numbers them.
 
-    Of a group with very many, only the labels count that all its pods have, and those that its own rules name. Anti-affinity of other pods
-    that selects some of them by another label is left to the scheduler of the cluster.
+    Of a group with very many, only the labels count that all its pods have, and those that its own rules
+    name. Anti-affinity of other pods that selects some of them by another label is left to the scheduler of
+    the cluster.
 
     Raises
     ------
@@ -297,8 +330,8 @@ def labels_told_apart(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> S
         else:
             return [dict(each) for each in different]
     raise InexpressibleConstraint(
-        f"its pods have more than {_MOST_LABELS} different labels that its rules about other pods name (spec.affinity, "
-        "spec.topologySpreadConstraints): select by labels that all of them have"
+        f"its pods have more than {_MOST_LABELS} different labels that its rules about other pods name "
+        "(spec.affinity, spec.topologySpreadConstraints): select by labels that all of them have"
     )
 
 
@@ -306,9 +339,14 @@ def with_labels(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> PodRule
     """Return the rules for pods with these labels, at least one."""
     labels = labels_told_apart(rules, labels)
     common = set(labels[0].items()).intersection(*(each.items() for each in labels))
-    told_apart = {tuple(sorted((key, value) for key, value in each.items() if key not in _OF_ONE_POD)) for each in labels}
+    told_apart = {
+        tuple(sorted((key, value) for key, value in each.items() if key not in _OF_ONE_POD))
+        for each in labels
+    }
     different = sorted(told_apart) if len(told_apart) > 1 else []
-    return msgspec.structs.replace(rules, labels=dict(sorted(common)), labels_of_each=tuple(dict(each) for each in different))
+    return msgspec.structs.replace(
+        rules, labels=dict(sorted(common)), labels_of_each=tuple(dict(each) for each in different)
+    )
 
 
 def repelling_terms(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
@@ -325,8 +363,16 @@ def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) ->
     named, by_labels = term.get("namespaces") or (), term.get("namespaceSelector")
     selector = selector_of(term.get("labelSelector"))
     if not selector.nothing:
-        added = [Requirement(key, "In", (labels[key],)) for key in term.get("matchLabelKeys") or () if key in labels]
-        added += [Requirement(key, "NotIn", (labels[key],)) for key in term.get("mismatchLabelKeys") or () if key in labels]
+        added = [
+            Requirement(key, "In", (labels[key],))
+            for key in term.get("matchLabelKeys") or ()
+            if key in labels
+        ]
+        added += [
+            Requirement(key, "NotIn", (labels[key],))
+            for key in term.get("mismatchLabelKeys") or ()
+            if key in labels
+        ]
         selector = _with(selector, added)
     return Term(
         topology=term.get("topologyKey", ""),
@@ -337,7 +383,9 @@ def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) ->
 
 
 def _spread(spread: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
-    added = [Requirement(key, "In", (labels[key],)) for key in spread.get("matchLabelKeys") or () if key in labels]
+    added = [
+        Requirement(key, "In", (labels[key],)) for key in spread.get("matchLabelKeys") or () if key in labels
+    ]
     return Spread(
         topology=spread.get("topologyKey", ""),
         selector=_with(selector_of(spread.get("labelSelector")), added),
@@ -352,7 +400,9 @@ def selector_of(selector: Mapping[str, Any] | None) -> Selector:
     """Read a label selector of Kubernetes; one that is absent selects nothing."""
     if selector is None:
         return Selector(nothing=True)
-    labels = [Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    labels = [
+        Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())
+    ]
     expressions = [
         Requirement(each.get("key", ""), each.get("operator", ""), tuple(sorted(each.get("values") or ())))
         for each in selector.get("matchExpressions") or ()

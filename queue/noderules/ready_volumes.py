@@ -1,8 +1,8 @@
 """Which existing volumes a claim could be bound to, as the stock scheduler chooses them (FindMatchingVolume).
 
-A volume that names the claim is reserved for it, if it fits. Otherwise it is any free volume that is large enough, of the same class and
-mode, with the access modes that the claim requests, and selected by its labels. From which nodes a volume can be reached is checked in
-`fluxqueue.queue.noderules.volumes`.
+A volume that names the claim is reserved for it, if it fits. Otherwise it is any free volume that is large
+enough, of the same class and mode, with the access modes that the claim requests, and selected by its labels.
+From which nodes a volume can be reached is checked in `fluxqueue.queue.noderules.volumes`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ class _Volumes(Protocol):
 def kept_volume(claim: PersistentVolumeClaim, volumes: _Volumes) -> PersistentVolume | None:
     """Return the volume that is reserved for an unbound claim; None if there is none that fits."""
     wanted = claim.spec.storage_class_name or ""
-    return next((each for each in _large_enough(claim, volumes.kept_for(claim)) if each.spec.storage_class_name == wanted), None)
+    return next(
+        (
+            each
+            for each in _large_enough(claim, volumes.kept_for(claim))
+            if each.spec.storage_class_name == wanted
+        ),
+        None,
+    )
 
 
 def free_volumes(claim: PersistentVolumeClaim, volumes: _Volumes) -> list[PersistentVolume]:
@@ -59,9 +66,15 @@ def claim_size(claim: PersistentVolumeClaim) -> Decimal:
     return _amount((claim.spec.resources.requests or {}).get("storage", 0))
 
 
-def _large_enough(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
+def _large_enough(
+    claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
+) -> Iterator[PersistentVolume]:
     """Yield the volumes that are of the mode and the attributes that a claim requests, and large enough."""
-    size, mode, attributes = claim_size(claim), claim.spec.volume_mode or _FILESYSTEM, claim.spec.volume_attributes_class_name or ""
+    size, mode, attributes = (
+        claim_size(claim),
+        claim.spec.volume_mode or _FILESYSTEM,
+        claim.spec.volume_attributes_class_name or "",
+    )
     for volume in volumes:
         if (
             not volume.metadata.deletion_timestamp

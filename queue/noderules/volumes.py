@@ -1,10 +1,11 @@
 """What the volumes of a pod require of its node, and whether the pod has to wait for them.
 
-The scheduler binds a pod only to a node from which all its volumes can be reached, so the match must know the same: the node affinity of a
-bound volume (and the zone in its labels); for a claim whose volume is provisioned once its pod has a node, the topologies that its
-StorageClass allows, or the nodes from which an existing volume of that class can be reached; and a driver's limit of volumes per node, as a
-resource. A claim that is missing, or that is unbound although it is bound without a pod, says nothing about nodes. Its work waits, with the
-claim in the reason.
+The scheduler binds a pod only to a node from which all its volumes can be reached, so the match must know the
+same: the node affinity of a bound volume (and the zone in its labels); for a claim whose volume is
+provisioned once its pod has a node, the topologies that its StorageClass allows, or the nodes from which an
+existing volume of that class can be reached; and a driver's limit of volumes per node, as a resource. A claim
+that is missing, or that is unbound although it is bound without a pod, says nothing about nodes. Its work
+waits, with the claim in the reason.
 
 A generic ephemeral volume gets a claim of its own when its pod exists. Only its StorageClass counts.
 """
@@ -48,7 +49,8 @@ ZONE_LABELS: Final[Mapping[str, str]] = {
 """Label of a volume -> the label that nodes have today."""
 ZONES_BETWEEN: Final = "__"
 MOST_CLAIMS: Final = 64
-"""Claims and ephemeral volumes of one pod: each unbound one is compared with all free volumes of its class."""
+"""Claims and ephemeral volumes of one pod: each unbound one is compared with all free volumes of its
+class."""
 _MAX_VOLUMES: Final = 200
 """Existing volumes that are read for one claim."""
 _MAX_OF_POD: Final = 800
@@ -123,7 +125,8 @@ class VolumeNeeds:
     for_one_pod
         Claims that no other pod may use at the same time.
     of_claims
-        Resource name of the volume of each named claim whose driver is limited. Pods that share such a claim on a node have one volume.
+        Resource name of the volume of each named claim whose driver is limited. Pods that share such a claim
+        on a node have one volume.
     """
 
     rules: tuple[Mapping[str, Any], ...] = ()
@@ -143,7 +146,13 @@ NO_VOLUMES: Final = VolumeNeeds()
 
 def claims_of(spec: PodSpec) -> list[str]:
     """Return the names of the claims that a pod uses, each once."""
-    return list(dict.fromkeys(each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim))
+    return list(
+        dict.fromkeys(
+            each.persistent_volume_claim.claim_name
+            for each in spec.volumes or ()
+            if each.persistent_volume_claim
+        )
+    )
 
 
 def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds:
@@ -161,16 +170,22 @@ def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds
     Raises
     ------
     InexpressibleConstraint
-        The node affinity of a volume cannot be checked, there are too many claims, or the selector of one is too long.
+        The node affinity of a volume cannot be checked, there are too many claims, or the selector of one is
+        too long.
     """
     claims, ephemeral = claims_of(spec), [each for each in spec.volumes or () if each.ephemeral]
     if (number := len(claims) + len(ephemeral)) > MOST_CLAIMS:
         raise InexpressibleConstraint(
-            f"spec.volumes: a pod has {number} claims and ephemeral volumes, the most is {MOST_CLAIMS}: put what belongs together into one"
+            f"spec.volumes: a pod has {number} claims and ephemeral volumes, the most is {MOST_CLAIMS}: put "
+            "what belongs together into one"
         )
     most = min(_MAX_VOLUMES, _MAX_OF_POD // max(len(claims), 1))
     needs = [_claimed(namespace, name, storage, most) for name in claims]
-    needs += [_ephemeral(each.ephemeral.volume_claim_template.spec, each.name, storage) for each in ephemeral if each.ephemeral]
+    needs += [
+        _ephemeral(each.ephemeral.volume_claim_template.spec, each.name, storage)
+        for each in ephemeral
+        if each.ephemeral
+    ]
     if not needs:
         return NO_VOLUMES
     requests: dict[str, Decimal] = {}
@@ -187,8 +202,14 @@ def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds
 
 
 def shared_claims(needs: Sequence[VolumeNeeds]) -> Mapping[str, str]:
-    """Return the claims that pods of all these needs share and whose driver is limited, with the resource names of their volumes."""
-    return {claim: name for claim, name in needs[0].of_claims.items() if all(claim in each.of_claims for each in needs)}
+    """Return the claims that pods of all these needs share and whose driver is limited,
+    with the resource names of their volumes.
+    """
+    return {
+        claim: name
+        for claim, name in needs[0].of_claims.items()
+        if all(claim in each.of_claims for each in needs)
+    }
 
 
 def driver_of(claim: PersistentVolumeClaim, storage: Storage) -> str:
@@ -196,7 +217,9 @@ def driver_of(claim: PersistentVolumeClaim, storage: Storage) -> str:
     if claim.bound:
         volume = storage.volume(claim.spec.volume_name)
         return volume.spec.csi.driver if volume is not None and volume.spec.csi is not None else ""
-    storage_class = storage.storage_class(claim.spec.storage_class_name) if claim.spec.storage_class_name else None
+    storage_class = (
+        storage.storage_class(claim.spec.storage_class_name) if claim.spec.storage_class_name else None
+    )
     return storage_class.provisioner if storage_class is not None and storage_class.provisions else ""
 
 
@@ -215,8 +238,15 @@ def _claimed(namespace: str, name: str, storage: Storage, most: int) -> VolumeNe
     if claim.metadata.deletion_timestamp:
         return VolumeNeeds(waits=f"{where} is being deleted: create it again and the work can start")
     if claim.status.phase == "Lost":
-        return VolumeNeeds(waits=f"{where} has lost its volume {claim.spec.volume_name}: create it again and the work can start")
-    rules, waits = _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage, most)
+        return VolumeNeeds(
+            waits=(
+                f"{where} has lost its volume {claim.spec.volume_name}: "
+                "create it again and the work can start"
+            )
+        )
+    rules, waits = (
+        _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage, most)
+    )
     attached = _attached(driver_of(claim, storage), storage)
     of_claims = {name: next(iter(attached))} if attached else {}
     return VolumeNeeds(rules, attached, waits, (name,) if claim.for_one_pod else (), of_claims)
@@ -240,19 +270,33 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage, most
     name = claim.spec.storage_class_name
     storage_class = storage.storage_class(name) if name else None
     if name and storage_class is None:
-        return (), f"{where} is of the StorageClass {name}, which does not exist: create it and the work can start"
+        return (
+            (),
+            f"{where} is of the StorageClass {name}, which does not exist: create it and the work can start",
+        )
     if storage_class is None or not storage_class.waits:
         return (), f"{where} has no volume yet: the work can start when it is bound"
     if claim.selected_node:
-        return ({"hostlist": [claim.selected_node]}, *(_allowed(storage_class) if storage_class.provisions else ())), ""
+        return (
+            {"hostlist": [claim.selected_node]},
+            *(_allowed(storage_class) if storage_class.provisions else ()),
+        ), ""
     if storage_class.provisions:
         return _allowed(storage_class), ""
     if (length := requirements(claim)) > MOST_REQUIREMENTS:
-        raise InexpressibleConstraint(f"{where}: its selector has {length} requirements, the most is {MOST_REQUIREMENTS}: use fewer")
+        raise InexpressibleConstraint(
+            f"{where}: its selector has {length} requirements, the most is {MOST_REQUIREMENTS}: use fewer"
+        )
     kept = kept_volume(claim, storage)
     ready = [kept] if kept is not None else free_volumes(claim, storage)[:most]
     if not ready:
-        return (), f"{where} finds no free volume of the StorageClass {name} that is large enough: the work can start when there is one"
+        return (
+            (),
+            (
+                f"{where} finds no free volume of the StorageClass {name} that is large enough: "
+                "the work can start when there is one"
+            ),
+        )
     rules = {repr(rule): rule for volume in ready for rule in [_all(_affinity_of(volume))]}
     return _any([*rules.values()]), ""
 
@@ -262,23 +306,41 @@ def _ephemeral(template: PersistentVolumeClaimSpec, volume: str, storage: Storag
     storage_class = storage.storage_class(name)
     if storage_class is None:
         if name == "" or name is None:
-            return VolumeNeeds(waits=f"the ephemeral volume {volume!r} names no StorageClass, and there is no default one")
-        return VolumeNeeds(waits=f"the ephemeral volume {volume!r} is of the StorageClass {name}, which does not exist: create it")
-    return VolumeNeeds(_allowed(storage_class), _attached(storage_class.provisioner if storage_class.provisions else "", storage))
+            return VolumeNeeds(
+                waits=f"the ephemeral volume {volume!r} names no StorageClass, and there is no default one"
+            )
+        return VolumeNeeds(
+            waits=(
+                f"the ephemeral volume {volume!r} is of the StorageClass {name}, "
+                "which does not exist: create it"
+            )
+        )
+    return VolumeNeeds(
+        _allowed(storage_class),
+        _attached(storage_class.provisioner if storage_class.provisions else "", storage),
+    )
 
 
 def _affinity_of(volume: PersistentVolume) -> Rules:
     affinity = volume.spec.node_affinity
-    return (node_terms(affinity.required.get("nodeSelectorTerms") or ()),) if affinity is not None and affinity.required else ()
+    return (
+        (node_terms(affinity.required.get("nodeSelectorTerms") or ()),)
+        if affinity is not None and affinity.required
+        else ()
+    )
 
 
 def _zones_of(volume: PersistentVolume) -> Rules:
-    """Return what the zones in the labels of a bound volume require; a node without any such label reaches every volume."""
+    """Return what the zones in the labels of a bound volume require;
+    a node without any such label reaches every volume.
+    """
     parts: list[Mapping[str, Any]] = []
     for key, today in ZONE_LABELS.items():
         zones = [each.strip() for each in (volume.metadata.label(key) or "").split(ZONES_BETWEEN)]
         if all(zones):
-            parts.append(_one_of(key, zones) if key == today else {"or": [_one_of(key, zones), _one_of(today, zones)]})
+            parts.append(
+                _one_of(key, zones) if key == today else {"or": [_one_of(key, zones), _one_of(today, zones)]}
+            )
     without = {"not": [{"or": [{"properties": [key]} for key in ZONE_LABELS]}]}
     return ({"or": [_all(parts), without]},) if parts else ()
 

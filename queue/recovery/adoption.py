@@ -1,10 +1,11 @@
-"""Stores the allocations of released objects again, if the tables lack them, before a new leader does anything else.
+"""Stores the allocations of released objects again, if the tables lack them, before a new leader does
+anything else.
 
-Every new leader runs this once. Unless Postgres was restored from a backup, it compares and finds nothing. Only objects in managed
-namespaces that the queue admitted are accepted: the tables have a row for the object, or it has the FluxJob that the queue created. The
-ids that such objects carry are never used again, whatever the tables contain. An adoption is the row, the grant and the time of its
-release, in three transactions. After a crash between them, the next leader finds a row that waits, or a release that is due and already
-done.
+Every new leader runs this once. Unless Postgres was restored from a backup, it compares and finds nothing.
+Only objects in managed namespaces that the queue admitted are accepted: the tables have a row for the object,
+or it has the FluxJob that the queue created. The ids that such objects carry are never used again, whatever
+the tables contain. An adoption is the row, the grant and the time of its release, in three transactions.
+After a crash between them, the next leader finds a row that waits, or a release that is due and already done.
 """
 
 from __future__ import annotations
@@ -86,16 +87,32 @@ async def _adopt(caches: Caches, ledger: Ledger, candidates: Sequence[AdoptionCa
     adopted = [grant.jobid for grant in grants if grant.jobid not in refused]
     await ledger.mark_released(adopted)
     REPAIRS.labels("adopted").inc(len(adopted))
-    log.warning("adoption.stored", jobids=adopted[:20], count=len(adopted), cause="Postgres was probably restored from a backup")
+    log.warning(
+        "adoption.stored",
+        jobids=adopted[:20],
+        count=len(adopted),
+        cause="Postgres was probably restored from a backup",
+    )
     return len(adopted)
 
 
 def _highest(caches: Caches, ledger: Ledger) -> FluxionJobId:
     """Return the highest id of any admitted object; a forged id could exhaust the sequence."""
-    shown = [FluxionJobId(jobid) for fluxjob in caches.fluxjobs.list() if (jobid := fluxjob.status.jobid) is not None]
-    metas = [meta for job in caches.jobs.list() if _admitted(job, caches, ledger) for meta in (job.metadata, job.spec.template.metadata)]
+    shown = [
+        FluxionJobId(jobid)
+        for fluxjob in caches.fluxjobs.list()
+        if (jobid := fluxjob.status.jobid) is not None
+    ]
+    metas = [
+        meta
+        for job in caches.jobs.list()
+        if _admitted(job, caches, ledger)
+        for meta in (job.metadata, job.spec.template.metadata)
+    ]
     metas += [pod.metadata for pod in caches.pods.list() if _admitted(pod, caches, ledger)]
-    return max((*shown, *(jobid for meta in metas if (jobid := jobid_of(meta)) is not None)), default=FluxionJobId(0))
+    return max(
+        (*shown, *(jobid for meta in metas if (jobid := jobid_of(meta)) is not None)), default=FluxionJobId(0)
+    )
 
 
 def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandidate]:
@@ -114,19 +131,29 @@ def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandida
         if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or _in_group(pod):
             continue
         claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
-        new = describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace)) if claim is not None else None
+        new = (
+            describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace))
+            if claim is not None
+            else None
+        )
         if new is not None and claim is not None and _has_one_size(new):
             yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
 
 
 def _pods_matched_alone(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandidate]:
-    """Yield pods of known Jobs with an allocation of their own: the Job grew by them, or they replace one that its node refused."""
+    """Yield pods of known Jobs with an allocation of their own:
+    the Job grew by them, or they replace one that its node refused.
+    """
     for pod in caches.pods.list():
         row = ledger.by_uid(owning_job_uid(pod) or "")
         if row is None or row.jobid in (None, jobid_of(pod.metadata)) or not _may_be_unknown(pod, ledger):
             continue
         claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
-        new = describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace), job=row) if claim is not None else None
+        new = (
+            describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace), job=row)
+            if claim is not None
+            else None
+        )
         if new is not None and claim is not None and _has_one_size(new):
             yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
 
@@ -134,7 +161,9 @@ def _pods_matched_alone(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCand
 def _admitted(item: Job | Pod, caches: Caches, ledger: Ledger) -> bool:
     """True if the queue admitted an object: only the queue creates FluxJobs and writes the tables."""
     meta = item.metadata
-    return caches.manages(meta.namespace) and (ledger.by_uid(meta.uid) is not None or caches.fluxjob_of(meta.uid) is not None)
+    return caches.manages(meta.namespace) and (
+        ledger.by_uid(meta.uid) is not None or caches.fluxjob_of(meta.uid) is not None
+    )
 
 
 def _confirms(caches: Caches, new: NewWorkload, claim: AllocationClaim) -> bool:
@@ -147,11 +176,16 @@ def _capacity(caches: Caches, node: str) -> Mapping[str, int] | None:
     if existing is None:
         return None
     devices = caches.devices
-    return {**{pool.type: pool.total for pool in graph_node(existing).spec.pools}, **devices.capacity(node, devices.extended.types)}
+    return {
+        **{pool.type: pool.total for pool in graph_node(existing).spec.pools},
+        **devices.capacity(node, devices.extended.types),
+    }
 
 
 def _in_group(pod: Pod) -> bool:
-    """True for a pod of a pod group, or of a gang of another project: the size of its slot among the others is not known."""
+    """True for a pod of a pod group, or of a gang of another project:
+    the size of its slot among the others is not known.
+    """
     return pod.metadata.label(names.POD_GROUP_LABEL) is not None or source_of_pod(pod) is not None
 
 

@@ -1,13 +1,16 @@
-"""Reads the allocations of released objects that the tables do not know, as after a restore of Postgres from an older backup.
+"""Reads the allocations of released objects that the tables do not know, as after a restore of Postgres from
+an older backup.
 
-A released object carries its allocation. A Job has the allocation's id and the node of every index in its template, a pod has its id and
-the node that it is pinned to. From these and from the object's requests the allocation is stored again under its old id. So its pods keep
-their slots, nothing else is started in them, and the work is tracked to its end. The object is not changed.
+A released object carries its allocation. A Job has the allocation's id and the node of every index in its
+template, a pod has its id and the node that it is pinned to. From these and from the object's requests the
+allocation is stored again under its old id. So its pods keep their slots, nothing else is started in them,
+and the work is tracked to its end. The object is not changed.
 
-What an object claims is accepted only if it can be true. Policies keep people from writing these keys, but policies may have been
-uninstalled for a while. The pods of a Job must be on the nodes that it claims, each node must exist and have what is claimed of it, and
-no two objects may claim one allocation: of two, only the one whose FluxJob shows the same id is accepted. An object that is not accepted
-is not in the queue, and its pods are foreign.
+What an object claims is accepted only if it can be true. Policies keep people from writing these keys, but
+policies may have been uninstalled for a while. The pods of a Job must be on the nodes that it claims, each
+node must exist and have what is claimed of it, and no two objects may claim one allocation: of two, only the
+one whose FluxJob shows the same id is accepted. An object that is not accepted is not in the queue, and its
+pods are foreign.
 
 All functions are pure; `fluxqueue.queue.recovery.adoption` reads and stores.
 """
@@ -82,8 +85,9 @@ class AdoptionCandidate:
 def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int, now: datetime) -> AllocationClaim | None:
     """Read the claim of a running Job.
 
-    If each index has its own slot, a slot is claimed for each pod that has a node. The list of nodes counts for the other indexes only
-    while the pin window is open: later it may name nodes that were freed. Pods with an allocation of their own are matched alone.
+    If each index has its own slot, a slot is claimed for each pod that has a node. The list of nodes counts
+    for the other indexes only while the pin window is open: later it may name nodes that were freed. Pods
+    with an allocation of their own are matched alone.
 
     Parameters
     ----------
@@ -99,8 +103,9 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int, now: datetime) -> A
     Returns
     -------
     AllocationClaim or None
-        None if it was not released, if not all of its nodes are known (a Job whose pods are released one by one has no nodes of those
-        that were not yet), or if its template and its other fields contradict each other.
+        None if it was not released, if not all of its nodes are known (a Job whose pods are released one by
+        one has no nodes of those that were not yet), or if its template and its other fields contradict each
+        other.
     """
     jobid = jobid_of(job.metadata)
     if jobid is None or job.spec.suspend or job.finished or job.metadata.deletion_timestamp:
@@ -127,16 +132,28 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int, now: datetime) -> A
         return AllocationClaim(jobid, hosts) if set(hosts) - {names.NO_NODE} and wanted > 0 else None
     services = [node for pod in released if job_served_by(pod) is not None and (node := _node_of(pod))]
     own = [pod for pod in released if job_served_by(pod) is None]
-    hosts = _by_index(own, ()) if is_elastic(job) else tuple(node for pod in sorted(own, key=age) if (node := _node_of(pod)))
+    hosts = (
+        _by_index(own, ())
+        if is_elastic(job)
+        else tuple(node for pod in sorted(own, key=age) if (node := _node_of(pod)))
+    )
     placed = len(services) + sum(1 for node in hosts if node != names.NO_NODE)
-    return AllocationClaim(jobid, (*hosts, *services)) if placed and placed + elsewhere >= wanted > 0 else None
+    return (
+        AllocationClaim(jobid, (*hosts, *services)) if placed and placed + elsewhere >= wanted > 0 else None
+    )
 
 
 def _by_index(pods: Iterable[Pod], listed: Sequence[str]) -> tuple[str, ...]:
     """Return the node of each index: the node of its pod, else the listed one, else none."""
-    nodes = {pod.completion_index: node for pod in pods if pod.completion_index is not None and (node := _node_of(pod))}
+    nodes = {
+        pod.completion_index: node
+        for pod in pods
+        if pod.completion_index is not None and (node := _node_of(pod))
+    }
     size = max(len(listed), *(index + 1 for index in nodes), 0) if nodes else len(listed)
-    return tuple(nodes.get(index) or (listed[index] if index < len(listed) else names.NO_NODE) for index in range(size))
+    return tuple(
+        nodes.get(index) or (listed[index] if index < len(listed) else names.NO_NODE) for index in range(size)
+    )
 
 
 def claim_of_pod(pod: Pod) -> AllocationClaim | None:
@@ -149,20 +166,27 @@ def claim_of_pod(pod: Pod) -> AllocationClaim | None:
 
 def job_before_release(job: Job) -> Job:
     """Return the Job as it was before its release, so that it is read like one that waits."""
-    annotations = {**(job.metadata.annotations or {}), names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}
+    annotations = {
+        **(job.metadata.annotations or {}),
+        names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK,
+    }
     metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
     spec = msgspec.structs.replace(job.spec, suspend=True, template=without_pin(job.spec.template))
     return msgspec.structs.replace(job, metadata=metadata, spec=spec)
 
 
 def pod_before_release(pod: Pod) -> Pod:
-    """Return the pod with our gate, which its release removed; a pod that our own scheduler binds may have waited without it."""
+    """Return the pod with our gate, which its release removed;
+    a pod that our own scheduler binds may have waited without it.
+    """
     gates = [*(pod.spec.scheduling_gates or ()), SchedulingGate(name=names.GATE)]
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_gates=gates))
 
 
 def shares_of(jobspec: str, hosts: Iterable[str]) -> tuple[NodeShare, ...]:
-    """Return what a workload whose pods are all of one size takes of each node; a services pod is the last of them."""
+    """Return what a workload whose pods are all of one size takes of each node;
+    a services pod is the last of them.
+    """
     sizes, nodes = sizes_in(jobspec), list(hosts)
     labels = [SLOT] * len(nodes)
     if SERVICES_SLOT in sizes:
@@ -175,7 +199,9 @@ def shares_of(jobspec: str, hosts: Iterable[str]) -> tuple[NodeShare, ...]:
 
 
 def consistent_candidates(
-    candidates: Sequence[AdoptionCandidate], capacity: Callable[[str], Mapping[str, int] | None], held: Iterable[NodeShare]
+    candidates: Sequence[AdoptionCandidate],
+    capacity: Callable[[str], Mapping[str, int] | None],
+    held: Iterable[NodeShare],
 ) -> tuple[list[AdoptionCandidate], list[str]]:
     """Return the candidates whose claims can all be true at once.
 
@@ -203,7 +229,14 @@ def consistent_candidates(
         if claim.jobid in ids or claimants[claim.jobid, candidate.confirmed] > 1:
             problem = "which another object claims too"
         else:
-            problem = next((excess for share in candidate.shares if (excess := _excess(share, capacity(share.node), taken))), "")
+            problem = next(
+                (
+                    excess
+                    for share in candidate.shares
+                    if (excess := _excess(share, capacity(share.node), taken))
+                ),
+                "",
+            )
         if problem:
             refusals.append(f"{new.ref} claims allocation {claim.jobid}, {problem}")
             continue
@@ -215,22 +248,30 @@ def consistent_candidates(
 
 
 def _excess(share: NodeShare, capacity: Mapping[str, int] | None, taken: Mapping[str, Counter[str]]) -> str:
-    """Return in words what a node does not have of a share. Ports, volumes and devices are not reported: the pods that run have theirs."""
+    """Return in words what a node does not have of a share.
+    Ports, volumes and devices are not reported: the pods that run have theirs.
+    """
     if capacity is None:
         return f"on node {share.node}, which does not exist"
     before = taken.get(share.node, Counter())
     reported = {kind: amount for kind, amount in share.amounts.items() if not is_countable(kind)}
-    kind = next((kind for kind, amount in reported.items() if before[kind] + amount > capacity.get(kind, 0)), None)
+    kind = next(
+        (kind for kind, amount in reported.items() if before[kind] + amount > capacity.get(kind, 0)), None
+    )
     return f"and with it more {kind} than node {share.node} has" if kind is not None else ""
 
 
 def _node_of(pod: Pod) -> str:
-    """Return the node of a pod, or the one that it is pinned to: by annotation for our own scheduler, by affinity for kube-scheduler."""
+    """Return the node of a pod, or the one that it is pinned to:
+    by annotation for our own scheduler, by affinity for kube-scheduler.
+    """
     if pod.spec.node_name:
         return pod.spec.node_name
     if pod.fluxion_binds:
         return pinned_node(pod) or ""
-    required = ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    required = ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
     for term in required.get("nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():
             if field.get("key") == "metadata.name" and len(field.get("values") or ()) == 1:

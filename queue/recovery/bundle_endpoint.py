@@ -1,7 +1,9 @@
-"""What a replica tells of itself for `kubectl fluxqueue doctor --bundle`: version, settings, metrics, and the size of the graph.
+"""What a replica tells of itself for `kubectl fluxqueue doctor --bundle`: version, settings, metrics, and the
+size of the graph.
 
-The settings are those of the configuration file, which has no secret: connection strings and tokens come from the environment and from
-files, and are not part of it. The caller removes what looks like a secret all the same (`fluxqueue.cli.redaction`).
+The settings are those of the configuration file, which has no secret: connection strings and tokens come from
+the environment and from files, and are not part of it. The caller removes what looks like a secret all the
+same (`fluxqueue.cli.redaction`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from fluxqueue.queue.recovery.sweep import Sweeper
 __all__ = ["bundle_endpoint"]
 
 
-def bundle_endpoint(config: QueueConfig, registry: CollectorRegistry, leader: Callable[[], Sweeper | None]) -> Endpoint:
+def bundle_endpoint(
+    config: QueueConfig, registry: CollectorRegistry, leader: Callable[[], Sweeper | None]
+) -> Endpoint:
     """Make the endpoint ``GET /doctor/bundle``, which every replica answers.
 
     Parameters

@@ -1,4 +1,6 @@
-"""Compares the clocks of the machines that the queue depends on with the time of day (`fluxqueue.queue.store.clock`)."""
+"""Compares the clocks of the machines that the queue depends on with the time of day
+(`fluxqueue.queue.store.clock`).
+"""
 
 from __future__ import annotations
 
@@ -24,4 +26,8 @@ def compare_clocks(snapshot: SystemSnapshot) -> Iterator[Finding]:
     for clock, ahead_s in snapshot.clocks.items():
         if abs(ahead_s) >= NOTABLE_S:
             direction = "ahead of" if ahead_s > 0 else "behind"
-            yield Finding(Difference.CLOCK, f"clock {clock}", f"{_NAMES[clock]} is {abs(ahead_s):.0f} s {direction} the time of day")
+            yield Finding(
+                Difference.CLOCK,
+                f"clock {clock}",
+                f"{_NAMES[clock]} is {abs(ahead_s):.0f} s {direction} the time of day",
+            )

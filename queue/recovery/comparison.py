@@ -1,10 +1,11 @@
 """Compares the cluster, the tables, the leader's memory and the graph.
 
-Four places describe the same state: Kubernetes what exists and runs, Postgres what was decided, the leader's memory what it works with,
-Fluxion what is free. The same comparison is made by the sweep each minute, by `kubectl fluxqueue doctor`, and by the tests.
+Four places describe the same state: Kubernetes what exists and runs, Postgres what was decided, the leader's
+memory what it works with, Fluxion what is free. The same comparison is made by the sweep each minute, by
+`kubectl fluxqueue doctor`, and by the tests.
 
-The four are not read at one instant, so a single look also sees changes that are under way. The doctor therefore looks twice and keeps
-what both looks saw (`lasting`).
+The four are not read at one instant, so a single look also sees changes that are under way. The doctor
+therefore looks twice and keeps what both looks saw (`lasting`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ __all__ = ["differences", "lasting"]
 
 def differences(snapshot: SystemSnapshot) -> list[Finding]:
     """Return everything that contradicts itself."""
-    return [*compare_cluster(snapshot), *compare_queue(snapshot), *compare_graph(snapshot), *compare_clocks(snapshot)]
+    return [
+        *compare_cluster(snapshot),
+        *compare_queue(snapshot),
+        *compare_graph(snapshot),
+        *compare_clocks(snapshot),
+    ]
 
 
 def lasting(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:

@@ -1,12 +1,12 @@
 """Compares cluster, tables, the leader's memory and the graph, and repairs what differs.
 
-`fluxqueue.queue.recovery.comparison` compares; the doctor reads the four. The sweep compares what this process has in its caches, which
-costs no call to the API server. `kubectl fluxqueue doctor` reads everything from the API server again, so it also finds a cache that went
-wrong. Tables and memory are read under the lock of their changes, so a difference between them is real. Only differences that two looks
-saw count.
+`fluxqueue.queue.recovery.comparison` compares; the doctor reads the four. The sweep compares what this
+process has in its caches, which costs no call to the API server. `kubectl fluxqueue doctor` reads everything
+from the API server again, so it also finds a cache that went wrong. Tables and memory are read under the lock
+of their changes, so a difference between them is real. Only differences that two looks saw count.
 
-A repair brings the leader to the state in which every leader starts: the tables are read again, the graph is filled again, and every
-object and row is compared again.
+A repair brings the leader to the state in which every leader starts: the tables are read again, the graph is
+filled again, and every object and row is compared again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Doctor:
     Parameters
     ----------
     api, caches, ledger, graph, foreign
-        The API server, what the watches know of it, the queue, the graph in Fluxion, and the pods that are not ours.
+        The API server, what the watches know of it, the queue, the graph in Fluxion, and the pods that are
+        not ours.
     scheduler
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
     compare_clocks
@@ -73,18 +74,21 @@ class Doctor:
         self._graph = graph
         self._foreign = foreign
 
-    async def examine(self, *, looks: int = 2, from_api: bool = True, thorough: bool = True, pending: bool = True) -> list[Finding]:
+    async def examine(
+        self, *, looks: int = 2, from_api: bool = True, thorough: bool = True, pending: bool = True
+    ) -> list[Finding]:
         """Return what differs.
 
         Parameters
         ----------
         looks
-            Looks, one second apart. With more than one, return what all saw: a single look also sees changes that are under way.
+            Looks, one second apart. With more than one, return what all saw: a single look also sees changes
+            that are under way.
         from_api
             Read the API server, not the caches.
         thorough
-            Read the tables, read from Fluxion what each job holds where, and its nodes, and read the nodes of the cluster as the graph
-            is to hold them. Takes seconds in a large cluster.
+            Read the tables, read from Fluxion what each job holds where, and its nodes, and read the nodes of
+            the cluster as the graph is to hold them. Takes seconds in a large cluster.
         pending
             Read also pending work from the tables.
         """
@@ -93,11 +97,15 @@ class Doctor:
             if not findings:
                 break
             await asyncio.sleep(_BETWEEN_S)
-            findings = lasting(findings, await self._look(from_api=from_api, thorough=thorough, pending=pending))
+            findings = lasting(
+                findings, await self._look(from_api=from_api, thorough=thorough, pending=pending)
+            )
         return findings
 
     async def repair(self, findings: Sequence[Finding]) -> None:
-        """Repair tables, memory and graph, and count the findings; the caller makes the controllers resync."""
+        """Repair tables, memory and graph, and count the findings;
+        the caller makes the controllers resync.
+        """
         for what in Difference:
             some = [finding for finding in findings if finding.what is what]
             if some:
@@ -125,7 +133,12 @@ class Doctor:
             pods, nodes = await api.list(PODS), await api.list(NODES)
             jobs, fluxjobs = await api.list(JOBS), await api.list(FLUXJOBS)
         else:
-            pods, nodes, jobs, fluxjobs = caches.pods.list(), caches.nodes.list(), caches.jobs.list(), caches.fluxjobs.list()
+            pods, nodes, jobs, fluxjobs = (
+                caches.pods.list(),
+                caches.nodes.list(),
+                caches.jobs.list(),
+                caches.fluxjobs.list(),
+            )
         failed: list[Finding] = []
         rebuilds = self._graph.rebuilds
         graph_jobs: tuple[JobInfo, ...] = ()
@@ -133,13 +146,23 @@ class Doctor:
         async with self._graph.exclusive:
             try:
                 await self._graph.ensure()
-                graph_jobs = await self._graph.fluxion.list_jobs(call=self._graph.call(), with_shares=thorough)
+                graph_jobs = await self._graph.fluxion.list_jobs(
+                    call=self._graph.call(), with_shares=thorough
+                )
                 if thorough:
-                    graph_nodes = (await self._graph.fluxion.stat(call=self._graph.call(), per_node=True)).node_use
+                    graph_nodes = (
+                        await self._graph.fluxion.stat(call=self._graph.call(), per_node=True)
+                    ).node_use
             except (FluxionError, GraphLost) as error:
                 self._graph.invalidate()
-                failed.append(Finding(Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"))
-            stored, remembered = await ledger.compared(pending=pending) if thorough else (ledger.contents(), ledger.contents())
+                failed.append(
+                    Finding(
+                        Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"
+                    )
+                )
+            stored, remembered = (
+                await ledger.compared(pending=pending) if thorough else (ledger.contents(), ledger.contents())
+            )
         usable: list[Node] = [node for node in nodes if not node.metadata.deletion_timestamp]
         snapshot = SystemSnapshot(
             pods=pods,
@@ -162,7 +185,8 @@ class Doctor:
             scheduler=await self.scheduler_state(pods) if from_api else SchedulerState.UNKNOWN,
         )
         findings = await asyncio.to_thread(differences, snapshot)
-        if failed or self._graph.rebuilds != rebuilds:  # just filled: the next cycle adds the reservations again
+        # just filled: the next cycle adds the reservations again
+        if failed or self._graph.rebuilds != rebuilds:
             findings = [finding for finding in findings if finding.what not in _IN_GRAPH]
         return failed + findings
 
@@ -192,4 +216,8 @@ def _renewed(lease: LeaseSpec, now: datetime) -> bool:
         at = datetime.fromisoformat(lease.renew_time or "")
     except ValueError:
         return False
-    return bool(lease.holder_identity) and at.tzinfo is not None and (now - at).total_seconds() < 3 * (lease.lease_duration_seconds or 1)
+    return (
+        bool(lease.holder_identity)
+        and at.tzinfo is not None
+        and (now - at).total_seconds() < 3 * (lease.lease_duration_seconds or 1)
+    )

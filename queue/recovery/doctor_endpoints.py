@@ -1,7 +1,7 @@
 """The endpoints of `kubectl fluxqueue doctor`, answered by the leader.
 
-An examination reads the whole cluster, so only one runs at a time: who asks while one runs gets its result. A repair runs alone, after the
-examination that is running, and a second repair at the same time is refused.
+An examination reads the whole cluster, so only one runs at a time: who asks while one runs gets its result. A
+repair runs alone, after the examination that is running, and a second repair at the same time is refused.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class _Visits:
 
     async def repair(self, sweeper: Sweeper, looks: int) -> Response:
         if self._repairing:
-            return JSONResponse({"error": "a repair is running: ask again when it has ended"}, status_code=409)
+            return JSONResponse(
+                {"error": "a repair is running: ask again when it has ended"}, status_code=409
+            )
         self._repairing = True
         try:
             async with self._alone:
@@ -115,12 +117,24 @@ def _looks(request: Request) -> int:
 
 
 def _not_leading() -> Response:
-    return JSONResponse({"error": "this replica of the queue does not lead, or is still starting"}, status_code=503)
+    return JSONResponse(
+        {"error": "this replica of the queue does not lead, or is still starting"}, status_code=503
+    )
 
 
 def _answer(findings: list[Finding], repaired: list[Finding] | None = None) -> Response:
-    return JSONResponse({"findings": [_json(finding) for finding in findings], "repaired": [_json(finding) for finding in repaired or ()]})
+    return JSONResponse(
+        {
+            "findings": [_json(finding) for finding in findings],
+            "repaired": [_json(finding) for finding in repaired or ()],
+        }
+    )
 
 
 def _json(finding: Finding) -> dict[str, Any]:
-    return {"invariant": finding.what.invariant, **asdict(finding), "what": str(finding.what), "remedy": finding.what.remedy}
+    return {
+        "invariant": finding.what.invariant,
+        **asdict(finding),
+        "what": str(finding.what),
+        "remedy": finding.what.remedy,
+    }

@@ -1,6 +1,7 @@
 """Differences between the cluster, the tables, the leader's memory and the graph, in sentences.
 
-Each names the object that it is about, the invariant that it violates (`docs/architecture.md`) and what repairs it.
+Each names the object that it is about, the invariant that it violates (`docs/architecture.md`) and what
+repairs it.
 """
 
 from __future__ import annotations
@@ -59,20 +60,30 @@ _INVARIANTS: Mapping[Difference, str] = {
 }
 _SWEEP = "the queue repairs it within a minute, --repair at once"
 _REMEDIES: Mapping[Difference, str] = {
-    Difference.OVERBOOKED: "no more work is started there; delete one of the pods, or suspend its Job, to relieve the node",
+    Difference.OVERBOOKED: (
+        "no more work is started there; delete one of the pods, or suspend its Job, to relieve the node"
+    ),
     Difference.STRAY_POD: "it is counted as foreign; delete it if it should not run",
     Difference.MISPLACED_POD: "suspend its Job and resume it, and it is planned again",
     Difference.UNKNOWN_OBJECT: _SWEEP,
     Difference.LOST_OBJECT: _SWEEP,
     Difference.NO_REASON: _SWEEP,
     Difference.NO_FLUXJOB: _SWEEP,
-    Difference.MOVED_RESERVATION: "none is needed: it starts when it can; report the problem with the history of the workload",
-    Difference.UNBOUND_POD: "start the scheduler (kubectl get deployments -l app.kubernetes.io/component=scheduler), or delete the pod",
+    Difference.MOVED_RESERVATION: (
+        "none is needed: it starts when it can; report the problem with the history of the workload"
+    ),
+    Difference.UNBOUND_POD: (
+        "start the scheduler (kubectl get deployments -l app.kubernetes.io/component=scheduler), "
+        "or delete the pod"
+    ),
     Difference.MEMORY: "the queue reads the tables again within a minute, --repair at once",
     Difference.GRAPH_JOBS: "the queue fills the graph again within a minute, --repair at once",
     Difference.GRAPH_NODES: "the queue fills the graph again within a minute, --repair at once",
     Difference.GRAPH_FOREIGN: "the queue fills the graph again within a minute, --repair at once",
-    Difference.CLOCK: "set the clock of that machine by NTP; the time of the queue returns by itself, at a fifth of a second each second",
+    Difference.CLOCK: (
+        "set the clock of that machine by NTP; the time of the queue returns by itself, "
+        "at a fifth of a second each second"
+    ),
 }
 
 

@@ -34,16 +34,25 @@ def _job_ids(snapshot: SystemSnapshot) -> Iterator[Finding]:
 
 def _jobs(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """Fluxion holds the stored slots, allocated and reserved, and no others."""
-    stored = Counter((int(slot.jobid), slot.node) for allocation in snapshot.allocations for slot in allocation.open_slots)
+    stored = Counter(
+        (int(slot.jobid), slot.node) for allocation in snapshot.allocations for slot in allocation.open_slots
+    )
     for reservation in snapshot.reservations:
-        stored.update({(int(reservation.jobid), share.node): sum(share.slots.values()) for share in reservation.shares})
+        stored.update(
+            {(int(reservation.jobid), share.node): sum(share.slots.values()) for share in reservation.shares}
+        )
     held = Counter[tuple[int, str]]()
     for job in snapshot.graph_jobs:
         if job.mode in (JobMode.ALLOCATED, JobMode.RESERVED):
-            held.update({(stored_jobid(job.jobid), share.node): sum(share.slots.values()) for share in job.shares})
+            held.update(
+                {(stored_jobid(job.jobid), share.node): sum(share.slots.values()) for share in job.shares}
+            )
     for jobid, node in sorted(stored.keys() | held.keys()):
         if stored[jobid, node] != held[jobid, node]:
-            sentence = f"job {jobid} holds room for {held[jobid, node]} pods on {node} in Fluxion, for {stored[jobid, node]} in the tables"
+            sentence = (
+                f"job {jobid} holds room for {held[jobid, node]} pods on {node} in Fluxion, for "
+                f"{stored[jobid, node]} in the tables"
+            )
             yield Finding(Difference.GRAPH_JOBS, f"job {jobid}", sentence)
 
 
@@ -57,16 +66,25 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Finding]:
             yield Finding(Difference.GRAPH_NODES, f"node {name}", f"node {name} is not in {missing}")
         elif use.up == spec.down:
             graph, cluster = "up" if use.up else "down", "not usable" if spec.down else "usable"
-            yield Finding(Difference.GRAPH_NODES, f"node {name}", f"node {name} is {graph} in the graph and {cluster} in the cluster")
+            yield Finding(
+                Difference.GRAPH_NODES,
+                f"node {name}",
+                f"node {name} is {graph} in the graph and {cluster} in the cluster",
+            )
         elif wrong := [pool for pool in spec.pools if use.total.get(pool.type, 0) != pool.total]:
             pool = wrong[0]
-            sentence = f"node {name} has {use.total.get(pool.type, 0)} {pool.type} in the graph and {pool.total} in the cluster"
+            sentence = (
+                f"node {name} has {use.total.get(pool.type, 0)} {pool.type} in the graph and {pool.total} "
+                "in the cluster"
+            )
             yield Finding(Difference.GRAPH_NODES, f"node {name}", sentence)
 
 
 def _foreign(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """The graph holds what pods that are not ours take of each node, or the node is closed."""
-    taken: dict[str, NodeShare] = {share.node: share for job in snapshot.graph_jobs if job.mode is JobMode.SYSTEM for share in job.shares}
+    taken: dict[str, NodeShare] = {
+        share.node: share for job in snapshot.graph_jobs if job.mode is JobMode.SYSTEM for share in job.shares
+    }
     closed = {use.node for use in snapshot.graph_nodes if use.closed}
     for node, wanted in sorted(snapshot.foreign.items()):
         spec = snapshot.specs.get(node)
@@ -77,5 +95,8 @@ def _foreign(snapshot: SystemSnapshot) -> Iterator[Finding]:
         for kind in sorted(sizes.keys() & (wanted.keys() | amounts.keys())):
             requested, held = wanted.get(kind, 0), amounts.get(kind, 0)
             if not requested <= held < requested + sizes[kind] + (0 if requested else 1):
-                sentence = f"pods that are not ours have {requested} {kind} of node {node}, the graph holds {held} for them"
+                sentence = (
+                    f"pods that are not ours have {requested} {kind} of node {node}, "
+                    f"the graph holds {held} for them"
+                )
                 yield Finding(Difference.GRAPH_FOREIGN, f"node {node}", sentence)

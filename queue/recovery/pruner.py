@@ -1,14 +1,16 @@
 """Deletes rows of work that ended before the retention, some in every sweep.
 
-The tables keep what is in the queue, what ended lately, and what must be known so that no object is queued twice. The rest is deleted in
-four steps: slots and allocations that were freed, workloads that ended (they move to ``history``), transitions, and the rows of
-``history``. Work that is requeued very often also loses its transitions from before the retention. Each step is a loop of short
-transactions with a limit, so a backlog (in the first sweeps after an upgrade, or after a million Jobs in a day) takes several sweeps and
+The tables keep what is in the queue, what ended lately, and what must be known so that no object is queued
+twice. The rest is deleted in four steps: slots and allocations that were freed, workloads that ended (they
+move to ``history``), transitions, and the rows of ``history``. Work that is requeued very often also loses
+its transitions from before the retention. Each step is a loop of short transactions with a limit, so a
+backlog (in the first sweeps after an upgrade, or after a million Jobs in a day) takes several sweeps and
 never delays one for long.
 
-A row of ``history`` whose object still exists is kept: without it, a finished or cancelled Job that nobody deletes would be queued as a
-new one. Such rows are skipped. The next sweep continues after them, and starts from the beginning when it has reached the end. So they do
-not stop the deletion, and no sweep reads all of them.
+A row of ``history`` whose object still exists is kept: without it, a finished or cancelled Job that nobody
+deletes would be queued as a new one. Such rows are skipped. The next sweep continues after them, and starts
+from the beginning when it has reached the end. So they do not stop the deletion, and no sweep reads all of
+them.
 
 Workloads and allocations leave records for the accounting, of which whole months expire.
 """
@@ -56,7 +58,12 @@ class Pruner:
     """
 
     def __init__(
-        self, ledger: Ledger, exists: Callable[[str], bool], *, retention_s: float, accounting: AccountingConfig = _ACCOUNTING
+        self,
+        ledger: Ledger,
+        exists: Callable[[str], bool],
+        *,
+        retention_s: float,
+        accounting: AccountingConfig = _ACCOUNTING,
     ) -> None:
         self._ledger = ledger
         self._exists = exists
@@ -76,13 +83,17 @@ class Pruner:
             PRUNED.labels(table).inc(rows)
         if any(pruned.values()):
             log.info("retention.pruned", before=before.isoformat(), **pruned)
-        if months := await self._ledger.expire_months(self._accounting.months, drop=self._accounting.expired == "drop"):
+        if months := await self._ledger.expire_months(
+            self._accounting.months, drop=self._accounting.expired == "drop"
+        ):
             log.info("accounting.expired", tables=months, how=self._accounting.expired)
 
     async def _prune_allocations(self, before: datetime) -> dict[str, int]:
         pruned = {"slot": 0, "allocation": 0}
         for _ in range(_BATCHES):
-            allocations, slots = await self._ledger.prune_allocations(before, allocations=_BATCH, slots=_SLOTS)
+            allocations, slots = await self._ledger.prune_allocations(
+                before, allocations=_BATCH, slots=_SLOTS
+            )
             pruned["allocation"] += allocations
             pruned["slot"] += slots
             if allocations < _BATCH and slots < _SLOTS:

@@ -33,12 +33,24 @@ def _rows(snapshot: SystemSnapshot) -> Iterator[Finding]:
         where = workload.ref
         young = snapshot.now - workload.submitted_at < FRESH
         if workload.kind == "Pod" and workload.uid in objects:
-            young = not snapshot.is_old(objects[workload.uid].creation_timestamp)  # it may have a slot of its Job
-        if workload.kind in ("Job", "Pod") and workload.uid not in objects and workload.state is State.PENDING:
-            yield Finding(Difference.LOST_OBJECT, where, f"{where} waits in the queue and does not exist any more")
+            # it may have a slot of its Job
+            young = not snapshot.is_old(objects[workload.uid].creation_timestamp)
+        if (
+            workload.kind in ("Job", "Pod")
+            and workload.uid not in objects
+            and workload.state is State.PENDING
+        ):
+            yield Finding(
+                Difference.LOST_OBJECT, where, f"{where} waits in the queue and does not exist any more"
+            )
         elif workload.state is State.PENDING and workload.reason is Reason.NONE and not young:
             yield Finding(Difference.NO_REASON, where, f"{where} waits without a reason")
-        elif workload.kind in ("Job", "Pod") and workload.uid in objects and workload.uid not in shown and not young:
+        elif (
+            workload.kind in ("Job", "Pod")
+            and workload.uid in objects
+            and workload.uid not in shown
+            and not young
+        ):
             if workload.state is State.ALLOCATED and snapshot.now - workload.submitted_at < _SHOWN:
                 continue
             yield Finding(Difference.NO_FLUXJOB, where, f"{where} is in the queue and has no FluxJob")
@@ -51,7 +63,10 @@ def _reservations(snapshot: SystemSnapshot) -> Iterator[Finding]:
         workload = workloads.get(reservation.workload)
         if workload is not None and reservation.start > reservation.first_start and not reservation.cause:
             first, planned = time_text(reservation.first_start), time_text(reservation.start)
-            sentence = f"{workload.ref} was reserved a start at {first}, is planned for {planned}, and no cause is recorded"
+            sentence = (
+                f"{workload.ref} was reserved a start at {first}, is planned for {planned}, "
+                "and no cause is recorded"
+            )
             yield Finding(Difference.MOVED_RESERVATION, workload.ref, sentence)
 
 
@@ -63,14 +78,24 @@ def _workloads_in_memory(snapshot: SystemSnapshot) -> Iterator[Finding]:
         row, known = stored.get(workload_id), remembered.get(workload_id)
         workload = row or known
         assert workload is not None
-        if row is None or known is None or (row.state, row.queue, row.jobspec) != (known.state, known.queue, known.jobspec):
+        if (
+            row is None
+            or known is None
+            or (row.state, row.queue, row.jobspec) != (known.state, known.queue, known.jobspec)
+        ):
             table, memory = row.state if row else "missing", known.state if known else "missing"
-            yield Finding(Difference.MEMORY, workload.ref, f"{workload.ref} is {table} in the tables and {memory} in the leader's memory")
+            yield Finding(
+                Difference.MEMORY,
+                workload.ref,
+                f"{workload.ref} is {table} in the tables and {memory} in the leader's memory",
+            )
 
 
 def _allocations_in_memory(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """The leader works with the stored releases and open slots."""
-    released_stored = {allocation.jobid: allocation.released_at is not None for allocation in snapshot.allocations}
+    released_stored = {
+        allocation.jobid: allocation.released_at is not None for allocation in snapshot.allocations
+    }
     for allocation in snapshot.held:
         jobid, released = allocation.jobid, allocation.released_at is not None
         if released_stored.get(jobid, released) != released:
@@ -82,7 +107,10 @@ def _allocations_in_memory(snapshot: SystemSnapshot) -> Iterator[Finding]:
     for jobid in sorted(slots_stored.keys() | slots_held.keys()):
         stored, held = slots_stored.get(jobid), slots_held.get(jobid)
         if stored != held:
-            counts = f"room for {len(stored or ())} pods in the tables and for {len(held or ())}, or others, in the leader's memory"
+            counts = (
+                f"room for {len(stored or ())} pods in the tables and for {len(held or ())}, or others, "
+                "in the leader's memory"
+            )
             sentence = f"allocation {jobid} has {counts}"
             yield Finding(Difference.MEMORY, f"job {jobid}", sentence)
 

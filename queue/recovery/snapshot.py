@@ -53,7 +53,8 @@ class SystemSnapshot:
     clocks
         By how many seconds each clock is ahead of the time of day; empty if they were not read.
     thorough
-        True if Fluxion reported what its jobs hold where, and its nodes; else only the ids of its jobs are known.
+        True if Fluxion reported what its jobs hold where, and its nodes; else only the ids of its jobs are
+        known.
     scheduler
         State of our own scheduler.
     """
@@ -78,7 +79,9 @@ class SystemSnapshot:
     scheduler: SchedulerState = SchedulerState.UNKNOWN
 
     def is_old(self, created: str | None) -> bool:
-        """True if an object has existed long enough to be in the queue; one without a readable creation time counts as old."""
+        """True if an object has existed long enough to be in the queue;
+        one without a readable creation time counts as old.
+        """
         try:
             return created is None or self.wall - datetime.fromisoformat(created) > FRESH
         except ValueError:

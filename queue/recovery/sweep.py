@@ -1,11 +1,11 @@
 """Once a minute the sweep compares everything, repairs what differs and counts it.
 
-Events may be lost, processes may end between two effects, and people delete things by hand. No controller relies on having seen an event:
-the sweep makes each of them compare all objects and rows again, and has cluster, tables and graph compared
-(`fluxqueue.queue.recovery.comparison`).
+Events may be lost, processes may end between two effects, and people delete things by hand. No controller
+relies on having seen an event: the sweep makes each of them compare all objects and rows again, and has
+cluster, tables and graph compared (`fluxqueue.queue.recovery.comparison`).
 
-One difference is known without comparing. If Postgres became unavailable during a change, the leader's memory may be behind the tables,
-or ahead of those it finds when Postgres is back. The tables are read again at once.
+One difference is known without comparing. If Postgres became unavailable during a change, the leader's memory
+may be behind the tables, or ahead of those it finds when Postgres is back. The tables are read again at once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ log = structlog.get_logger()
 
 _THOROUGH = 10
 _FEW = 1_000
-"""With more pods than this running, only every tenth sweep reads what each job holds from the tables and Fluxion: no matching meanwhile."""
+"""With more pods than this running, only every tenth sweep reads what each job holds from the tables and
+Fluxion: no matching meanwhile."""
 _MANY = 10_000
-"""With more work than this in the queue, pending work is not compared: reading it takes long, and the intake compares it each minute."""
+"""With more work than this in the queue, pending work is not compared:
+reading it takes long, and the intake compares it each minute."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
@@ -90,7 +92,9 @@ class Sweeper:
         pods = sum(max(len(allocation.slots), 1) for _, allocation in self._ledger.live())
         thorough = self._sweeps % _THOROUGH == 0 or pods <= _FEW
         pending = len(self._ledger.contents().workloads) <= _MANY
-        await self.doctor.repair(await self.doctor.examine(from_api=False, thorough=thorough, pending=pending))
+        await self.doctor.repair(
+            await self.doctor.examine(from_api=False, thorough=thorough, pending=pending)
+        )
         reach(CrashPoint.SWEPT)
         await self._measure()
         self._trigger.release()
@@ -113,11 +117,14 @@ class Sweeper:
                 log.warning("ledger.reload_failed", error=str(error), retry_s=pause_s)
             else:
                 log.info("ledger.reloaded", reason="Postgres became unavailable during a change")
-            await asyncio.sleep(pause_s)  # a Postgres that reads and does not write puts each attempt in doubt
+            # a Postgres that reads and does not write puts each attempt in doubt
+            await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S) if self._ledger.in_doubt.is_set() else _FIRST_PAUSE_S
 
     async def resync(self) -> None:
-        """Make every controller compare everything, as at the start of a leader; other work goes on between two of them."""
+        """Make every controller compare everything, as at the start of a leader;
+        other work goes on between two of them.
+        """
         for controller in self._controllers:
             controller.resync()
             await asyncio.sleep(0)

@@ -1,10 +1,12 @@
-"""What the sweep counts for the metrics: work by state, who waits, and what could start although nodes are free.
+"""What the sweep counts for the metrics: work by state, who waits, and what could start although nodes are
+free.
 
-Alerts need to know more than how much waits: a queue that works has waiting work. `could_fit` counts what waits for nodes and has no more
-pods than nodes are free. While that is above zero, something is released every few minutes, or there is a reason to look for.
+Alerts need to know more than how much waits: a queue that works has waiting work. `could_fit` counts what
+waits for nodes and has no more pods than nodes are free. While that is above zero, something is released
+every few minutes, or there is a reason to look for.
 
-Namespaces are a label, so their number is bounded: the largest have their own value, all others share one. `OTHERS` is no name of a
-namespace.
+Namespaces are a label, so their number is bounded: the largest have their own value, all others share one.
+`OTHERS` is no name of a namespace.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class WorkCounts:
     could_fit: int
 
 
-def count_work(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], nodes: Iterable[Node]) -> WorkCounts:
+def count_work(
+    workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], nodes: Iterable[Node]
+) -> WorkCounts:
     """Count in one pass over each."""
     taken = {slot.node for _, allocation in live for slot in allocation.open_slots}
     uses = Counter({"free": 0, "used": 0, "closed": 0})
@@ -56,7 +60,9 @@ def count_work(workloads: Iterable[Workload], live: Iterable[tuple[Workload, All
         closed = node.spec.unschedulable or not node.status.ready
         uses["used" if node.metadata.name in taken else "closed" if closed else "free"] += 1
     waiting = [workload for workload in workloads if workload.state is State.PENDING]
-    fitting = sum(1 for workload in waiting if workload.reason in _WAITS_FOR_NODES and workload.pods <= uses["free"])
+    fitting = sum(
+        1 for workload in waiting if workload.reason in _WAITS_FOR_NODES and workload.pods <= uses["free"]
+    )
     return WorkCounts(_largest(Counter(workload.namespace for workload in waiting)), dict(uses), fitting)
 
 

@@ -1,8 +1,10 @@
-"""What keeps a Flux cluster from being released although the queue could match it: a message for people, by the uid of its Job.
+"""What keeps a Flux cluster from being released although the queue could match it: a message for people, by
+the uid of its Job.
 
-The MiniCluster controller finds that one of the objects of a Flux cluster cannot be created: another owner has an object of that name, or
-the request cannot be rendered. The intake reads the blocker with the Job: the Job is not matched, so it holds no nodes, and its FluxJob has
-the message. Blockers are in memory only. A new leader finds them again, at the latest when it releases the Job.
+The MiniCluster controller finds that one of the objects of a Flux cluster cannot be created: another owner
+has an object of that name, or the request cannot be rendered. The intake reads the blocker with the Job: the
+Job is not matched, so it holds no nodes, and its FluxJob has the message. Blockers are in memory only. A new
+leader finds them again, at the latest when it releases the Job.
 
 Nodes are no blockers: `fluxqueue.queue.release.object_release` checks them.
 """
@@ -18,7 +20,9 @@ __all__ = ["PreparationFailed", "ReleaseBlockers"]
 
 
 class PreparationFailed(Exception):
-    """What a Job's pods need cannot be created. The message has the reason, and it is stored as a blocker of the Job."""
+    """What a Job's pods need cannot be created.
+    The message has the reason, and it is stored as a blocker of the Job.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,11 @@ class ReleaseBlockers:
     def of(self, job: Job) -> str:
         """Return why a Job cannot be released; empty if nothing is known."""
         blocker = self._known.get(job.metadata.uid)
-        return blocker.message if blocker is not None and blocker.generation in (None, job.metadata.generation) else ""
+        return (
+            blocker.message
+            if blocker is not None and blocker.generation in (None, job.metadata.generation)
+            else ""
+        )
 
     def note(self, job: Job, message: str, *, until_edited: bool = False) -> None:
         """Set the blocker of a Job.

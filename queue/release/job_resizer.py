@@ -1,8 +1,9 @@
 """Changes how many pods of a running Job run at once, where the Job was started with fewer than it asked for.
 
-The queue decides at the end of a cycle (`fluxqueue.queue.scheduling.growth`); this module reads the Jobs and sends the patches. A patch has
-the resourceVersion that was read. Where it is refused, the next cycle decides again, by the Job as it is then. What was sent before a crash
-is seen as the parallelism of the Job, so nothing is stored.
+The queue decides at the end of a cycle (`fluxqueue.queue.scheduling.growth`); this module reads the Jobs and
+sends the patches. A patch has the resourceVersion that was read. Where it is refused, the next cycle decides
+again, by the Job as it is then. What was sent before a crash is seen as the parallelism of the Job, so
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class JobResizer:
         self._decide_again: Callable[[], None] = _ignore
 
     def subscribe(self, decide_again: Callable[[], None]) -> None:
-        """Have a further cycle requested by this function where a Job changed before its patch: nothing else may request one."""
+        """Have a further cycle requested by this function where a Job changed before its patch:
+        nothing else may request one.
+        """
         self._decide_again = decide_again
 
     async def run(self) -> None:
@@ -76,7 +79,11 @@ class JobResizer:
         pods = [pod for pod in self._caches.pods_of_job(workload.uid) if not pod.terminal]
         if any(pod.metadata.deletion_timestamp for pod in pods):
             return None  # what ends now is counted when it is gone
-        pending = [(pod, row) for pod in pods if (row := self._ledger.by_uid(pod.metadata.uid)) is not None and row.state is State.PENDING]
+        pending = [
+            (pod, row)
+            for pod in pods
+            if (row := self._ledger.by_uid(pod.metadata.uid)) is not None and row.state is State.PENDING
+        ]
         waiting = [pod.metadata.creation_timestamp for pod, row in pending if row.priority == GROWTH_PRIORITY]
         if len(waiting) < len(pending):
             return None  # a pod that has lost its node comes first
@@ -106,7 +113,12 @@ class JobResizer:
         parallelism, workload = self._wanted.get(workload_id), self._ledger.get(workload_id)
         try:
             job = self._caches.jobs.get_by_uid(workload.uid) if workload is not None else None
-            if parallelism is not None and job is not None and _is_running(job) and job.spec.parallelism != parallelism:
+            if (
+                parallelism is not None
+                and job is not None
+                and _is_running(job)
+                and job.spec.parallelism != parallelism
+            ):
                 await self._resize(job, parallelism)
         finally:
             self._wanted.pop(workload_id, None)
@@ -115,18 +127,33 @@ class JobResizer:
     async def _resize(self, job: Job, parallelism: int) -> None:
         meta, before = job.metadata, job.spec.parallelism or 1
         try:
-            await self._api.patch(JOBS, meta.name, resize_job(job, parallelism), namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
+            await self._api.patch(
+                JOBS,
+                meta.name,
+                resize_job(job, parallelism),
+                namespace=meta.namespace,
+                patch_type=PatchType.STRATEGIC,
+            )
         except (Conflict, NotFound):
             self._decide_again()
             return
         except (Forbidden, Invalid) as error:
-            log.warning("job.resize_refused", job=f"{meta.namespace}/{meta.name}", parallelism=parallelism, error=str(error))
+            log.warning(
+                "job.resize_refused",
+                job=f"{meta.namespace}/{meta.name}",
+                parallelism=parallelism,
+                error=str(error),
+            )
             return
         reach(CrashPoint.RESIZED)
         log.info("job.resized", job=f"{meta.namespace}/{meta.name}", before=before, parallelism=parallelism)
         title = f"Job {meta.namespace}/{meta.name}"
         if parallelism > before:
-            self._recorder.record(Subject.of(JOBS, job), "Grown", f"{title} grows from {before} to {parallelism} pods: nodes are free")
+            self._recorder.record(
+                Subject.of(JOBS, job),
+                "Grown",
+                f"{title} grows from {before} to {parallelism} pods: nodes are free",
+            )
         else:
             message = f"{title} goes back from {before} to {parallelism} pods: other work took the nodes"
             self._recorder.record(Subject.of(JOBS, job), "Shrunk", message, severity=Severity.WARNING)
@@ -137,4 +164,9 @@ def _ignore() -> None:
 
 
 def _is_running(job: Job) -> bool:
-    return not job.spec.suspend and not job.finished and job.metadata.deletion_timestamp is None and job.spec.parallelism != 0
+    return (
+        not job.spec.suspend
+        and not job.finished
+        and job.metadata.deletion_timestamp is None
+        and job.spec.parallelism != 0
+    )

@@ -1,14 +1,17 @@
-"""Follows how far the Job controller is, and waits for the first status of a new Job where the API server resumes none without it.
+"""Follows how far the Job controller is, and waits for the first status of a new Job where the API server
+resumes none without it.
 
-The controller writes that a suspended Job is suspended some milliseconds after its creation, and in a quiet cluster that is when the
-release is due. The release tests the generation and not the resourceVersion, so neither refuses the other: a Job that is released first is
-found resumed, and its controller never writes that it was suspended. That saves the API server a status and two Events.
+The controller writes that a suspended Job is suspended some milliseconds after its creation, and in a quiet
+cluster that is when the release is due. The release tests the generation and not the resourceVersion, so
+neither refuses the other: a Job that is released first is found resumed, and its controller never writes that
+it was suspended. That saves the API server a status and two Events.
 
-How many Jobs the controller has not looked at yet says how late the pods of a released Job will be created, and so how long they are to be
-pinned.
+How many Jobs the controller has not looked at yet says how late the pods of a released Job will be created,
+and so how long they are to be pinned.
 
-Kubernetes 1.36.0 and 1.36.1 accept no template of a Job without that status. There every new Job is waited for, once one was refused. To
-wait for the watch costs nothing; a refused patch costs the API server as much as an accepted one, and a read.
+Kubernetes 1.36.0 and 1.36.1 accept no template of a Job without that status. There every new Job is waited
+for, once one was refused. To wait for the watch costs nothing; a refused patch costs the API server as much
+as an accepted one, and a read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Releases one object onto its nodes: one patch, idempotent, that carries the uid and the generation or resourceVersion that were read.
+"""Releases one object onto its nodes: one patch, idempotent, that carries the uid and the generation or
+resourceVersion that were read.
 
-If it is refused (409, 422) the object is read again. If its generation is the same, only its status or labels changed, and the patch is
-sent again. If not, a person edited the suspended object, so the allocation is not for what it requests now: `Edited`. If a node changed
-since the match (`fluxqueue.queue.noderules.node_fitness`), the allocation is of no use either: `Unfit`. A release that is repeated after
-a crash finds its own mark on the object and sends nothing.
+If it is refused (409, 422) the object is read again. If its generation is the same, only its status or labels
+changed, and the patch is sent again. If not, a person edited the suspended object, so the allocation is not
+for what it requests now: `Edited`. If a node changed since the match
+(`fluxqueue.queue.noderules.node_fitness`), the allocation is of no use either: `Unfit`. A release that is
+repeated after a crash finds its own mark on the object and sends nothing.
 
-The cache may not show yet that an object was released. So an object whose allocation is about to be refused is read from the API server
-first: a released object keeps its nodes.
+The cache may not show yet that an object was released. So an object whose allocation is about to be refused
+is read from the API server first: a released object keeps its nodes.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class ReleaseSettings:
     pin_window_s
         How long new pods of a released Job are pinned at least (`fluxqueue.api.pinwindows`).
     scheduler
-        Binds the pods for which neither a label nor a FluxQueue names a scheduler; None if our scheduler is not installed.
+        Binds the pods for which neither a label nor a FluxQueue names a scheduler; None if our scheduler is
+        not installed.
     """
 
     pin_window_s: float = DEFAULT_WINDOW_S
@@ -115,7 +118,9 @@ class ObjectReleaser:
         self._fitness = NodeFitness(lambda name: caches.nodes.get("", name))
 
     async def settle(self, workload: Workload) -> None:
-        """Wait for what is about to change the object of a workload, for a quarter of a second at most. Call it before `release`."""
+        """Wait for what is about to change the object of a workload, for a quarter of a second at most.
+        Call it before `release`.
+        """
         if workload.kind != JOBS.kind or (self._clock() - workload.submitted_at).total_seconds() >= YOUNG_S:
             return
         if (job := self._caches.jobs.get_by_uid(workload.uid)) is not None:
@@ -162,7 +167,9 @@ class ObjectReleaser:
             self._check(workload, allocation)
             try:
                 patch = release_pod(pod, allocation.jobid, allocation.hosts[0])
-                await self._api.patch(PODS, workload.name, patch, namespace=workload.namespace, patch_type=PatchType.STRATEGIC)
+                await self._api.patch(
+                    PODS, workload.name, patch, namespace=workload.namespace, patch_type=PatchType.STRATEGIC
+                )
                 self._gates.note_removed(pod.metadata.uid, pod.metadata.resource_version)
                 return
             except Conflict:
@@ -195,8 +202,9 @@ class ObjectReleaser:
             except Conflict:
                 job = None
             except Invalid:
-                # The Job was edited. Or it is of Kubernetes 1.36.0 or 1.36.1, which accept a changed template only once the Job has the
-                # Suspended condition: the next releases wait for it. Or of one before 1.36, which accepts none while it has a startTime.
+                # The Job was edited. Or it is of Kubernetes 1.36.0 or 1.36.1, which accept a changed template
+                # only once the Job has the Suspended condition: the next releases wait for it. Or of one
+                # before 1.36, which accepts none while it has a startTime.
                 if attempt + 1 == _TRIES:
                     raise
                 if young and attempt == 0 and not job.status.has_condition("Suspended"):
@@ -204,30 +212,47 @@ class ObjectReleaser:
                     without_status = True
                 else:
                     await asyncio.sleep(0.05 * 2**attempt)
-                if job.spec.suspend and job.status.start_time is not None and job.status.has_condition("Suspended"):
+                if (
+                    job.spec.suspend
+                    and job.status.start_time is not None
+                    and job.status.has_condition("Suspended")
+                ):
                     with contextlib.suppress(Conflict):
-                        await self._api.patch(JOBS, meta.name, clear_start_time(job), namespace=meta.namespace, subresource="status")
+                        await self._api.patch(
+                            JOBS,
+                            meta.name,
+                            clear_start_time(job),
+                            namespace=meta.namespace,
+                            subresource="status",
+                        )
                 job = None
         raise Conflict(409, "Conflict", "the Job keeps changing")
 
     async def _patch_job(self, job: Job, patch: dict[str, object]) -> None:
         operations = by_generation(job, patch) if job.spec.suspend else None
         kind = PatchType.STRATEGIC if operations is None else PatchType.JSON
-        await self._api.patch(JOBS, job.metadata.name, operations or patch, namespace=job.metadata.namespace, patch_type=kind)
+        await self._api.patch(
+            JOBS, job.metadata.name, operations or patch, namespace=job.metadata.namespace, patch_type=kind
+        )
 
     def _job_patch(self, job: Job, workload: Workload, allocation: Allocation) -> dict[str, object]:
         parallelism = parallelism_at_start(job, workload, allocation)
         if not job.spec.suspend:
-            # Its user resumed it: the template cannot change any more. Its pods are gated, and are released one by one.
+            # Its user resumed it: the template cannot change any more. Its pods are gated, and are released
+            # one by one.
             return label_job(job, allocation.jobid, parallelism=parallelism)
         scheduler = self._scheduler_of(job, workload)
         if workload.release_mode is not ReleaseMode.PIN or started_pods(workload) < workload.pods:
             return gate_release_job(job, allocation.jobid, scheduler, parallelism=parallelism)
         if template_can_hold_node(job, scheduler) and not is_moldable(workload):
             return hold_node_release_job(job, allocation.jobid, allocation.hosts[0], scheduler)
-        pin_until = self._wall() + pin_window(len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting)
+        pin_until = self._wall() + pin_window(
+            len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting
+        )
         gang = len(allocation.open_slots)
-        return pin_release_job(job, allocation.jobid, allocation.hosts, pin_until, scheduler, gang, parallelism=parallelism)
+        return pin_release_job(
+            job, allocation.jobid, allocation.hosts, pin_until, scheduler, gang, parallelism=parallelism
+        )
 
     def _scheduler_of(self, job: Job, workload: Workload) -> SchedulerName:
         template = job.spec.template

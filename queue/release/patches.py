@@ -1,17 +1,19 @@
 """The patches that release objects onto their nodes, and those that take an allocation from them again.
 
-All are pure: an object and an allocation in, one patch out. Each carries the uid and the resourceVersion it was made from, so the API
-server refuses it (409) if anything about the object changed since. Each contains only our own fields, so fields that are newer than this
-code survive. Applying a patch twice changes nothing.
+All are pure: an object and an allocation in, one patch out. Each carries the uid and the resourceVersion it
+was made from, so the API server refuses it (409) if anything about the object changed since. Each contains
+only our own fields, so fields that are newer than this code survive. Applying a patch twice changes nothing.
 
-A pin release also writes our gate into the template. The webhook removes it from each pod it pins. A pod that bypassed the webhook stays
-gated, and is released onto its slot by the tracker instead of running anywhere (architecture, section 5).
+A pin release also writes our gate into the template. The webhook removes it from each pod it pins. A pod that
+bypassed the webhook stays gated, and is released onto its slot by the tracker instead of running anywhere
+(architecture, section 5).
 
-If all pods of a Job come to one slot, one after the other, the template itself holds the node (`fluxqueue.api.templatepins`), and the
-webhook is not asked about the pods.
+If all pods of a Job come to one slot, one after the other, the template itself holds the node
+(`fluxqueue.api.templatepins`), and the webhook is not asked about the pods.
 
-A released template names the scheduler of its pods. Pods of our scheduler get no node affinity: their node is an annotation, which can
-change. If an allocation has several slots, an annotation has the number of pods that are bound together.
+A released template names the scheduler of its pods. Pods of our scheduler get no node affinity: their node is
+an annotation, which can change. If an allocation has several slots, an annotation has the number of pods that
+are bound together.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def pin_release_job(
 ) -> Patch:
     """Resume a suspended Job with the node of every index in its template (strategic merge patch).
 
-    If the list of nodes is too long for an annotation, the Job is released by gate: its pods are released onto their slots one by one.
+    If the list of nodes is too long for an annotation, the Job is released by gate: its pods are released
+    onto their slots one by one.
 
     Parameters
     ----------
@@ -121,11 +124,14 @@ def pin_release_job(
     )
 
 
-def hold_node_release_job(job: Job, jobid: FluxionJobId, node: str, scheduler: SchedulerName = SchedulerName.STOCK) -> Patch:
+def hold_node_release_job(
+    job: Job, jobid: FluxionJobId, node: str, scheduler: SchedulerName = SchedulerName.STOCK
+) -> Patch:
     """Resume a suspended Job whose template holds the one node of its pods (strategic merge patch).
 
-    The pods need neither the webhook nor a gate. It is for Jobs with `fluxqueue.queue.model.jobs.template_can_hold_node`. A gate that an
-    earlier release has left in the template is removed.
+    The pods need neither the webhook nor a gate. It is for Jobs with
+    `fluxqueue.queue.model.jobs.template_can_hold_node`. A gate that an earlier release has left in the
+    template is removed.
     """
     pinned = {} if scheduler is SchedulerName.FLUXION else {"affinity": node_affinity(node)}
     gates = {"schedulingGates": [_UNGATED]} if job.spec.template.spec.gated_by(names.GATE) else {}
@@ -155,7 +161,11 @@ def hold_node_release_job(job: Job, jobid: FluxionJobId, node: str, scheduler: S
 
 
 def gate_release_job(
-    job: Job, jobid: FluxionJobId, scheduler: SchedulerName = SchedulerName.STOCK, *, parallelism: int | None = None
+    job: Job,
+    jobid: FluxionJobId,
+    scheduler: SchedulerName = SchedulerName.STOCK,
+    *,
+    parallelism: int | None = None,
 ) -> Patch:
     """Resume a suspended Job whose pods are created gated and released one by one (strategic merge patch).
 
@@ -185,7 +195,9 @@ def _sized(parallelism: int | None) -> Patch:
 
 
 def _started_with(job: Job, parallelism: int | None) -> Patch:
-    """Note on a Job with how many pods it starts if these are fewer than it asks for, and take back an earlier note."""
+    """Note on a Job with how many pods it starts if these are fewer than it asks for,
+    and take back an earlier note.
+    """
     if parallelism is None:
         return {}
     fewer = parallelism < (job.spec.completions or 0)
@@ -193,39 +205,57 @@ def _started_with(job: Job, parallelism: int | None) -> Patch:
 
 
 def resize_job(job: Job, parallelism: int) -> Patch:
-    """Change how many pods of a running Job run at once; note on the Job that this is not what its user wrote."""
+    """Change how many pods of a running Job run at once;
+    note on the Job that this is not what its user wrote.
+    """
     spec = {"parallelism": parallelism}
     if started_with_fewer(job):
         return _guarded(job.metadata, {"spec": spec})
-    return _guarded(job.metadata, {"metadata": {"annotations": _started_with(job, parallelism)}, "spec": spec})
+    return _guarded(
+        job.metadata, {"metadata": {"annotations": _started_with(job, parallelism)}, "spec": spec}
+    )
 
 
 def label_job(job: Job, jobid: FluxionJobId, *, parallelism: int | None = None) -> Patch:
-    """Write the allocation's id on a Job that its user resumed: its template cannot change, and its pods are released one by one.
+    """Write the allocation's id on a Job that its user resumed: its template cannot change, and its pods are
+    released one by one.
 
     ``parallelism`` is that of a Job that starts with as many pods as have a node; None leaves it as it is.
     """
     marks: Patch = {"labels": {names.JOBID_LABEL: str(jobid)}}
     if parallelism is None:
         return _guarded(job.metadata, {"metadata": marks})
-    return _guarded(job.metadata, {"metadata": {**marks, "annotations": _started_with(job, parallelism)}, "spec": _sized(parallelism)})
+    return _guarded(
+        job.metadata,
+        {"metadata": {**marks, "annotations": _started_with(job, parallelism)}, "spec": _sized(parallelism)},
+    )
 
 
 def suspend_job(job: Job) -> Patch:
-    """Suspend a Job for an eviction. Its template can be changed only once it has stopped, so `clear_job` is another patch."""
+    """Suspend a Job for an eviction.
+    Its template can be changed only once it has stopped, so `clear_job` is another patch.
+    """
     return _guarded(
         job.metadata,
-        {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}}, "spec": {"suspend": True}},
+        {
+            "metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}},
+            "spec": {"suspend": True},
+        },
     )
 
 
 def suspend_for_user(job: Job) -> Patch:
     """Suspend a Job so that only its user resumes it: without the mark of our suspension."""
-    return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
+    return _guarded(
+        job.metadata,
+        {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}},
+    )
 
 
 def uncount_pod(pod: Pod) -> Patch:
-    """Take the Job controller's finalizer from a pod, as that does with pods that it ends itself: the pod does not count as failed."""
+    """Take the Job controller's finalizer from a pod, as that does with pods that it ends itself:
+    the pod does not count as failed.
+    """
     left = [each for each in pod.metadata.finalizers or () if each != names.JOB_TRACKING_FINALIZER]
     return _guarded(pod.metadata, {"metadata": {"finalizers": left}})
 
@@ -236,14 +266,17 @@ def tell_preemption(pod: Pod, at: str) -> Patch:
 
 
 def end_job_after(job: Job, seconds: int) -> Patch:
-    """Have the Job controller end a Job that has run for so many seconds: it deletes the pods, and the Job fails (DeadlineExceeded)."""
+    """Have the Job controller end a Job that has run for so many seconds:
+    it deletes the pods, and the Job fails (DeadlineExceeded).
+    """
     return _guarded(job.metadata, {"spec": {"activeDeadlineSeconds": seconds}})
 
 
 def clear_job(job: Job) -> Patch | None:
     """Remove an allocation from a stopped Job (strategic merge patch); None if the Job has nothing of one.
 
-    The webhook would honour a stale allocation: after a resume the pods would not be gated. So this comes before anything is freed.
+    The webhook would honour a stale allocation: after a resume the pods would not be gated. So this comes
+    before anything is freed.
     """
     template = job.spec.template.metadata
     if not any(
@@ -252,8 +285,13 @@ def clear_job(job: Job) -> Patch | None:
         for key in names.ALLOCATION_KEYS
     ):
         return None
-    gone: dict[str, Patch] = {"labels": dict.fromkeys(names.ALLOCATION_LABELS), "annotations": dict.fromkeys(names.ALLOCATION_ANNOTATIONS)}
-    decided: Patch = {"metadata": {**gone, "annotations": {**gone["annotations"], names.SCHEDULER_LABEL: None}}}
+    gone: dict[str, Patch] = {
+        "labels": dict.fromkeys(names.ALLOCATION_LABELS),
+        "annotations": dict.fromkeys(names.ALLOCATION_ANNOTATIONS),
+    }
+    decided: Patch = {
+        "metadata": {**gone, "annotations": {**gone["annotations"], names.SCHEDULER_LABEL: None}}
+    }
     if unpinned := affinity_patch_without_pin(job.spec.template):
         decided["spec"] = unpinned
     return _guarded(job.metadata, {"metadata": gone, "spec": {"template": decided}})
@@ -267,9 +305,9 @@ def clear_start_time(job: Job) -> Patch:
 def release_pod(pod: Pod, jobid: FluxionJobId, node: str, gang_size: int = 1) -> Patch:
     """Remove our gate from a pod and tie the pod to its node (strategic merge patch).
 
-    A pod of our scheduler gets its node by annotation alone, and may have no gate any more (`withdraw_pod`). If another pod has required
-    node affinity of its own, the pin goes into each of its terms: terms are alternatives. The list is replaced as a whole, so it is sent
-    complete.
+    A pod of our scheduler gets its node by annotation alone, and may have no gate any more (`withdraw_pod`).
+    If another pod has required node affinity of its own, the pin goes into each of its terms: terms are
+    alternatives. The list is replaced as a whole, so it is sent complete.
 
     Parameters
     ----------
@@ -281,7 +319,11 @@ def release_pod(pod: Pod, jobid: FluxionJobId, node: str, gang_size: int = 1) ->
         The number of pods of the allocation that are bound together; 1 if each is bound by itself.
     """
     ours = pod.spec.scheduler_name == names.SCHEDULER_NAME
-    annotations = {names.ALLOCATION_ANNOTATION: str(jobid), names.NODES_ANNOTATION: hostlists.encode([node]), **_gang(gang_size)}
+    annotations = {
+        names.ALLOCATION_ANNOTATION: str(jobid),
+        names.NODES_ANNOTATION: hostlists.encode([node]),
+        **_gang(gang_size),
+    }
     spec: Patch = {"schedulingGates": [_UNGATED]} if pod.spec.gated_by(names.GATE) else {}
     if not ours:
         spec["affinity"] = _tied(pod, node)
@@ -290,21 +332,31 @@ def release_pod(pod: Pod, jobid: FluxionJobId, node: str, gang_size: int = 1) ->
 
 
 def _gang(size: int) -> dict[str, str]:
-    """Return the annotation that our scheduler reads, and the extender of the stock scheduler, if one is installed."""
+    """Return the annotation that our scheduler reads, and the extender of the stock scheduler,
+    if one is installed.
+    """
     return {names.GANG_SIZE_ANNOTATION: str(size)} if size > 1 else {}
 
 
 def _tied(pod: Pod, node: str) -> Patch:
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
-    required = (((pod.spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")) or {}
-    terms = [_pinned(term, pin) for term in required.get("nodeSelectorTerms") or ()] or [{"matchFields": [pin]}]
+    required = (
+        ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        )
+    ) or {}
+    terms = [_pinned(term, pin) for term in required.get("nodeSelectorTerms") or ()] or [
+        {"matchFields": [pin]}
+    ]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def withdraw_pod(pod: Pod) -> Patch:
-    """Remove the allocation from a released pod of our own scheduler, so that the pod waits again (strategic merge patch).
+    """Remove the allocation from a released pod of our own scheduler, so that the pod waits again (strategic
+    merge patch).
 
-    The patch carries the resourceVersion of the pod, and so does the scheduler's bind: only one of them can succeed.
+    The patch carries the resourceVersion of the pod, and so does the scheduler's bind: only one of them can
+    succeed.
     """
     labels: dict[str, None] = dict.fromkeys(names.ALLOCATION_LABELS)
     annotations: dict[str, None] = dict.fromkeys(names.ALLOCATION_ANNOTATIONS)
@@ -312,7 +364,9 @@ def withdraw_pod(pod: Pod) -> Patch:
 
 
 def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the pin to a term. An empty one matches nothing and stays so: the API server refuses any change of it."""
+    """Add the pin to a term.
+    An empty one matches nothing and stays so: the API server refuses any change of it.
+    """
     if not term.get("matchExpressions") and not term.get("matchFields"):
         return term
     others = [field for field in term.get("matchFields") or () if field != pin]
@@ -320,5 +374,9 @@ def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _guarded(meta: ObjectMeta, patch: Patch) -> Patch:
-    patch["metadata"] = {**patch.get("metadata", {}), "uid": meta.uid, "resourceVersion": meta.resource_version}
+    patch["metadata"] = {
+        **patch.get("metadata", {}),
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
     return patch

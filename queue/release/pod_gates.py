@@ -1,11 +1,13 @@
 """Removes our scheduling gate from single pods, so that the pods go to their slot's node.
 
-The slot is stored before its pod is released, so a crash in between repeats the same patch. Two kinds of pods are left alone: one whose
-slot was freed meanwhile, and one from which the queue takes its allocation just now (`PodGates.kept_for_withdrawal`). A pod is not patched
-again before the watch shows a later version of it, unless the patch was refused: then it is tried again after a pause that doubles each
-time, and a later version at once.
+The slot is stored before its pod is released, so a crash in between repeats the same patch. Two kinds of pods
+are left alone: one whose slot was freed meanwhile, and one from which the queue takes its allocation just now
+(`PodGates.kept_for_withdrawal`). A pod is not patched again before the watch shows a later version of it,
+unless the patch was refused: then it is tried again after a pause that doubles each time, and a later version
+at once.
 
-A large gang does not take all connections to the API server: only so many pods are patched at once, and other work goes on beside them.
+A large gang does not take all connections to the API server: only so many pods are patched at once, and other
+work goes on beside them.
 """
 
 from __future__ import annotations
@@ -96,11 +98,17 @@ class PodGates:
 
     def prune(self) -> None:
         """Forget the pods that are gone."""
-        self._removed = {uid: version for uid, version in self._removed.items() if self._pod_of(uid) is not None}
-        self._refused = {uid: refused for uid, refused in self._refused.items() if self._pod_of(uid) is not None}
+        self._removed = {
+            uid: version for uid, version in self._removed.items() if self._pod_of(uid) is not None
+        }
+        self._refused = {
+            uid: refused for uid, refused in self._refused.items() if self._pod_of(uid) is not None
+        }
 
     def withdrawing(self, uid: str) -> bool:
-        """True while the allocation is taken from a pod: its slot is not free yet, and the pod is not released."""
+        """True while the allocation is taken from a pod:
+        its slot is not free yet, and the pod is not released.
+        """
         return uid in self._kept
 
     @contextmanager
@@ -122,14 +130,18 @@ class PodGates:
 
     @contextmanager
     def kept_for_requeue(self, jobid: FluxionJobId) -> Iterator[None]:
-        """Release no pod onto an allocation while it is found that nothing of it lives any more, and while it is freed."""
+        """Release no pod onto an allocation while it is found that nothing of it lives any more,
+        and while it is freed.
+        """
         self._kept_allocations[jobid] += 1
         try:
             yield
         finally:
             self._kept_allocations -= Counter([jobid])
 
-    async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
+    async def remove(
+        self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int
+    ) -> float | None:
         """Release a pod onto its slot; ``gang`` pods of its allocation are bound together (`gang_size`).
 
         Returns
@@ -140,16 +152,21 @@ class PodGates:
         async with self._room:
             return await self._remove(workload, allocation, rank, pod, gang)
 
-    async def _remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
+    async def _remove(
+        self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int
+    ) -> float | None:
         meta = pod.metadata
         where = f"{meta.namespace}/{meta.name}"
         if not self._has_slot(allocation, rank, pod):
             return _CONFLICT_RETRY_S
         try:
             patch = release_pod(pod, allocation.jobid, allocation.slots[rank].node, gang)
-            await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
+            await self._api.patch(
+                PODS, meta.name, patch, namespace=meta.namespace, patch_type=PatchType.STRATEGIC
+            )
         except (Conflict, NotFound):
-            # It was changed or deleted. The watch shows that, and the workload is planned again; it may have shown it already.
+            # It was changed or deleted. The watch shows that, and the workload is planned again; it may have
+            # shown it already.
             RELEASES.labels("gate", "conflict").inc()
             return self._refuse(pod, _CONFLICT_RETRY_S)
         except ApiError as error:
@@ -172,7 +189,9 @@ class PodGates:
         meta, before = pod.metadata, self._refused.get(pod.metadata.uid)
         times = before.times if before is not None and before.resource_version == meta.resource_version else 0
         pause_s = exponential_s(times, base_s=first_s, cap_s=_LONGEST_RETRY_S)
-        self._refused[meta.uid] = _Refused(meta.resource_version, times + 1, asyncio.get_running_loop().time() + pause_s)
+        self._refused[meta.uid] = _Refused(
+            meta.resource_version, times + 1, asyncio.get_running_loop().time() + pause_s
+        )
         return pause_s
 
     def _has_slot(self, allocation: Allocation, rank: int, pod: Pod) -> bool:
@@ -183,7 +202,9 @@ class PodGates:
         return current is not None and current.slots[rank].pod_uid == pod.metadata.uid
 
     def gang_size(self, workload: Workload, allocation: Allocation) -> int:
-        """Count the pods that are bound together, with the slots as they are stored now: once for all pods that are released together."""
+        """Count the pods that are bound together, with the slots as they are stored now:
+        once for all pods that are released together.
+        """
         workload = self._ledger.get(workload.id) or workload
         allocation = self._ledger.allocation(workload.id) or allocation
         return gang_size(workload, allocation, self._pod_of)

@@ -1,13 +1,14 @@
-"""Releases workloads that have an allocation, each claimed first, so that no two processes release one at once.
+"""Releases workloads that have an allocation, each claimed first, so that no two processes release one at
+once.
 
-The allocation is stored before. An object that was edited, or whose nodes changed, is matched again. An object that is gone frees its
-allocation. A crash between the patch and the note of it repeats the release, which finds its own work
-(`fluxqueue.queue.release.object_release`) and notes it.
+The allocation is stored before. An object that was edited, or whose nodes changed, is matched again. An
+object that is gone frees its allocation. A crash between the patch and the note of it repeats the release,
+which finds its own work (`fluxqueue.queue.release.object_release`) and notes it.
 
-A release that the API server refused is due again when its claim expires. Refused three times, the workload frees its nodes and is held
-with the API server's message, until its object is edited or a person lifts the hold. A release that failed because the API server was
-unavailable or overloaded is due after 1 s, then 2, 4 and so on up to that time. The table has these times. Each round ends with a timer for
-the earliest one.
+A release that the API server refused is due again when its claim expires. Refused three times, the workload
+frees its nodes and is held with the API server's message, until its object is edited or a person lifts the
+hold. A release that failed because the API server was unavailable or overloaded is due after 1 s, then 2, 4
+and so on up to that time. The table has these times. Each round ends with a timer for the earliest one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Releaser:
         Has the intake read an object (uid) again.
     """
 
-    def __init__(self, objects: ObjectReleaser, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]) -> None:
+    def __init__(
+        self, objects: ObjectReleaser, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]
+    ) -> None:
         self._objects = objects
         self._ledger = ledger
         self._trigger = trigger
@@ -114,7 +117,9 @@ class Releaser:
                 RELEASES.labels(mode, "broken").inc()
                 OBJECT_FAILURES.labels("releases").inc()
                 log.exception("release.broken", object=workload.ref, workload=workload.id)
-                await self._count_refusal(workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE])
+                await self._count_refusal(
+                    workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE]
+                )
                 return ReleaseResult.STORED
         RELEASES.labels(mode, "released").inc()
         RELEASE_SECONDS.observe(max((self._ledger.clock() - allocation.granted_at).total_seconds(), 0.0))
@@ -135,11 +140,13 @@ class Releaser:
         if times < _MOST_REFUSALS:
             counted = msgspec.structs.replace(state, refused_releases=(allocation.jobid, times))
             await self._ledger.set_requeue_states({workload.id: counted})
-            await self._ledger.mark_release_failed(allocation.jobid, f"{workload.ref} could not be released: {error}")
+            await self._ledger.mark_release_failed(
+                allocation.jobid, f"{workload.ref} could not be released: {error}"
+            )
             return
         message = (
-            f"{workload.ref} could not be released {times} times and is held: {error}; repair that, then edit the {workload.kind} "
-            "or set spec.hold of its FluxJob to false"
+            f"{workload.ref} could not be released {times} times and is held: {error}; repair that, then "
+            f"edit the {workload.kind} or set spec.hold of its FluxJob to false"
         )
         held = msgspec.structs.replace(state, unreleasable=workload.generation, refused_releases=(0, 0))
         await self._ledger.set_requeue_states({workload.id: held})

@@ -1,8 +1,9 @@
 """One round of releases: claimed, carried out concurrently, and stored together as they end.
 
-A release may take long: its Job is waited for, its nodes are read, its patch is refused and repeated. It delays no other: while some are
-under way, more are claimed. What has ended is stored a few times a second, or as soon as nothing is under way, so a burst costs few
-transactions and a single release no time. A round ends when nothing is under way and nothing is due.
+A release may take long: its Job is waited for, its nodes are read, its patch is refused and repeated. It
+delays no other: while some are under way, more are claimed. What has ended is stored a few times a second, or
+as soon as nothing is under way, so a burst costs few transactions and a single release no time. A round ends
+when nothing is under way and nothing is due.
 """
 
 from __future__ import annotations
@@ -94,9 +95,13 @@ class ReleaseRound:
             self._problem = self._problem or each.exception()
 
     async def _store(self) -> None:
-        """Store what came of the releases that have ended, if nothing is under way, they are many, or it is time."""
+        """Store what came of the releases that have ended, if nothing is under way, they are many,
+        or it is time.
+        """
         now = asyncio.get_running_loop().time()
-        if not self._ended or (self._running and len(self._ended) < _AT_ONCE // 2 and now - self._stored_at < _STORE_EVERY_S):
+        if not self._ended or (
+            self._running and len(self._ended) < _AT_ONCE // 2 and now - self._stored_at < _STORE_EVERY_S
+        ):
             return
         self._stored_at = now
         reach(CrashPoint.RELEASED)

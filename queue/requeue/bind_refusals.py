@@ -1,7 +1,8 @@
 """Acts on pods that our own scheduler cannot bind, as soon as it reports that.
 
-The scheduler checks a node when it is about to bind a pod, and writes the problem into the status of the pod. The watch delivers that
-within milliseconds. Nothing is waited for, and no pod is deleted. What is done depends on which pods are bound already:
+The scheduler checks a node when it is about to bind a pod, and writes the problem into the status of the pod.
+The watch delivers that within milliseconds. Nothing is waited for, and no pod is deleted. What is done
+depends on which pods are bound already:
 
 - No pod of a Job: the Job is suspended and matched again as a whole.
 - Some pods of a Job, a MiniCluster or a group: the refused pods are withdrawn, and each is matched alone.
@@ -41,7 +42,8 @@ log = structlog.get_logger()
 _BATCH = 500
 _RETRY_S = 0.05
 _STORED_WITHIN_S = 5.0
-"""A refused pod that is stored in no slot after this time has none. Before that, its release may not be stored yet."""
+"""A refused pod that is stored in no slot after this time has none.
+Before that, its release may not be stored yet."""
 
 
 class BindRefusals:
@@ -69,7 +71,9 @@ class BindRefusals:
     def resync(self) -> None:
         """Enqueue all refused pods, as at start and in a sweep."""
         since = self._without_slot_since
-        self._without_slot_since = {uid: at for uid, at in since.items() if self._caches.pods.get_by_uid(uid) is not None}
+        self._without_slot_since = {
+            uid: at for uid, at in since.items() if self._caches.pods.get_by_uid(uid) is not None
+        }
         for pod in self._caches.pods.list():
             self._enqueue(pod)
 
@@ -85,7 +89,7 @@ class BindRefusals:
         if pod.fluxion_binds and refusal(pod):
             self._keys.add(pod.metadata.uid)
 
-    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+    # ---- carrying out --------------------------------------------------------------------------------------
 
     async def _react(self, uids: list[str]) -> None:
         by_allocation: dict[int, list[Pod]] = {}
@@ -93,7 +97,9 @@ class BindRefusals:
             pod = self._caches.pods.get_by_uid(uid)
             if pod is not None and refusal(pod) and not self._requeuer.pods.withdrawing(uid):
                 by_allocation.setdefault(jobid_of(pod.metadata) or 0, []).append(pod)
-        done = await asyncio.gather(*(self._react_to(pods) for pods in by_allocation.values()), return_exceptions=True)
+        done = await asyncio.gather(
+            *(self._react_to(pods) for pods in by_allocation.values()), return_exceptions=True
+        )
         failed = [error for error in done if isinstance(error, BaseException)]
         if failed:
             raise failed[0]  # the keys are retried, one by one; what was done for the others is not repeated
@@ -103,17 +109,29 @@ class BindRefusals:
         jobid = jobid_of(pods[0].metadata)
         allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
         if jobid is None or allocation is None:
-            await self._match_alone(pods, find_bind_refusal(pods), None)  # the allocation was freed: nothing else of it is there
+            # the allocation was freed: nothing else of it is there
+            await self._match_alone(pods, find_bind_refusal(pods), None)
             return
         workload = self._ledger.get(allocation.workload)
         if workload is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
             return  # it is being evicted, or ends
-        if allocation.released_at is None or self._ledger.releasing(jobid) or self._awaits_slot(pods, allocation):
+        if (
+            allocation.released_at is None
+            or self._ledger.releasing(jobid)
+            or self._awaits_slot(pods, allocation)
+        ):
             for pod in pods:
                 self._keys.add_after(pod.metadata.uid, _RETRY_S)
             return
         failure, now = find_bind_refusal(pods), self._ledger.clock()
-        log.info("bind.refused", workload=workload.id, allocation=jobid, pods=len(pods), nodes=failure.nodes, message=failure.message)
+        log.info(
+            "bind.refused",
+            workload=workload.id,
+            allocation=jobid,
+            pods=len(pods),
+            nodes=failure.nodes,
+            message=failure.message,
+        )
         if workload.kind == "Job":
             job = self._caches.jobs.get_by_uid(workload.uid)
             if job is None or job.spec.suspend or job.finished:
@@ -125,11 +143,17 @@ class BindRefusals:
         elif workload.release_mode is ReleaseMode.GROUP:
             await self._react_in_group(workload, allocation, pods, failure)
         else:
-            await self._requeuer.evict([evict_after_bind_refusal(workload, failure, now, owner_and_revision(pods[0]))])
+            await self._requeuer.evict(
+                [evict_after_bind_refusal(workload, failure, now, owner_and_revision(pods[0]))]
+            )
 
-    async def _react_in_group(self, workload: Workload, allocation: Allocation, pods: Sequence[Pod], failure: StartFailure) -> None:
+    async def _react_in_group(
+        self, workload: Workload, allocation: Allocation, pods: Sequence[Pod], failure: StartFailure
+    ) -> None:
         members = self._caches.members_of(workload, allocation)
-        begun = workload.state is State.RUNNING or any(slot.state is SlotState.ENDED for slot in allocation.slots)
+        begun = workload.state is State.RUNNING or any(
+            slot.state is SlotState.ENDED for slot in allocation.slots
+        )
         if begun or any(pod.spec.node_name or not pod.active for pod in members):
             await self._match_alone(pods, failure, workload)
             return
@@ -137,8 +161,12 @@ class BindRefusals:
         eviction = evict_after_bind_refusal(workload, failure, self._ledger.clock())
         self._report(await self._requeuer.pods.evict_group(eviction, released), failure)
 
-    async def _match_alone(self, pods: Sequence[Pod], failure: StartFailure, workload: Workload | None) -> None:
-        """Withdraw pods whose siblings run on. Their nodes are stored first, so that they do not get a slot there again."""
+    async def _match_alone(
+        self, pods: Sequence[Pod], failure: StartFailure, workload: Workload | None
+    ) -> None:
+        """Withdraw pods whose siblings run on.
+        Their nodes are stored first, so that they do not get a slot there again.
+        """
         if workload is not None:
             state = state_after_bind_refusal(workload, failure, self._ledger.clock())
             await self._ledger.set_requeue_states({workload.id: state})
@@ -147,12 +175,17 @@ class BindRefusals:
     def _report(self, pods: Sequence[Pod], failure: StartFailure) -> None:
         for pod in pods:
             meta = pod.metadata
-            text = f"Pod {meta.namespace}/{meta.name} is planned again, alone: it could not be bound: {refusal(pod) or failure.message}"
+            text = (
+                f"Pod {meta.namespace}/{meta.name} is planned again, alone: it could not be bound: "
+                f"{refusal(pod) or failure.message}"
+            )
             self._recorder.record(Subject.of(PODS, pod), "Requeued", text, severity=Severity.WARNING)
             owner = meta.controller
             job = self._caches.jobs.get_by_uid(owner.uid) if owner is not None else None
             if job is not None:
-                self._recorder.record(Subject.of(JOBS, job), str(Reason.BIND_FAILED), text, severity=Severity.WARNING)
+                self._recorder.record(
+                    Subject.of(JOBS, job), str(Reason.BIND_FAILED), text, severity=Severity.WARNING
+                )
 
     def _awaits_slot(self, pods: Sequence[Pod], allocation: Allocation) -> bool:
         """True if the tracker may still store in which slots the pods are."""

@@ -1,15 +1,17 @@
 """Ends workloads whose FluxJob has ``spec.cancel`` set by a person.
 
-An object that a person created is never deleted while it may run. A Job is suspended: its pods end, its allocation is removed from it
-before the nodes are freed (as for every Job that was suspended), and then its workload ends as Cancelled, with the start and the nodes of
-its run. Nobody else requeues or evicts it meanwhile (`Caches.is_cancelled`). A pod
-that still waits, or that our own scheduler has not bound yet, is deleted, because nothing of it ran. A pod that may run can only be deleted
-by its owner, so ``spec.cancel`` is set back to false.
+An object that a person created is never deleted while it may run. A Job is suspended: its pods end, its
+allocation is removed from it before the nodes are freed (as for every Job that was suspended), and then its
+workload ends as Cancelled, with the start and the nodes of its run. Nobody else requeues or evicts it
+meanwhile (`Caches.is_cancelled`). A pod that still waits, or that our own scheduler has not bound yet, is
+deleted, because nothing of it ran. A pod that may run can only be deleted by its owner, so ``spec.cancel`` is
+set back to false.
 
-A person who resumes a cancelled Job requests it again. Its pods are created gated. So ``spec.cancel`` is set back to false here, and then
-the intake submits the Job again.
+A person who resumes a cancelled Job requests it again. Its pods are created gated. So ``spec.cancel`` is set
+back to false here, and then the intake submits the Job again.
 
-Level-triggered: ``spec.cancel`` stays in the FluxJob until the workload has ended, so it may be read any number of times, by any leader.
+Level-triggered: ``spec.cancel`` stays in the FluxJob until the workload has ended, so it may be read any
+number of times, by any leader.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Canceller:
         For Events on the user's object.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, recorder: EventRecorder) -> None:
+    def __init__(
+        self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, recorder: EventRecorder
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
@@ -113,17 +117,26 @@ class Canceller:
 
     def _runs(self, uid: str) -> bool:
         job = self._caches.jobs.get_by_uid(uid)
-        return job is not None and not job.spec.suspend and not job.finished and not job.metadata.deletion_timestamp
+        return (
+            job is not None
+            and not job.spec.suspend
+            and not job.finished
+            and not job.metadata.deletion_timestamp
+        )
 
     async def _withdraw_cancellation(self, fluxjob: FluxJob) -> float | None:
-        """Set ``spec.cancel`` back to false if a cancelled Job was resumed. The Job is read again, because the cache may be older."""
+        """Set ``spec.cancel`` back to false if a cancelled Job was resumed.
+        The Job is read again, because the cache may be older.
+        """
         ref, meta = fluxjob.spec.object_ref, fluxjob.metadata
         body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"cancel": False}}
         try:
             job = await self._api.get(JOBS, ref.name, meta.namespace)
             if job.metadata.uid != ref.uid or job.spec.suspend:
                 return None
-            await self._api.patch(FLUXJOBS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+            await self._api.patch(
+                FLUXJOBS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE
+            )
         except Conflict:
             return _RETRY_S
         except NotFound:
@@ -140,15 +153,24 @@ class Canceller:
         if job is None or job.metadata.deletion_timestamp or job.finished:
             return None  # it ends anyway
         if not job.spec.suspend or job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) is not None:
-            # From here on, only its user resumes it. A release that has begun carries an older version, so it fails.
+            # From here on, only its user resumes it. A release that has begun carries an older version, so it
+            # fails.
             try:
                 await self._api.patch(
-                    JOBS, workload.name, suspend_for_user(job), namespace=workload.namespace, patch_type=PatchType.STRATEGIC
+                    JOBS,
+                    workload.name,
+                    suspend_for_user(job),
+                    namespace=workload.namespace,
+                    patch_type=PatchType.STRATEGIC,
                 )
             except (Conflict, NotFound):
                 return _RETRY_S
             if not job.spec.suspend:
-                self._report(workload, "Cancelling", f"{_where(workload)} is suspended because its FluxJob was cancelled")
+                self._report(
+                    workload,
+                    "Cancelling",
+                    f"{_where(workload)} is suspended because its FluxJob was cancelled",
+                )
         if workload.state is State.PENDING or unreleased:
             await self._end(workload, f"while it waited; {_STAYS_SUSPENDED}")
             return None
@@ -157,14 +179,20 @@ class Canceller:
         return await self._end_stopped(workload, job, allocation)
 
     async def _end_stopped(self, workload: Workload, job: Job, allocation: Allocation | None) -> float | None:
-        """End a suspended Job of which nothing runs any more. Pods on a lost node may run, so they are waited for."""
+        """End a suspended Job of which nothing runs any more.
+        Pods on a lost node may run, so they are waited for.
+        """
         step = next_step(job, self._caches.pods_of_job(workload.uid), allocation, self._caches.lost)
         if step.step is not RequeueStep.CLEAR or step.kept:
             return _RECHECK_S
         if not await self._jobs.clear(job):
             return _RETRY_S
         started, now = workload.started_at, self._ledger.clock()
-        how_long = f"after it ran {(now - started).total_seconds():.0f} s" if started is not None else "while it started"
+        how_long = (
+            f"after it ran {(now - started).total_seconds():.0f} s"
+            if started is not None
+            else "while it started"
+        )
         await self._end(workload, f"{how_long}; {_STAYS_SUSPENDED}")
         return None
 
@@ -201,19 +229,34 @@ class Canceller:
     async def _delete(self, pod: Pod) -> None:
         """Delete a pod in the version that was read: if it was released meanwhile, it may run."""
         meta = pod.metadata
-        await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version)
+        await self._api.delete(
+            PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
 
     async def _refuse(self, workload: Workload, fluxjob: FluxJob) -> float | None:
         if workload.state is State.PENDING:
             return _RETRY_S  # the FluxJob or the pod was read before the release
         body = {"metadata": {"resourceVersion": fluxjob.metadata.resource_version}, "spec": {"cancel": False}}
         try:
-            await self._api.patch(FLUXJOBS, fluxjob.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
+            await self._api.patch(
+                FLUXJOBS,
+                fluxjob.metadata.name,
+                body,
+                namespace=workload.namespace,
+                patch_type=PatchType.MERGE,
+            )
         except (Conflict, NotFound):
             return _RETRY_S
-        what = f"pod -l {names.POD_GROUP_LABEL}={workload.name}" if is_pod_group(workload) else f"{workload.kind.lower()} {workload.name}"
+        what = (
+            f"pod -l {names.POD_GROUP_LABEL}={workload.name}"
+            if is_pod_group(workload)
+            else f"{workload.kind.lower()} {workload.name}"
+        )
         ends = f"kubectl delete {what} ends it"
-        why = f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was set back to false; {ends}"
+        why = (
+            f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: "
+            f"spec.cancel was set back to false; {ends}"
+        )
         self._report(workload, "EditRefused", why, Severity.WARNING)
         return None
 
@@ -225,7 +268,9 @@ class Canceller:
         log.info("workload.cancelled", workload=workload.id, uid=workload.uid)
         self._trigger.schedule()
 
-    def _report(self, workload: Workload, reason: str, message: str, severity: Severity = Severity.NORMAL) -> None:
+    def _report(
+        self, workload: Workload, reason: str, message: str, severity: Severity = Severity.NORMAL
+    ) -> None:
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
             self._recorder.record(subject, reason, message, severity=severity)
 

@@ -17,7 +17,9 @@ _BACKOFF_LIMIT = 6
 
 
 def failures_left(job: Job) -> int:
-    """Return how many more pods may fail before the Job has failed; 0 if the failures of each index are counted."""
+    """Return how many more pods may fail before the Job has failed;
+    0 if the failures of each index are counted.
+    """
     spec = job.spec
     if spec.backoff_limit_per_index is not None:
         return 0
@@ -51,7 +53,9 @@ class DeletionBudget:
         self._spent[job_uid] = self._spent.get(job_uid, 0) + pods
 
     def take(self, pod: Pod) -> bool:
-        """True if a pod may be deleted without failing the Job that controls it, if one does; the pod is counted then."""
+        """True if a pod may be deleted without failing the Job that controls it, if one does;
+        the pod is counted then.
+        """
         owner = pod.metadata.controller
         job = self._job_of(owner.uid) if owner is not None else None
         if job is None:

@@ -1,7 +1,8 @@
 """Asks for the eviction of running pods, so that budgets of disruption are respected.
 
-What is refused is asked for again after a pause, whatever happens to the pods meanwhile. If a whole part of the pods is refused, the others
-are left until then, and the next pass begins with those: so a gang of any size whose budget forbids it costs a few calls.
+What is refused is asked for again after a pause, whatever happens to the pods meanwhile. If a whole part of
+the pods is refused, the others are left until then, and the next pass begins with those: so a gang of any
+size whose budget forbids it costs a few calls.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _REFUSED = timedelta(seconds=10)
 
 
 class _Refused(NamedTuple):
-    """Until when no pod of a workload is asked for, with which of its pods the next pass begins, and why one was refused."""
+    """Until when no pod of a workload is asked for, with which of its pods the next pass begins,
+    and why one was refused.
+    """
 
     until: datetime
     begin: int
@@ -71,7 +74,9 @@ class Disruptor:
         return _REFUSED.total_seconds()
 
     async def disrupt(self, workload: WorkloadId, pods: Sequence[Pod]) -> float:
-        """Ask for the eviction of pods of a workload; return after how many seconds those that are left are asked for again."""
+        """Ask for the eviction of pods of a workload; return after how many seconds those that are left are
+        asked for again.
+        """
         if (left_s := self.paused_s(workload)) > 0:
             return left_s
         begin = self._refused[workload].begin % max(len(pods), 1) if workload in self._refused else 0

@@ -1,12 +1,15 @@
-"""How an eviction counts: after which time the workload is matched again, which nodes it avoids, and when it is held.
+"""How an eviction counts: after which time the workload is matched again, which nodes it avoids, and when it
+is held.
 
-- A start that timed out is matched again at once, for ten minutes not on the nodes that refused a pod. After three in a row the workload is
-  held: a person has to look.
-- A node that was lost, or takes no pods any more, is not the fault of the work. It is matched again at once the first time, then after a
-  pause that doubles. It is held after five in a row.
-- Work whose pods the API server refuses (a quota, a missing ServiceAccount) is matched again after a pause that doubles, without end.
-- Our own scheduler reports a refusal at once, and another match costs little. So such work is matched again at once the first time, then
-  after a pause that doubles from one second. Each time the refusing nodes are avoided for longer. It is never held.
+- A start that timed out is matched again at once, for ten minutes not on the nodes that refused a pod. After
+  three in a row the workload is held: a person has to look.
+- A node that was lost, or takes no pods any more, is not the fault of the work. It is matched again at once
+  the first time, then after a pause that doubles. It is held after five in a row.
+- Work whose pods the API server refuses (a quota, a missing ServiceAccount) is matched again after a pause
+  that doubles, without end.
+- Our own scheduler reports a refusal at once, and another match costs little. So such work is matched again
+  at once the first time, then after a pause that doubles from one second. Each time the refusing nodes are
+  avoided for longer. It is never held.
 
 The counts start again for a workload that ran for ten minutes.
 """
@@ -47,7 +50,8 @@ _FIRST_BACKOFF = timedelta(seconds=10)
 _FIRST_BACKOFF_OF_REFUSALS = timedelta(seconds=1)
 _LONGEST_BACKOFF = timedelta(minutes=10)
 _FIRST_AVOIDED = timedelta(seconds=30)
-"""A node that our own scheduler found full may soon have room, and by then the graph counts what filled it."""
+"""A node that our own scheduler found full may soon have room,
+and by then the graph counts what filled it."""
 _LONGEST_FAILURE = 500
 
 
@@ -79,10 +83,13 @@ def evict_after_timeout(workload: Workload, failure: StartFailure, now: datetime
     )
 
 
-def evict_group_after_timeout(workload: Workload, failure: StartFailure, now: datetime, *, replaced: bool) -> Eviction:
+def evict_group_after_timeout(
+    workload: Workload, failure: StartFailure, now: datetime, *, replaced: bool
+) -> Eviction:
     """Match a group of which nothing was bound again on other nodes, or hold it.
 
-    If its pods are ``replaced``, the group waits for a moment: without pods it would end, and what is known of its starts with it.
+    If its pods are ``replaced``, the group waits for a moment: without pods it would end, and what is known
+    of its starts with it.
     """
     eviction = evict_after_timeout(workload, failure, now)
     if not replaced or eviction.requeue_state is None:
@@ -102,7 +109,10 @@ def replace_after_timeout(workload: Workload, failure: StartFailure, now: dateti
     return Eviction(
         workload=workload.id,
         reason=failure.reason,
-        message=(f"{workload.ref} did not start: {failure.message}; its replacement is tried {_when(backoff)}{_on_other_nodes(failure)}"),
+        message=(
+            f"{workload.ref} did not start: {failure.message}; its replacement is tried "
+            f"{_when(backoff)}{_on_other_nodes(failure)}"
+        ),
         requeue_state=RequeueState(
             starts=starts,
             losses=before.losses,
@@ -114,15 +124,19 @@ def replace_after_timeout(workload: Workload, failure: StartFailure, now: dateti
     )
 
 
-def evict_after_bind_refusal(workload: Workload, failure: StartFailure, now: datetime, owner: str = "") -> Eviction:
-    """Match a workload of which no pod is bound again, on other nodes if possible: later each time, without end.
+def evict_after_bind_refusal(
+    workload: Workload, failure: StartFailure, now: datetime, owner: str = ""
+) -> Eviction:
+    """Match a workload of which no pod is bound again, on other nodes if possible: later each time, without
+    end.
 
     Parameters
     ----------
     workload, failure, now
         Whose pods were refused, what was observed, and the time of the database.
     owner
-        The owner of the pod (`fluxqueue.queue.model.requeue_states.owner_and_revision`): its next pods avoid the node too.
+        The owner of the pod (`fluxqueue.queue.model.requeue_states.owner_and_revision`): its next pods avoid
+        the node too.
     """
     before = recent_state(workload, now)
     times = before.refused_binds + 1
@@ -130,7 +144,10 @@ def evict_after_bind_refusal(workload: Workload, failure: StartFailure, now: dat
     return Eviction(
         workload=workload.id,
         reason=failure.reason,
-        message=(f"{workload.ref} waits again: {failure.message}; it is tried again {_when(backoff)}{_on_other_nodes(failure, avoided)}"),
+        message=(
+            f"{workload.ref} waits again: {failure.message}; it is tried again "
+            f"{_when(backoff)}{_on_other_nodes(failure, avoided)}"
+        ),
         requeue_state=msgspec.structs.replace(
             before,
             refused_binds=times,
@@ -143,7 +160,9 @@ def evict_after_bind_refusal(workload: Workload, failure: StartFailure, now: dat
 
 
 def state_after_bind_refusal(workload: Workload, failure: StartFailure, now: datetime) -> RequeueState:
-    """Return the state of a workload that goes on while its refused pods are matched alone: these count for themselves."""
+    """Return the state of a workload that goes on while its refused pods are matched alone:
+    these count for themselves.
+    """
     before = recent_state(workload, now)
     return msgspec.structs.replace(
         before,
@@ -161,7 +180,11 @@ def evict_after_closed_node(workload: Workload, failure: StartFailure, now: date
 
 def evict_after_lost_node(workload: Workload, nodes: Sequence[str], now: datetime) -> Eviction:
     """Match the workload again after a pause, or hold it."""
-    what = f"node {nodes[0]} was lost under it" if len(nodes) == 1 else f"nodes {', '.join(nodes[:5])} were lost under it"
+    what = (
+        f"node {nodes[0]} was lost under it"
+        if len(nodes) == 1
+        else f"nodes {', '.join(nodes[:5])} were lost under it"
+    )
     return _evict_after_loss(workload, what, now)
 
 
@@ -173,7 +196,8 @@ def _evict_after_loss(workload: Workload, what: str, now: datetime) -> Eviction:
             workload=workload.id,
             reason=Reason.HELD,
             message=(
-                f"{workload.ref} lost its nodes {losses} times in a row and is held: {what}; set spec.hold of its FluxJob to false to go on"
+                f"{workload.ref} lost its nodes {losses} times in a row and is held: {what}; set spec.hold "
+                "of its FluxJob to false to go on"
             ),
             requeue_state=RequeueState(),
         )
@@ -181,15 +205,23 @@ def _evict_after_loss(workload: Workload, what: str, now: datetime) -> Eviction:
     return Eviction(
         workload=workload.id,
         reason=Reason.NODES_UNAVAILABLE,
-        message=f"{workload.ref} waits again: {what}; it is tried again {_when(backoff)} (time {losses} of {_MOST_LOSSES})",
+        message=(
+            f"{workload.ref} waits again: {what}; it is tried again {_when(backoff)} (time {losses} of "
+            f"{_MOST_LOSSES})"
+        ),
         requeue_state=RequeueState(
-            starts=before.starts, losses=losses, not_before=now + backoff if backoff else None, refused=before.refused
+            starts=before.starts,
+            losses=losses,
+            not_before=now + backoff if backoff else None,
+            refused=before.refused,
         ),
     )
 
 
 def evict_after_pod_refusal(workload: Workload, failure: StartFailure, now: datetime) -> Eviction:
-    """Free the nodes at once, and match the workload again: later each time, or when the quota or the ServiceAccount changes."""
+    """Free the nodes at once, and match the workload again:
+    later each time, or when the quota or the ServiceAccount changes.
+    """
     before = recent_state(workload, now)
     times = before.refused_pods + 1
     until = now + _backoff(times + 1)
@@ -200,7 +232,9 @@ def evict_after_pod_refusal(workload: Workload, failure: StartFailure, now: date
             f"{workload.ref} could not start: {failure.message}; it is tried again at {time_text(until)}, "
             "or when a ResourceQuota or a ServiceAccount of its namespace changes"
         ),
-        requeue_state=msgspec.structs.replace(before, refused_pods=times, not_before=until, failure=failure.message[:_LONGEST_FAILURE]),
+        requeue_state=msgspec.structs.replace(
+            before, refused_pods=times, not_before=until, failure=failure.message[:_LONGEST_FAILURE]
+        ),
     )
 
 
@@ -218,11 +252,15 @@ def _backoff(times: int, first: timedelta = _FIRST_BACKOFF) -> timedelta:
 
 
 def _avoided(refusals: int) -> timedelta:
-    """Return for how long nodes are avoided to which our own scheduler could not bind a pod: twice as long each time."""
+    """Return for how long nodes are avoided to which our own scheduler could not bind a pod:
+    twice as long each time.
+    """
     return min(_FIRST_AVOIDED * (1 << min(refusals - 1, 10)), _AVOIDED)
 
 
-def _refused(before: RequeueState, failure: StartFailure, now: datetime, avoided: timedelta = _AVOIDED) -> dict[str, NodeRefusal]:
+def _refused(
+    before: RequeueState, failure: StartFailure, now: datetime, avoided: timedelta = _AVOIDED
+) -> dict[str, NodeRefusal]:
     kept = {node: refusal for node, refusal in before.refused.items() if refusal.until > now}
     return kept | dict.fromkeys(failure.nodes, NodeRefusal(now, now + avoided))
 

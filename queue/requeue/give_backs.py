@@ -1,9 +1,11 @@
 """Ends the pods of Jobs that go on with fewer, so that other work starts.
 
-Which slots a Job gives back, and for whom, is stored first (`RequeueState.given_back`). Then, once the grace of its queue is over, the pods
-in them end one by one, and count as no failures (`PodEvictor.end_of_job`). Nothing else is needed. The slots end with the pods. What the
-Job controller creates instead is gated, waits behind all other work, and is given up after a while like any pod by which a Job grows
-(`fluxqueue.queue.scheduling.growth`). Level-triggered: a pod in a slot that is given back ends, whoever chose it.
+Which slots a Job gives back, and for whom, is stored first (`RequeueState.given_back`). Then, once the grace
+of its queue is over, the pods in them end one by one, and count as no failures (`PodEvictor.end_of_job`).
+Nothing else is needed. The slots end with the pods. What the Job controller creates instead is gated, waits
+behind all other work, and is given up after a while like any pod by which a Job grows
+(`fluxqueue.queue.scheduling.growth`). Level-triggered: a pod in a slot that is given back ends, whoever chose
+it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class GiveBacks:
         For Events on the Jobs.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, pods: PodEvictor, recorder: EventRecorder) -> None:
+    def __init__(
+        self, api: Api, caches: Caches, ledger: Ledger, pods: PodEvictor, recorder: EventRecorder
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
@@ -98,15 +102,31 @@ class GiveBacks:
 
     def _pods_in(self, allocation: Allocation, ranks: Set[int]) -> list[Pod]:
         """Return the pods in some slots that still run or are to run."""
-        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots if slot.rank in ranks)
+        found = (
+            self._caches.pods.get_by_uid(slot.pod_uid or "")
+            for slot in allocation.open_slots
+            if slot.rank in ranks
+        )
         return [pod for pod in found if pod is not None and pod.active]
 
     def _that_may_end(self, workload: Workload, leaving: Sequence[Pod]) -> list[Pod]:
-        """Return the pods that may end now: others may have failed since these were chosen, and the Job keeps as many as it needs."""
-        pods = (pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.status.phase == "Running")
-        running = {pod.metadata.uid for pod in pods if not self._caches.lost(pod.spec.node_name or "") and not self._ends_alone(pod)}
+        """Return the pods that may end now: others may have failed since these were chosen,
+        and the Job keeps as many as it needs.
+        """
+        pods = (
+            pod
+            for pod in self._caches.pods_of_job(workload.uid)
+            if pod.active and pod.status.phase == "Running"
+        )
+        running = {
+            pod.metadata.uid
+            for pod in pods
+            if not self._caches.lost(pod.spec.node_name or "") and not self._ends_alone(pod)
+        }
         anyway = [pod for pod in leaving if pod.metadata.uid not in running or not is_counted(pod)]
-        most = len(running) - sum(pod.metadata.uid in running for pod in anyway) - min_pods_in(workload.jobspec)
+        most = (
+            len(running) - sum(pod.metadata.uid in running for pod in anyway) - min_pods_in(workload.jobspec)
+        )
         return [*anyway, *[pod for pod in leaving if pod not in anyway][: max(most, 0)]]
 
     def _ends_alone(self, pod: Pod) -> bool:
@@ -131,6 +151,12 @@ class GiveBacks:
         if given is None or given.jobid != workload.jobid or self._told.get(workload.id) == given.message:
             return
         self._told[workload.id] = given.message
-        log.info("workload.gives_back", workload=workload.id, uid=workload.uid, slots=len(given.ranks), stop_at=given.stop_at.isoformat())
+        log.info(
+            "workload.gives_back",
+            workload=workload.id,
+            uid=workload.uid,
+            slots=len(given.ranks),
+            stop_at=given.stop_at.isoformat(),
+        )
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
             self._recorder.record(subject, "Shrunk", given.message, severity=Severity.WARNING)

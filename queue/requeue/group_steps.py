@@ -1,8 +1,9 @@
 """The next step of evicting a preempted group, until it can be requeued.
 
-Its pods are evicted, and its slots stay booked until no pod in them lives. Then the group is requeued, and the pods that its owner creates
-instead are matched again together. Pods on nodes that are missing or NotReady may go on running without a report: their slots stay booked
-until the pod objects are gone, as those of a Job do (`fluxqueue.queue.requeue.steps`).
+Its pods are evicted, and its slots stay booked until no pod in them lives. Then the group is requeued, and
+the pods that its owner creates instead are matched again together. Pods on nodes that are missing or NotReady
+may go on running without a report: their slots stay booked until the pod objects are gone, as those of a Job
+do (`fluxqueue.queue.requeue.steps`).
 
 Everything is read from the objects, so any leader can ask for the next step at any time.
 """
@@ -32,14 +33,18 @@ class GroupStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextGroupStep:
-    """A step; the pods for `GroupStep.EVICT`, the slots (job id, rank) that stay booked for `GroupStep.REQUEUE`."""
+    """A step; the pods for `GroupStep.EVICT`, the slots (job id, rank) that stay booked for
+    `GroupStep.REQUEUE`.
+    """
 
     step: GroupStep
     pods: tuple[Pod, ...] = ()
     kept: tuple[tuple[FluxionJobId, int], ...] = ()
 
 
-def next_group_step(pods: Iterable[Pod], allocation: Allocation, lost: Callable[[str], bool]) -> NextGroupStep:
+def next_group_step(
+    pods: Iterable[Pod], allocation: Allocation, lost: Callable[[str], bool]
+) -> NextGroupStep:
     """Return the next step.
 
     Parameters

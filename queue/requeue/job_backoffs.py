@@ -1,9 +1,12 @@
-"""How long the Job controller waits before it replaces pods that failed, so that this wait is not taken for a refusal.
+"""How long the Job controller waits before it replaces pods that failed, so that this wait is not taken for a
+refusal.
 
-The controller creates no pod of a Job for 10 s after a failure of one of its pods, twice as long after each further one, and 10 min at
-most. How many failures it counts in a row is not in the Job. So all failures count here, and the wait is never underestimated.
+The controller creates no pod of a Job for 10 s after a failure of one of its pods, twice as long after each
+further one, and 10 min at most. How many failures it counts in a row is not in the Job. So all failures count
+here, and the wait is never underestimated.
 
-When a pod failed is noted in memory, from what the watch shows. A new leader counts the wait again from its own start.
+When a pod failed is noted in memory, from what the watch shows. A new leader counts the wait again from its
+own start.
 """
 
 from __future__ import annotations
@@ -51,7 +54,11 @@ class JobBackoffs:
     def until(self, job: Job) -> datetime | None:
         """Return until when the Job controller may create no pods of a Job; None if no pod of it failed."""
         at = self._failed_at.get(job.metadata.uid)
-        return at + min(_FIRST * 2 ** min(max(job.status.failed, 1) - 1, 10), _LONGEST) + _MARGIN if at is not None else None
+        return (
+            at + min(_FIRST * 2 ** min(max(job.status.failed, 1) - 1, 10), _LONGEST) + _MARGIN
+            if at is not None
+            else None
+        )
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         uid = owning_job_uid(change.obj) if _has_failed(change) else None

@@ -45,7 +45,9 @@ class JobSuspender:
         meta = job.metadata
         kind = PatchType.STRATEGIC if subresource is None else PatchType.MERGE
         try:
-            await self._api.patch(JOBS, meta.name, patch, namespace=meta.namespace, patch_type=kind, subresource=subresource)
+            await self._api.patch(
+                JOBS, meta.name, patch, namespace=meta.namespace, patch_type=kind, subresource=subresource
+            )
         except (Conflict, NotFound):
             return False
         return True

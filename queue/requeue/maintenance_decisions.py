@@ -1,8 +1,10 @@
-"""What a maintenance does to nodes and to the work on them: pure decisions from nodes, reservations and the time.
+"""What a maintenance does to nodes and to the work on them: pure decisions from nodes, reservations and the
+time.
 
-A node is cordoned and marked in one write, so the mark says for sure that the queue cordoned it. A node without the mark was cordoned by a
-person, and stays so. A node with the mark that takes pods was uncordoned by a person, and stays so. Whatever was done before, the same
-nodes and the same time give the same decisions, so a process that dies between two writes loses nothing.
+A node is cordoned and marked in one write, so the mark says for sure that the queue cordoned it. A node
+without the mark was cordoned by a person, and stays so. A node with the mark that takes pods was uncordoned
+by a person, and stays so. Whatever was done before, the same nodes and the same time give the same decisions,
+so a process that dies between two writes loses nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class NodeWrite:
         }
 
 
-def nodes_in_maintenance(booked: Iterable[BookedReservation], now: int, at_start: Collection[AtStart]) -> dict[str, str]:
+def nodes_in_maintenance(
+    booked: Iterable[BookedReservation], now: int, at_start: Collection[AtStart]
+) -> dict[str, str]:
     """Return the nodes of maintenances that have begun, with the name of the reservation.
 
     Parameters
@@ -67,7 +71,11 @@ def nodes_in_maintenance(booked: Iterable[BookedReservation], now: int, at_start
     at_start
         Only maintenances that begin in one of these ways.
     """
-    active = (each for each in booked if each.plan.maintenance and each.plan.at_start in at_start and each.active(now))
+    active = (
+        each
+        for each in booked
+        if each.plan.maintenance and each.plan.at_start in at_start and each.active(now)
+    )
     return {node: each.plan.name for each in active for node in each.nodes}
 
 
@@ -85,13 +93,18 @@ def writes_for(nodes: Iterable[Node], wanted: Mapping[str, str]) -> list[NodeWri
     for node in nodes:
         marked = node.metadata.annotation(names.MAINTENANCE_ANNOTATION) is not None
         reservation = wanted.get(node.metadata.name)
-        if (reservation is None and marked) or (reservation is not None and not marked and not node.spec.unschedulable):
+        if (reservation is None and marked) or (
+            reservation is not None and not marked and not node.spec.unschedulable
+        ):
             writes.append(NodeWrite(node, reservation))
     return writes
 
 
-def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str], now: datetime) -> list[Eviction]:
-    """Return the evictions of work on nodes whose maintenance has begun. Work that is being ended at its time limit just ends.
+def evictions_for(
+    live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str], now: datetime
+) -> list[Eviction]:
+    """Return the evictions of work on nodes whose maintenance has begun. Work that is being ended at its time
+    limit just ends.
 
     So do pods that a Job gives back, unless they take too long.
 
@@ -106,12 +119,19 @@ def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[
     """
     evictions = []
     for workload, allocation in live:
-        slots = staying_slots(workload, allocation) if given_back_left_s(workload, allocation, now) else allocation.open_slots
+        slots = (
+            staying_slots(workload, allocation)
+            if given_back_left_s(workload, allocation, now)
+            else allocation.open_slots
+        )
         node = next((slot.node for slot in slots if slot.node in evicted), None)
         if node is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
             continue
         if is_over_time_limit(workload):
             continue
-        message = f"{workload.ref} was requeued: the maintenance {evicted[node]} of node {node} began; it keeps its submit time"
+        message = (
+            f"{workload.ref} was requeued: the maintenance {evicted[node]} of node {node} began; "
+            "it keeps its submit time"
+        )
         evictions.append(Eviction(workload=workload.id, reason=Reason.RESERVATION, message=message))
     return evictions

@@ -1,7 +1,8 @@
-"""Carries out what maintenances do when they begin and end: cordon, evict, uncordon (`fluxqueue.queue.requeue.maintenance_decisions`).
+"""Carries out what maintenances do when they begin and end: cordon, evict, uncordon
+(`fluxqueue.queue.requeue.maintenance_decisions`).
 
-It compares whenever a reservation or a node changed, when a time begins or ends, and every half minute. Nothing is done before the first
-cycle of a leader: until then it does not know which nodes are set aside.
+It compares whenever a reservation or a node changed, when a time begins or ends, and every half minute.
+Nothing is done before the first cycle of a leader: until then it does not know which nodes are set aside.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation
-from fluxqueue.queue.requeue.maintenance_decisions import NodeWrite, evictions_for, nodes_in_maintenance, writes_for
+from fluxqueue.queue.requeue.maintenance_decisions import (
+    NodeWrite,
+    evictions_for,
+    nodes_in_maintenance,
+    writes_for,
+)
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -57,7 +63,13 @@ class Maintenances:
     """
 
     def __init__(
-        self, api: Api, caches: Caches, ledger: Ledger, booked: Booked, evict: Evict, recorder: EventRecorder | None = None
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        booked: Booked,
+        evict: Evict,
+        recorder: EventRecorder | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -78,7 +90,12 @@ class Maintenances:
     def _node_changed(self, change: Change[Node]) -> None:
         """Compare if a node came, went, or was cordoned or marked; not at each of its heartbeats."""
         old, new = change.old, change.new
-        if old is None or new is None or old.spec != new.spec or old.metadata.annotations != new.metadata.annotations:
+        if (
+            old is None
+            or new is None
+            or old.spec != new.spec
+            or old.metadata.annotations != new.metadata.annotations
+        ):
             self._changed.set()
 
     def _ledger_changed(self) -> None:
@@ -102,7 +119,12 @@ class Maintenances:
     def _wait_s(self) -> float:
         """Seconds until a time begins or ends, but no more than half a minute."""
         now = self._ledger.wall().timestamp()
-        edges = (edge for each in (self._booked() or {}).values() for time in each.times[:2] for edge in (time.start, time.end))
+        edges = (
+            edge
+            for each in (self._booked() or {}).values()
+            for time in each.times[:2]
+            for edge in (time.start, time.end)
+        )
         return min((edge - now for edge in (*edges, now + _EVERY_S) if edge > now), default=_EVERY_S)
 
     async def _compare(self, booked: Mapping[str, BookedReservation]) -> None:
@@ -141,12 +163,25 @@ class Maintenances:
             log.info("maintenance.uncordoned", node=name)
 
     def _report(self, write: NodeWrite, error: ApiError) -> None:
-        """Say on the reservation, or on the node, why it cannot be cordoned or uncordoned. It is tried again every half minute."""
+        """Say on the reservation, or on the node, why it cannot be cordoned or uncordoned.
+        It is tried again every half minute.
+        """
         name, verb = write.node.metadata.name, "cordoned" if write.reservation is not None else "uncordoned"
         log.warning("maintenance.failed", node=name, reservation=write.reservation, error=str(error))
         if self._recorder is None:
             return
-        reservation = self._caches.fluxreservations.get("", write.reservation) if write.reservation is not None else None
-        subject = Subject.of(FLUXRESERVATIONS, reservation) if reservation is not None else Subject.of(NODES, write.node)
-        message = f"node {name} cannot be {verb}: {error}: set reservations.enabled of the chart, which gives the queue that right"
+        reservation = (
+            self._caches.fluxreservations.get("", write.reservation)
+            if write.reservation is not None
+            else None
+        )
+        subject = (
+            Subject.of(FLUXRESERVATIONS, reservation)
+            if reservation is not None
+            else Subject.of(NODES, write.node)
+        )
+        message = (
+            f"node {name} cannot be {verb}: {error}: set reservations.enabled of the chart, "
+            "which gives the queue that right"
+        )
         self._recorder.record(subject, "CordonFailed", message, severity=Severity.WARNING)

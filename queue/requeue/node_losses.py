@@ -1,7 +1,7 @@
 """Which nodes are lost, and which pods on them are replaced.
 
-A Job whose pods are released one by one loses only its pods on a lost node: each replacement is matched alone. If the replacements are not
-bound in time, the Job is evicted as a whole after all.
+A Job whose pods are released one by one loses only its pods on a lost node: each replacement is matched
+alone. If the replacements are not bound in time, the Job is evicted as a whole after all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["NodeLosses"]
 _DELETED_S = 2.0
 """A node that is deleted and created again at once was not lost."""
 _REPLACED_S = 30.0
-"""The Job controller may take 10 s to create a pod again (its back-off after a failure). Then the pod has to be matched and bound."""
+"""The Job controller may take 10 s to create a pod again (its back-off after a failure).
+Then the pod has to be matched and bound."""
 
 
 class NodeLosses:
@@ -53,7 +54,12 @@ class NodeLosses:
     def check(self) -> set[str]:
         """Begin a check, and return the nodes with slots that are missing or NotReady for too long."""
         now = asyncio.get_running_loop().time()
-        used = {slot.node for _, allocation in self._ledger.live() for slot in allocation.slots if slot.node != names.NO_NODE}
+        used = {
+            slot.node
+            for _, allocation in self._ledger.live()
+            for slot in allocation.slots
+            if slot.node != names.NO_NODE
+        }
         lost: set[str] = set()
         silent: dict[str, float] = {}
         for name in used:
@@ -72,11 +78,18 @@ class NodeLosses:
         self._lacking_since = self._lacking
 
     def pods_to_replace(self, workload: Workload, allocation: Allocation, lost: set[str]) -> list[Pod] | None:
-        """Return the pods on lost nodes that are still to be deleted; None if the Job is to be evicted as a whole."""
+        """Return the pods on lost nodes that are still to be deleted;
+        None if the Job is to be evicted as a whole.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid)
         slots = staying_slots(workload, allocation)
         kept = [slot for slot in slots if slot.node not in lost]
-        if workload.state is not State.RUNNING or job is None or not kept or not _released_one_by_one(workload, job):
+        if (
+            workload.state is not State.RUNNING
+            or job is None
+            or not kept
+            or not _released_one_by_one(workload, job)
+        ):
             return None
         uids = [slot.pod_uid for slot in slots if slot.pod_uid and slot.node in lost]
         pods = [pod for uid in uids if (pod := self._caches.pods.get_by_uid(uid)) is not None and pod.active]
@@ -86,7 +99,10 @@ class NodeLosses:
         bound = [pod for pod in self._caches.pods_of_job(workload.uid) if pod.active and pod.spec.node_name]
         # the parallelism of a Job that gave pods back is lowered later
         wanted = min(pods_wanted(job), len(slots)) if given_ranks(workload) else pods_wanted(job)
-        if sum(1 for pod in bound if pod.spec.node_name not in lost and pod.metadata.uid not in leaving) >= wanted:
+        if (
+            sum(1 for pod in bound if pod.spec.node_name not in lost and pod.metadata.uid not in leaving)
+            >= wanted
+        ):
             return pods
         now = asyncio.get_running_loop().time()
         self._lacking[workload.id] = since = self._lacking_since.get(workload.id, now)

@@ -1,9 +1,11 @@
-"""Suspends the owner of a gang that is preempted, and resumes it when none of its pods is left (`fluxqueue.queue.model.owner_handles`).
+"""Suspends the owner of a gang that is preempted, and resumes it when none of its pods is left
+(`fluxqueue.queue.model.owner_handles`).
 
-The mark ``fluxqueue/suspended-by-queue``, with the job id of the allocation that is freed, is set and removed in the same write as the
-field. So an owner that is suspended without it was suspended by a person, and stays as it is. If the process ends in between, the next
-leader reads the mark. Whatever happened to the gang meanwhile, no owner stays suspended by the queue: each sweep resumes those whose gang
-does not free its nodes any more.
+The mark ``fluxqueue/suspended-by-queue``, with the job id of the allocation that is freed, is set and removed
+in the same write as the field. So an owner that is suspended without it was suspended by a person, and stays
+as it is. If the process ends in between, the next leader reads the mark. Whatever happened to the gang
+meanwhile, no owner stays suspended by the queue: each sweep resumes those whose gang does not free its nodes
+any more.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from fluxqueue.queue.cluster.gang_objects import Readable
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.groups import jobset_of
 from fluxqueue.queue.model.jobids import parse_jobid
-from fluxqueue.queue.model.owner_handles import HANDLES, OwnerHandle, SuspendableObject, handle_of, handle_of_owner, is_suspended
+from fluxqueue.queue.model.owner_handles import (
+    HANDLES,
+    OwnerHandle,
+    SuspendableObject,
+    handle_of,
+    handle_of_owner,
+    is_suspended,
+)
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.sources.registry import source_of_object
 from fluxqueue.queue.store.ledger import Ledger
@@ -53,7 +62,8 @@ class Suspension(enum.Enum):
     AGAIN = "again"
     """It changed, or could not be read: it is to be tried again."""
     NONE = "none"
-    """It has no handle, is gone, or refuses it, or the queue has no right to it: its pods can only be evicted."""
+    """It has no handle, is gone, or refuses it, or the queue has no right to it:
+    its pods can only be evicted."""
 
 
 class OwnerSuspender:
@@ -86,9 +96,15 @@ class OwnerSuspender:
                 set_back = owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL) == str(allocation.jobid)
                 owner = await self._patch(handle, owner, str(allocation.jobid), suspend=True)
                 if set_back or not is_suspended(handle, owner):
-                    log.warning("owner.not_suspended", workload=workload.id, error="the field is dropped, or set back")
+                    log.warning(
+                        "owner.not_suspended", workload=workload.id, error="the field is dropped, or set back"
+                    )
                     return Suspension.NONE
-                log.info("owner.suspended", workload=workload.id, owner=f"{handle.kind} {workload.namespace}/{owner.metadata.name}")
+                log.info(
+                    "owner.suspended",
+                    workload=workload.id,
+                    owner=f"{handle.kind} {workload.namespace}/{owner.metadata.name}",
+                )
                 reach(CrashPoint.OWNER_SUSPENDED)
         except (Forbidden, Invalid, NotFound) as error:
             log.warning("owner.not_suspended", workload=workload.id, error=str(error))
@@ -112,7 +128,8 @@ class OwnerSuspender:
         return True
 
     async def repair(self) -> bool:
-        """Ask for the rights again, and resume each owner that the queue suspended and whose gang does not free its nodes now.
+        """Ask for the rights again, and resume each owner that the queue suspended and whose gang does not
+        free its nodes now.
 
         Returns
         -------
@@ -125,7 +142,9 @@ class OwnerSuspender:
                 self._rights[handle] = await self._may("patch", handle)
                 if not await self._is_in_use(handle):
                     continue
-                for owner in await self._api.list(_kind(handle), label_selector=names.SUSPENDED_BY_QUEUE_LABEL):
+                for owner in await self._api.list(
+                    _kind(handle), label_selector=names.SUSPENDED_BY_QUEUE_LABEL
+                ):
                     jobid = parse_jobid(owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL))
                     row = self._ledger.by_jobid(jobid) if jobid is not None else None
                     if self._caches.manages(owner.metadata.namespace) and (row is None or not row.evicting):
@@ -134,11 +153,15 @@ class OwnerSuspender:
         return self._rights != former
 
     async def _is_in_use(self, handle: OwnerHandle) -> bool:
-        """True if there may be objects of a kind: none is listed that the cluster does not serve, or that the queue must not list."""
+        """True if there may be objects of a kind: none is listed that the cluster does not serve,
+        or that the queue must not list.
+        """
         source = source_of_object(f"{handle.group}/{handle.version}", handle.kind)
         if source is not None:
             return self._caches.gang_objects.find(source, "", "").readable is Readable.YES
-        return any(jobset_of(job) is not None for job in self._caches.jobs.list()) and await self._may("list", handle)
+        return any(jobset_of(job) is not None for job in self._caches.jobs.list()) and await self._may(
+            "list", handle
+        )
 
     async def _may(self, verb: str, handle: OwnerHandle) -> bool:
         """Ask whether the queue has the right, which the chart grants only where the kind is installed."""
@@ -155,7 +178,9 @@ class OwnerSuspender:
         reach(CrashPoint.OWNER_RESUMED)
 
     async def _find(self, workload: Workload) -> _Found | None:
-        """Return the object of a gang, or what controls that, if it can be suspended; None if there is none."""
+        """Return the object of a gang, or what controls that, if it can be suspended;
+        None if there is none.
+        """
         handle = handle_of(workload.api_version, workload.kind)
         if handle is None:
             return None
@@ -165,7 +190,9 @@ class OwnerSuspender:
             return handle, owner
         return above, await self._api.get(_kind(above), owner.metadata.controller.name, workload.namespace)
 
-    async def _patch(self, handle: OwnerHandle, owner: SuspendableObject, mark: str | None, *, suspend: bool) -> SuspendableObject:
+    async def _patch(
+        self, handle: OwnerHandle, owner: SuspendableObject, mark: str | None, *, suspend: bool
+    ) -> SuspendableObject:
         """Set the field and the mark together, in the version that was read; return the object after that.
 
         Raises
@@ -174,9 +201,14 @@ class OwnerSuspender:
             `Conflict` if it changed meanwhile.
         """
         meta = owner.metadata
-        marked: dict[str, Any] = {"resourceVersion": meta.resource_version, "labels": {names.SUSPENDED_BY_QUEUE_LABEL: mark}}
+        marked: dict[str, Any] = {
+            "resourceVersion": meta.resource_version,
+            "labels": {names.SUSPENDED_BY_QUEUE_LABEL: mark},
+        }
         body = {"metadata": marked, "spec": handle.spec(suspend=suspend)}
-        return await self._api.patch(_kind(handle), meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+        return await self._api.patch(
+            _kind(handle), meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE
+        )
 
 
 def _kind(handle: OwnerHandle) -> Kind[SuspendableObject]:

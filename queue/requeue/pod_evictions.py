@@ -1,13 +1,13 @@
 """Evicts single pods: withdraws those that our own scheduler has not bound, and deletes the others.
 
-A withdrawn pod waits for the queue again. A scheduling gate cannot be added to a pod again, so a pod that the stock scheduler would bind
-can only be deleted. Our scheduler reads the node of a pod from its annotations, and these can be removed. The patch carries the version of
-the pod that was read, and so does the scheduler's bind: only one of them can succeed, and after the patch nothing binds the pod. Only then
-is its slot freed.
+A withdrawn pod waits for the queue again. A scheduling gate cannot be added to a pod again, so a pod that the
+stock scheduler would bind can only be deleted. Our scheduler reads the node of a pod from its annotations,
+and these can be removed. The patch carries the version of the pod that was read, and so does the scheduler's
+bind: only one of them can succeed, and after the patch nothing binds the pod. Only then is its slot freed.
 
-Between the two, the pod waits without a node while it is stored in a slot. A pod that is about to be released looks the same. So `PodGates`
-keeps it from being released. If the process ends in between, the next leader releases the pod to the same node, and the withdrawal starts
-again.
+Between the two, the pod waits without a node while it is stored in a slot. A pod that is about to be released
+looks the same. So `PodGates` keeps it from being released. If the process ends in between, the next leader
+releases the pod to the same node, and the withdrawal starts again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,15 @@ class PodEvictor:
         Has the intake read an object (uid) again.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, gates: PodGates, reread: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        gates: PodGates,
+        reread: Callable[[str], None],
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
@@ -80,7 +88,8 @@ class PodEvictor:
         Returns
         -------
         bool
-            True once the watch shows the pod without it; False if the pod is bound, gone or released elsewhere by now.
+            True once the watch shows the pod without it; False if the pod is bound, gone or released
+            elsewhere by now.
 
         Raises
         ------
@@ -92,11 +101,16 @@ class PodEvictor:
         for _ in range(_TRIES):
             if pod.metadata.uid != meta.uid or not (pod.revocable or (pod.fluxion_binds and pod.held)):
                 break
-            if jobid is not None and pod.metadata.annotation(names.ALLOCATION_ANNOTATION) not in (None, jobid):
+            if jobid is not None and pod.metadata.annotation(names.ALLOCATION_ANNOTATION) not in (
+                None,
+                jobid,
+            ):
                 break
             try:
                 body = withdraw_pod(pod)
-                await self._api.patch(PODS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
+                await self._api.patch(
+                    PODS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.STRATEGIC
+                )
             except NotFound:
                 break
             except Conflict:
@@ -115,8 +129,8 @@ class PodEvictor:
     async def evict(self, pods: Sequence[Pod], message: str) -> list[Pod]:
         """Evict pods of Jobs and groups without their siblings, and return those that were withdrawn.
 
-        Replacements are created for the deleted ones, whose slots stay booked until they are gone. A pod that changed since it was read is
-        left alone: it may be bound now.
+        Replacements are created for the deleted ones, whose slots stay booked until they are gone. A pod that
+        changed since it was read is left alone: it may be bound now.
         """
         withdrawn: list[Pod] = []
         for pod in pods:
@@ -145,13 +159,17 @@ class PodEvictor:
         """
         meta = pod.metadata
         version = meta.resource_version if unchanged else None
-        await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=version)
+        await self._api.delete(
+            PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=version
+        )
 
     async def end_of_job(self, pod: Pod) -> None:
-        """End a pod that its Job does without, as the Job controller does when a Job is made smaller: it counts as no failure.
+        """End a pod that its Job does without, as the Job controller does when a Job is made smaller: it
+        counts as no failure.
 
-        The controller counts a pod with its finalizer. So that is taken away first, in the version of the pod that was read: a pod that has
-        ended by then is counted. A pod without it is deleted, also if the process ended in between.
+        The controller counts a pod with its finalizer. So that is taken away first, in the version of the pod
+        that was read: a pod that has ended by then is counted. A pod without it is deleted, also if the
+        process ended in between.
 
         Raises
         ------
@@ -160,14 +178,22 @@ class PodEvictor:
         """
         meta = pod.metadata
         if is_counted(pod):
-            await self._api.patch(PODS, meta.name, uncount_pod(pod), namespace=meta.namespace, patch_type=PatchType.MERGE)
+            await self._api.patch(
+                PODS, meta.name, uncount_pod(pod), namespace=meta.namespace, patch_type=PatchType.MERGE
+            )
             reach(CrashPoint.POD_ENDED)
         await self.delete(pod)
 
     async def evict_single(self, eviction: Eviction) -> bool:
-        """Withdraw the pod of a single-pod workload and requeue it; False if it is not Allocated, or its pod may run."""
+        """Withdraw the pod of a single-pod workload and requeue it;
+        False if it is not Allocated, or its pod may run.
+        """
         workload, allocation = self._ledger.get(eviction.workload), self._ledger.allocation(eviction.workload)
-        if workload is None or workload.release_mode is not ReleaseMode.POD or workload.state is not State.ALLOCATED:
+        if (
+            workload is None
+            or workload.release_mode is not ReleaseMode.POD
+            or workload.state is not State.ALLOCATED
+        ):
             return False
         pod = self._caches.pods.get_by_uid(workload.uid)
         if allocation is None or allocation.released_at is None or pod is None or not pod.revocable:
@@ -177,7 +203,9 @@ class PodEvictor:
                 if not await self.withdraw(pod):
                     return False
             except ApiError as error:
-                log.warning("pod.not_withdrawn", pod=f"{workload.namespace}/{workload.name}", error=str(error))
+                log.warning(
+                    "pod.not_withdrawn", pod=f"{workload.namespace}/{workload.name}", error=str(error)
+                )
                 return False
             await self._requeue(eviction)
         return True
@@ -196,7 +224,8 @@ class PodEvictor:
         return withdrawn
 
     async def evict_group(self, eviction: Eviction, pods: Sequence[Pod]) -> list[Pod]:
-        """Take back all pods of a group and requeue it. If one was bound meanwhile, the others are matched alone.
+        """Take back all pods of a group and requeue it. If one was bound meanwhile, the others are matched
+        alone.
 
         Pods of our own scheduler are withdrawn, and others are deleted in the version that was read.
 
@@ -215,12 +244,15 @@ class PodEvictor:
         Raises
         ------
         ApiError
-            A pod could not be patched or deleted; the group keeps its slots, and replacements get those of the pods that are gone.
+            A pod could not be patched or deleted; the group keeps its slots, and replacements get those of
+            the pods that are gone.
         """
         with self._gates.kept_for_withdrawal(pods):
             done: list[bool | BaseException] = []
             for first in range(0, len(pods), _AT_ONCE):
-                done += await asyncio.gather(*(self._take_back(pod) for pod in pods[first : first + _AT_ONCE]), return_exceptions=True)
+                done += await asyncio.gather(
+                    *(self._take_back(pod) for pod in pods[first : first + _AT_ONCE]), return_exceptions=True
+                )
             failed = [error for error in done if isinstance(error, BaseException)]
             if failed:
                 raise failed[0]
@@ -232,7 +264,9 @@ class PodEvictor:
         return taken
 
     async def _take_back(self, pod: Pod) -> bool:
-        """Withdraw a pod, or delete it while it has no node; False if it is bound by now. A pod that is gone is taken back."""
+        """Withdraw a pod, or delete it while it has no node; False if it is bound by now.
+        A pod that is gone is taken back.
+        """
         if pod.fluxion_binds:
             return await self.withdraw(pod)
         meta = pod.metadata
@@ -260,14 +294,23 @@ class PodEvictor:
             await self._ledger.set_requeue_states({eviction.workload: eviction.requeue_state})
         reach(CrashPoint.REFUSAL_NOTED)
         REQUEUES.labels(str(eviction.reason)).inc()
-        await self._ledger.requeue([Requeue(workload=eviction.workload, reason=eviction.reason, message=eviction.message)])
-        log.info("workload.withdrawn", workload=eviction.workload, reason=str(eviction.reason), message=eviction.message)
+        await self._ledger.requeue(
+            [Requeue(workload=eviction.workload, reason=eviction.reason, message=eviction.message)]
+        )
+        log.info(
+            "workload.withdrawn",
+            workload=eviction.workload,
+            reason=str(eviction.reason),
+            message=eviction.message,
+        )
         if (workload := self._ledger.get(eviction.workload)) is not None:
             self._reread(workload.uid)
         self._trigger.schedule()
 
     async def _free_slots_of(self, pods: Sequence[Pod]) -> None:
-        """End the slots of withdrawn pods. While the list in a Job's template still pins new pods to them, only empty the slots."""
+        """End the slots of withdrawn pods.
+        While the list in a Job's template still pins new pods to them, only empty the slots.
+        """
         ended: list[tuple[FluxionJobId, int]] = []
         vacated: list[tuple[FluxionJobId, int, str]] = []
         holders: set[WorkloadId] = set()
@@ -296,7 +339,9 @@ class PodEvictor:
         return pin_until(job.spec.template.metadata) + MARGIN > self._ledger.wall()
 
     async def _shown(self, uid: str) -> bool:
-        """Wait until the cache has the pod without its allocation; False if that takes too long, or the pod is gone."""
+        """Wait until the cache has the pod without its allocation;
+        False if that takes too long, or the pod is gone.
+        """
         try:
             async with asyncio.timeout(_SHOWN_S):
                 while (pod := self._caches.pods.get_by_uid(uid)) is not None and not pod.held:

@@ -1,18 +1,21 @@
 """Watches which Jobs' pods the API server refuses to create, and when another attempt may succeed.
 
-The Job controller reports that in an Event of reason `FailedCreate`, with the message of the API server (a quota, a missing ServiceAccount,
-an admission plugin). The startup monitor is woken at once. A workload that waits because its pods were refused is matched again when a
-ResourceQuota of its namespace leaves more room, or when the ServiceAccount that it lacked is created. Its own pause ends that wait too.
+The Job controller reports that in an Event of reason `FailedCreate`, with the message of the API server (a
+quota, a missing ServiceAccount, an admission plugin). The startup monitor is woken at once. A workload that
+waits because its pods were refused is matched again when a ResourceQuota of its namespace leaves more room,
+or when the ServiceAccount that it lacked is created. Its own pause ends that wait too.
 
-What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.quota_room`). What is left has needs that are not known,
-so one change of a quota lets one workload try, the one that was refused least often, and the oldest of these. The next one follows when it
-runs. One that was refused before pauses for some seconds first: its own pods that end leave room too.
+What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.quota_room`). What is left
+has needs that are not known, so one change of a quota lets one workload try, the one that was refused least
+often, and the oldest of these. The next one follows when it runs. One that was refused before pauses for some
+seconds first: its own pods that end leave room too.
 
 Events from before this process began to lead are ignored. The time for a start ends such a wait.
 
-Everybody who may create Events can write one that says what the Job controller's say. So an Event counts only if it is about this Job by
-namespace, name and uid, and it is in that namespace (the API server sees to that): a forged one harms only work of a namespace whose work
-its author may delete as well. One that another program signed is ignored.
+Everybody who may create Events can write one that says what the Job controller's say. So an Event counts only
+if it is about this Job by namespace, name and uid, and it is in that namespace (the API server sees to that):
+a forged one harms only work of a namespace whose work its author may delete as well. One that another program
+signed is ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ _ROOM_KEPT = timedelta(minutes=10)
 _LONGEST_PAUSE_S = 30.0
 """Between the last of several refusals and the next attempt after a change of a quota."""
 _TRANSIENT = "Internal error occurred"
-"""The API server reports with it that it, or an admission webhook, does not work at present. The Job controller retries within seconds."""
+"""The API server reports with it that it, or an admission webhook, does not work at present.
+The Job controller retries within seconds."""
 
 
 class PodRefusals:
@@ -88,9 +92,13 @@ class PodRefusals:
         self._wake = wake
 
     def resync(self) -> None:
-        """Find the workloads that wait because their pods were refused, as at start and in a sweep, and forget room of long ago."""
+        """Find the workloads that wait because their pods were refused, as at start and in a sweep,
+        and forget room of long ago.
+        """
         now = self._ledger.clock()
-        self._roomier_at = {namespace: at for namespace, at in self._roomier_at.items() if now - at < _ROOM_KEPT}
+        self._roomier_at = {
+            namespace: at for namespace, at in self._roomier_at.items() if now - at < _ROOM_KEPT
+        }
         for workload in self._ledger.all():
             self._workload_changed(workload.id)
 
@@ -99,33 +107,48 @@ class PodRefusals:
         await self._keys.run(self._retry, limit=_BATCH)
 
     def of(self, workload: Workload, allocation: Allocation) -> StartFailure | None:
-        """Return the refusal of a Job's pods since its allocation; None if there is none. It may come before the release is stored.
+        """Return the refusal of a Job's pods since its allocation; None if there is none. It may come before
+        the release is stored.
 
-        A refusal from before the latest failure of a pod is none any more: since then, the Job controller waits, or has created pods.
+        A refusal from before the latest failure of a pod is none any more: since then, the Job controller
+        waits, or has created pods.
         """
         message, at = self._reported.get(workload.uid, ("", None))
         if at is None or at < max(allocation.granted_at, self._backoffs.failed_at(workload.uid) or at):
             return None
-        return StartFailure(Reason.RELEASE_FAILED, f"the API server refuses its pods: {message}", cause=StartFailureCause.REFUSED)
+        return StartFailure(
+            Reason.RELEASE_FAILED,
+            f"the API server refuses its pods: {message}",
+            cause=StartFailureCause.REFUSED,
+        )
 
-    # ---- events ----------------------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------
 
     def _event_changed(self, change: Change[Event]) -> None:
         event = change.new
         if not self._watching or event is None or _TRANSIENT in event.message:
             return
         workload = self._ledger.by_uid(event.involved_object.uid)
-        if workload is None or workload.state not in (State.ALLOCATED, State.RUNNING) or not _is_about(event, workload):
+        if (
+            workload is None
+            or workload.state not in (State.ALLOCATED, State.RUNNING)
+            or not _is_about(event, workload)
+        ):
             return
         self._reported.pop(workload.uid, None)
-        self._reported[workload.uid] = event.message.removeprefix(_PREFIX)[:_LONGEST_MESSAGE], self._ledger.clock()
+        self._reported[workload.uid] = (
+            event.message.removeprefix(_PREFIX)[:_LONGEST_MESSAGE],
+            self._ledger.clock(),
+        )
         while len(self._reported) > _MOST_JOBS:
             self._reported.popitem(last=False)
         self._wake()
 
     def _quota_changed(self, change: Change[ResourceQuota]) -> None:
         namespace = change.obj.metadata.namespace
-        if self._watching and (change.new is None or change.old is None or leaves_more_room(change.old, change.new)):
+        if self._watching and (
+            change.new is None or change.old is None or leaves_more_room(change.old, change.new)
+        ):
             self._roomier_at[namespace] = self._ledger.clock()
             if namespace in self._waiting:
                 self._keys.add(namespace)
@@ -142,7 +165,11 @@ class PodRefusals:
             return
         if workload is None:
             self._forget(workload_id)
-        elif workload.requeue_state.refused_pods and workload.state is State.PENDING and workload.requeue_state.not_before is not None:
+        elif (
+            workload.requeue_state.refused_pods
+            and workload.state is State.PENDING
+            and workload.requeue_state.not_before is not None
+        ):
             waiting = self._waiting.setdefault(workload.namespace, set())
             if workload_id not in waiting and self._missed_room(workload):
                 self._keys.add(workload.namespace)
@@ -163,19 +190,38 @@ class PodRefusals:
                 del self._waiting[namespace]
 
     def _missed_room(self, workload: Workload) -> bool:
-        """True if a quota left more room after a workload was refused for the first time, and before it waited."""
-        roomier, (_, refused) = self._roomier_at.get(workload.namespace), self._reported.get(workload.uid, ("", None))
-        return workload.requeue_state.refused_pods == 1 and roomier is not None and refused is not None and roomier >= refused
+        """True if a quota left more room after a workload was refused for the first time,
+        and before it waited.
+        """
+        roomier, (_, refused) = (
+            self._roomier_at.get(workload.namespace),
+            self._reported.get(workload.uid, ("", None)),
+        )
+        return (
+            workload.requeue_state.refused_pods == 1
+            and roomier is not None
+            and refused is not None
+            and roomier >= refused
+        )
 
-    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+    # ---- carrying out --------------------------------------------------------------------------------------
 
     async def _retry(self, namespaces: list[str]) -> None:
         now = self._ledger.clock()
-        accounts = {namespace: found for namespace in namespaces if (found := self._accounts.pop(namespace, None))}
-        due = [workload for namespace in namespaces for workload in self._due(namespace, now, accounts.get(namespace, ()))]
+        accounts = {
+            namespace: found for namespace in namespaces if (found := self._accounts.pop(namespace, None))
+        }
+        due = [
+            workload
+            for namespace in namespaces
+            for workload in self._due(namespace, now, accounts.get(namespace, ()))
+        ]
         try:
             await self._ledger.set_requeue_states(
-                {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
+                {
+                    workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None)
+                    for workload in due
+                }
             )
         except BaseException:
             for namespace, found in accounts.items():
@@ -186,12 +232,20 @@ class PodRefusals:
             self._trigger.schedule()
 
     def _due(self, namespace: str, now: datetime, accounts: Collection[str]) -> list[Workload]:
-        """Return the workloads of a namespace that are matched again now: all that new ServiceAccounts concern, else the first."""
+        """Return the workloads of a namespace that are matched again now:
+        all that new ServiceAccounts concern, else the first.
+        """
         every = (self._ledger.get(workload_id) for workload_id in self._waiting.get(namespace, ()))
-        waiting = [each for each in every if each is not None and each.state is State.PENDING and each.backs_off(now)]
+        waiting = [
+            each for each in every if each is not None and each.state is State.PENDING and each.backs_off(now)
+        ]
         if accounts and (lacked := [each for each in waiting if self._may_lack(each, accounts)]):
             return lacked
-        first = min(waiting, key=lambda each: (each.requeue_state.refused_pods, each.submitted_at, each.id), default=None)
+        first = min(
+            waiting,
+            key=lambda each: (each.requeue_state.refused_pods, each.submitted_at, each.id),
+            default=None,
+        )
         if first is None:
             return []
         if (pause_s := self._pause_s(first, now)) > 0:
@@ -200,12 +254,16 @@ class PodRefusals:
         return [first]
 
     def _may_lack(self, workload: Workload, accounts: Collection[str]) -> bool:
-        """True if a workload was refused for one of these ServiceAccounts, or it is not known for what: many are made as easily as one."""
+        """True if a workload was refused for one of these ServiceAccounts, or it is not known for what:
+        many are made as easily as one.
+        """
         message, _ = self._reported.get(workload.uid, (workload.message, None))
         return not message or any(f'"{name}"' in message for name in accounts)
 
     def _pause_s(self, workload: Workload, now: datetime) -> float:
-        """Return how long a workload still pauses after its last refusal: not at all after the first, then twice as long each time."""
+        """Return how long a workload still pauses after its last refusal:
+        not at all after the first, then twice as long each time.
+        """
         _, refused = self._reported.get(workload.uid, ("", None))
         if refused is None or workload.requeue_state.refused_pods < 2:
             return 0.0
@@ -214,11 +272,16 @@ class PodRefusals:
 
 
 def _is_about(event: Event, workload: Workload) -> bool:
-    """True if the Job controller wrote this Event about the Job of a workload, as far as an Event can tell."""
+    """True if the Job controller wrote this Event about the Job of a workload,
+    as far as an Event can tell.
+    """
     about = event.involved_object
     namespaces = {event.metadata.namespace, about.namespace}
     return (
-        event.reporter == _REPORTER and namespaces == {workload.namespace} and about.name == workload.name and about.kind == workload.kind
+        event.reporter == _REPORTER
+        and namespaces == {workload.namespace}
+        and about.name == workload.name
+        and about.kind == workload.kind
     )
 
 

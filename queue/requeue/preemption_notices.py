@@ -1,12 +1,13 @@
 """Tells work that is preempted with a grace until when it may go on, so that it can save what it has.
 
-Each running pod gets the annotation ``fluxqueue/preempt-at``, which a container reads from a downward API volume, and the user's object,
-or the first pods of a group, a warning Event. Pods and groups get the Event without a grace too: none reaches them later. The work is
-stopped when the grace is over (`fluxqueue.queue.requeue.requeuer`), whether a pod was told or not. Level-triggered: a pod that has the
+Each running pod gets the annotation ``fluxqueue/preempt-at``, which a container reads from a downward API
+volume, and the user's object, or the first pods of a group, a warning Event. Pods and groups get the Event
+without a grace too: none reaches them later. The work is stopped when the grace is over
+(`fluxqueue.queue.requeue.requeuer`), whether a pod was told or not. Level-triggered: a pod that has the
 annotation with this time is not written again.
 
-If nobody needs its nodes any more before that, the work goes on. Then the annotation is removed, and an Event says so: whoever finds a pod
-with it that is not to stop does that.
+If nobody needs its nodes any more before that, the work goes on. Then the annotation is removed, and an Event
+says so: whoever finds a pod with it that is not to stop does that.
 """
 
 from __future__ import annotations
@@ -68,16 +69,26 @@ class PreemptionNotices:
 
     def resync(self) -> None:
         """Check all evicted work, and all pods that are told to stop, as at start and in a sweep."""
-        self._reported = {key: text for key, text in self._reported.items() if self._ledger.get(key) is not None}
+        self._reported = {
+            key: text for key, text in self._reported.items() if self._ledger.get(key) is not None
+        }
         for workload, _ in (*self._ledger.evicting(), *self._ledger.giving_back()):
             self._workload_changed(workload.id)
         for pod in self._caches.pods.list():
             told = pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION) is not None and pod.active
-            if told and (jobid := jobid_of(pod.metadata)) is not None and (row := self._ledger.by_jobid(jobid)) is not None:
+            if (
+                told
+                and (jobid := jobid_of(pod.metadata)) is not None
+                and (row := self._ledger.by_jobid(jobid)) is not None
+            ):
                 self._keys.add(row.id)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
-        workload, allocation, now = self._ledger.get(workload_id), self._ledger.allocation(workload_id), self._ledger.clock()
+        workload, allocation, now = (
+            self._ledger.get(workload_id),
+            self._ledger.allocation(workload_id),
+            self._ledger.clock(),
+        )
         if workload is None or allocation is None:
             self._noticed.discard(workload_id)
         elif notice_of(workload, allocation, now) is not None:
@@ -101,7 +112,9 @@ class PreemptionNotices:
             self._reported[workload_id] = workload.message
             log.info("workload.preemption_told", workload=workload_id, uid=workload.uid, stop_at=at)
             for subject in subjects_of(workload, self._caches, allocation):
-                self._recorder.record(subject, "PreemptionNotice", workload.message, severity=Severity.WARNING)
+                self._recorder.record(
+                    subject, "PreemptionNotice", workload.message, severity=Severity.WARNING
+                )
         if not grace:
             return None
         await tell_pods(self._api, self._caches.pods_of_workload(workload, allocation), at)
@@ -113,10 +126,17 @@ class PreemptionNotices:
         if allocation is None or workload.evicting:
             return
         staying = {slot.pod_uid for slot in staying_slots(workload, allocation)}
-        pods = [pod for pod in self._caches.pods_of_workload(workload, allocation) if pod.metadata.uid in staying and pod.active]
+        pods = [
+            pod
+            for pod in self._caches.pods_of_workload(workload, allocation)
+            if pod.metadata.uid in staying and pod.active
+        ]
         told = [pod for pod in pods if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION) is not None]
         if self._reported.pop(workload.id, "") or told:
-            message = f"{workload.ref} goes on: the work that it was to make room for does not need its nodes any more"
+            message = (
+                f"{workload.ref} goes on: the work that it was to make room for does not need its nodes any "
+                "more"
+            )
             log.info("workload.told_to_go_on", workload=workload.id, uid=workload.uid, pods=len(told))
             for subject in subjects_of(workload, self._caches, allocation):
                 self._recorder.record(subject, "PreemptionWithdrawn", message)
@@ -124,13 +144,21 @@ class PreemptionNotices:
 
 
 async def tell_pods(api: Api, pods: Iterable[Pod], at: str) -> None:
-    """Tell running pods until when they may go on, for good if that is empty; one that has been told is not written again."""
+    """Tell running pods until when they may go on, for good if that is empty;
+    one that has been told is not written again.
+    """
     for pod in pods:
         meta = pod.metadata
         if not pod.active or (meta.annotation(names.PREEMPT_AT_ANNOTATION) or "") == at:
             continue
         try:
-            await api.patch(PODS, meta.name, tell_preemption(pod, at), namespace=meta.namespace, patch_type=PatchType.MERGE)
+            await api.patch(
+                PODS,
+                meta.name,
+                tell_preemption(pod, at),
+                namespace=meta.namespace,
+                patch_type=PatchType.MERGE,
+            )
         except (Conflict, NotFound):
             continue  # it is another pod now, or gone
         reach(CrashPoint.PREEMPTION_TOLD)
@@ -138,4 +166,8 @@ async def tell_pods(api: Api, pods: Iterable[Pod], at: str) -> None:
 
 def _ends_without_requeue(workload: Workload) -> bool:
     """True for pods and groups that are preempted: their pods go, so no later Event reaches them."""
-    return workload.evicting and workload.reason is Reason.PREEMPTED and workload.release_mode in (ReleaseMode.POD, ReleaseMode.GROUP)
+    return (
+        workload.evicting
+        and workload.reason is Reason.PREEMPTED
+        and workload.release_mode in (ReleaseMode.POD, ReleaseMode.GROUP)
+    )

@@ -1,4 +1,6 @@
-"""Ends remnants: slots of requeued work that stay booked, because pods in them may still run on nodes that are missing or NotReady."""
+"""Ends remnants: slots of requeued work that stay booked,
+because pods in them may still run on nodes that are missing or NotReady.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ log = structlog.get_logger()
 
 
 async def end_remnants(ledger: Ledger, caches: Caches, workload_id: WorkloadId) -> bool:
-    """End the slots of a workload's remnants whose pods are gone or terminal; return True if there were some."""
+    """End the slots of a workload's remnants whose pods are gone or terminal;
+    return True if there were some.
+    """
     ended: list[tuple[FluxionJobId, int]] = []
     for remnant in ledger.remnants():
         if remnant.workload == workload_id:
-            ended += [(slot.jobid, slot.rank) for slot in remnant.open_slots if _is_over(caches, slot.pod_uid)]
+            ended += [
+                (slot.jobid, slot.rank) for slot in remnant.open_slots if _is_over(caches, slot.pod_uid)
+            ]
     if ended:
         await ledger.end_slots(ended)
         log.info("remnant.slots_ended", workload=workload_id, slots=len(ended))

@@ -1,19 +1,22 @@
 """Evicts workloads from their nodes, so that they wait again: the only way to do that.
 
-`Requeuer.evict` stores that workloads drain, and the reason. That is enough, and it outlives the process. Then their objects are brought
-step by step to where nothing of them runs (`fluxqueue.queue.requeue.steps`), whatever happens in between, and the workloads are requeued. A
-Job that its own user suspends is evicted in the same way.
+`Requeuer.evict` stores that workloads drain, and the reason. That is enough, and it outlives the process.
+Then their objects are brought step by step to where nothing of them runs (`fluxqueue.queue.requeue.steps`),
+whatever happens in between, and the workloads are requeued. A Job that its own user suspends is evicted in
+the same way.
 
-A pod that is bound, or that the stock scheduler binds, can only be deleted. So the eviction of a bare Pod or of a group is refused, unless
-it is preempted: no owner would create it again. The pod of another owner is deleted, and its replacement is a workload of its own. A pod
-that our own scheduler has not bound yet is withdrawn and waits again itself, whatever its owner (`fluxqueue.queue.requeue.pod_evictions`).
+A pod that is bound, or that the stock scheduler binds, can only be deleted. So the eviction of a bare Pod or
+of a group is refused, unless it is preempted: no owner would create it again. The pod of another owner is
+deleted, and its replacement is a workload of its own. A pod that our own scheduler has not bound yet is
+withdrawn and waits again itself, whatever its owner (`fluxqueue.queue.requeue.pod_evictions`).
 
-Pods that are preempted are evicted through the API for that, so that budgets of disruption are respected. A preempted group keeps its slots
-until none of its pods lives (`fluxqueue.queue.requeue.group_steps`). Then it waits for the pods that its owner creates instead. If none
-come, it ends (`fluxqueue.queue.intake.controller`).
+Pods that are preempted are evicted through the API for that, so that budgets of disruption are respected. A
+preempted group keeps its slots until none of its pods lives (`fluxqueue.queue.requeue.group_steps`). Then it
+waits for the pods that its owner creates instead. If none come, it ends
+(`fluxqueue.queue.intake.controller`).
 
-Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end once the pod objects are gone
-(`fluxqueue.queue.requeue.remnants`).
+Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end once the pod objects
+are gone (`fluxqueue.queue.requeue.remnants`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,14 @@ from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import grace_left_s
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, GivenBack, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    GivenBack,
+    ReleaseMode,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -67,8 +77,8 @@ _WORKERS = 8
 _RETRY_S = 0.1
 _RECHECK_S = 2.0
 _GOES_ON = (
-    "was to be preempted and goes on: its owner cannot be suspended, and pods of Jobs are not evicted, because each would count as a "
-    "failure of its Job; suspend the owner, or let the queue do that"
+    "was to be preempted and goes on: its owner cannot be suspended, and pods of Jobs are not evicted, "
+    "because each would count as a failure of its Job; suspend the owner, or let the queue do that"
 )
 
 
@@ -92,7 +102,15 @@ class Requeuer:
         For Events about work that cannot be stopped.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, gates: PodGates, reread: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        gates: PodGates,
+        reread: Callable[[str], None],
+    ) -> None:
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
@@ -121,26 +139,33 @@ class Requeuer:
     ) -> list[WorkloadId]:
         """Evict live workloads.
 
-        Returns once that is stored. Their pods end in their own time, and until then their nodes stay booked. To evict a workload again
-        changes nothing.
+        Returns once that is stored. Their pods end in their own time, and until then their nodes stay booked.
+        To evict a workload again changes nothing.
 
         Parameters
         ----------
         evictions
-            Of workloads that are Allocated or Running, each with the reason and the message that people see until it is matched again.
+            Of workloads that are Allocated or Running, each with the reason and the message that people see
+            until it is matched again.
         given_back
             What other workloads give back while they go on; stored together with the evictions.
         withdrawn
-            Work that was told to stop and goes on if its grace is not over, each with why; stored with the others, before them.
+            Work that was told to stop and goes on if its grace is not over, each with why; stored with the
+            others, before them.
 
         Returns
         -------
         list[WorkloadId]
-            The refused ones: bare Pods and groups that may run, unless they are preempted. No owner would create them again.
+            The refused ones: bare Pods and groups that may run, unless they are preempted. No owner would
+            create them again.
         """
         at_once = await asyncio.gather(*(self.pods.evict_single(each) for each in evictions))
         left = [each for each, done in zip(evictions, at_once, strict=True) if not done]
-        refused = [each.workload for each in left if each.reason is not Reason.PREEMPTED and self._is_bare(each.workload)]
+        refused = [
+            each.workload
+            for each in left
+            if each.reason is not Reason.PREEMPTED and self._is_bare(each.workload)
+        ]
         accepted = [self._for_replacement(each) for each in left if each.workload not in refused]
         await self._ledger.evict(accepted, given_back, withdrawn)
         if withdrawn:
@@ -151,21 +176,31 @@ class Requeuer:
         if accepted:
             reach(CrashPoint.EVICTED)
         for each in accepted:
-            log.info("workload.evicted", workload=each.workload, reason=str(each.reason), message=each.message)
+            log.info(
+                "workload.evicted", workload=each.workload, reason=str(each.reason), message=each.message
+            )
             REQUEUES.labels(str(each.reason)).inc()
             self._keys.add(each.workload)
         return refused
 
     def _for_replacement(self, eviction: Eviction) -> Eviction:
-        """Return the eviction of a preempted pod with what the pod begins with that its owner creates instead."""
+        """Return the eviction of a preempted pod with what the pod begins with that its owner creates
+        instead.
+        """
         workload = self._ledger.get(eviction.workload)
-        if eviction.reason is not Reason.PREEMPTED or workload is None or workload.release_mode is not ReleaseMode.POD:
+        if (
+            eviction.reason is not Reason.PREEMPTED
+            or workload is None
+            or workload.release_mode is not ReleaseMode.POD
+        ):
             return eviction
         pod = self._caches.pods.get_by_uid(workload.uid)
         if pod is None or not (owner := owner_and_revision(pod)):
             return eviction
         state = eviction.requeue_state or workload.requeue_state
-        return replace(eviction, requeue_state=structs.replace(state, owner=owner, submitted_at=workload.submitted_at))
+        return replace(
+            eviction, requeue_state=structs.replace(state, owner=owner, submitted_at=workload.submitted_at)
+        )
 
     def schedule(self) -> None:
         """Request a scheduling cycle: nodes were freed."""
@@ -192,7 +227,7 @@ class Requeuer:
             self._keys.add(remnant.workload)
         self._repair_due.set()
 
-    # ---- events ------------------------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------
 
     def _job_changed(self, change: Change[Job]) -> None:
         self._enqueue(change.obj.metadata.uid)
@@ -201,7 +236,11 @@ class Requeuer:
         pod = change.obj
         owner = pod.metadata.controller
         self._enqueue(owner.uid if owner is not None else pod.metadata.uid)
-        if self._evicting and (jobid := jobid_of(pod.metadata)) is not None and (row := self._ledger.by_jobid(jobid)) is not None:
+        if (
+            self._evicting
+            and (jobid := jobid_of(pod.metadata)) is not None
+            and (row := self._ledger.by_jobid(jobid)) is not None
+        ):
             self._enqueue(row.uid)
         if change.kind is ChangeKind.DELETED or pod.terminal:
             jobid = jobid_of(pod.metadata)
@@ -210,7 +249,9 @@ class Requeuer:
                 self._keys.add(allocation.workload)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """Enqueue all evicted workloads if a node is lost: those that wait for pods on it do not wait any longer."""
+        """Enqueue all evicted workloads if a node is lost:
+        those that wait for pods on it do not wait any longer.
+        """
         if change.new is not None and change.new.status.ready:
             return
         for workload_id in self._evicting:
@@ -246,12 +287,16 @@ class Requeuer:
             former.cancel()
         if times:
             delay_s = (min(times) - now).total_seconds() + _RETRY_S
-            self._timers[workload.id] = asyncio.get_running_loop().call_later(delay_s, self._keys.add, workload.id)
+            self._timers[workload.id] = asyncio.get_running_loop().call_later(
+                delay_s, self._keys.add, workload.id
+            )
 
-    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+    # ---- carrying out --------------------------------------------------------------------------------------
 
     async def _proceed(self, workload_id: WorkloadId) -> float | None:
-        """Do the next step for a workload; the seconds after which another one is due, None if an event follows."""
+        """Do the next step for a workload; the seconds after which another one is due,
+        None if an event follows.
+        """
         if await end_remnants(self._ledger, self._caches, workload_id):
             self._trigger.schedule()
         workload = self._ledger.get(workload_id)
@@ -269,7 +314,11 @@ class Requeuer:
             return _RETRY_S
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._evict_group(workload, allocation)
-        return await (self._evict_job(workload, allocation) if workload.kind == "Job" else self._evict_pod(workload, allocation))
+        return await (
+            self._evict_job(workload, allocation)
+            if workload.kind == "Job"
+            else self._evict_pod(workload, allocation)
+        )
 
     async def _end_backoff(self, workload: Workload) -> None:
         self._set_timer(workload)
@@ -303,7 +352,9 @@ class Requeuer:
         return None
 
     async def _evict_pod(self, workload: Workload, allocation: Allocation | None) -> float | None:
-        """Withdraw a pod, or delete it so that its owner creates another. The slot of a deleted pod ends when the pod is gone."""
+        """Withdraw a pod, or delete it so that its owner creates another.
+        The slot of a deleted pod ends when the pod is gone.
+        """
         pod = self._caches.pods.get_by_uid(workload.uid)
         if pod is None or not pod.active:
             if allocation is None or allocation.released_at is None:
@@ -346,14 +397,18 @@ class Requeuer:
             if step.step is not GroupStep.REQUEUE or not await self.owners.resume(workload):
                 return _RECHECK_S
             until = self._ledger.clock() + REPLACED_WITHIN
-            await self._ledger.set_requeue_states({workload.id: structs.replace(workload.requeue_state, not_before=until)})
+            await self._ledger.set_requeue_states(
+                {workload.id: structs.replace(workload.requeue_state, not_before=until)}
+            )
             await self._requeue(workload, step.kept)
         return None
 
     async def _stop_group(self, workload: Workload, allocation: Allocation, pods: Sequence[Pod]) -> float:
-        """Suspend the owner of a group, or evict its pods; return the seconds after which that is looked at again.
+        """Suspend the owner of a group, or evict its pods; return the seconds after which that is looked at
+        again.
 
-        If a Job controls one of them, none is evicted: that would count as a failure, and the others could do nothing without it.
+        If a Job controls one of them, none is evicted: that would count as a failure, and the others could do
+        nothing without it.
         """
         if (left_s := self._disruptions.paused_s(workload.id)) > 0:
             return left_s
@@ -367,7 +422,9 @@ class Requeuer:
     async def _disrupt(self, workload: Workload, allocation: Allocation | None, pods: Sequence[Pod]) -> float:
         left_s = await self._disruptions.disrupt(workload.id, pods)
         if why := self._disruptions.why_refused(workload.id):
-            self._tell_unstoppable(workload, allocation, f"was to be preempted and goes on until its eviction is allowed: {why}")
+            self._tell_unstoppable(
+                workload, allocation, f"was to be preempted and goes on until its eviction is allowed: {why}"
+            )
         return left_s
 
     def _tell_unstoppable(self, workload: Workload, allocation: Allocation | None, why: str) -> None:
@@ -377,7 +434,9 @@ class Requeuer:
         log.warning("workload.not_stopped", workload=workload.id, uid=workload.uid)
         if self.recorder is not None:
             for subject in subjects_of(workload, self._caches, allocation):
-                self.recorder.record(subject, "NotPreempted", f"{workload.ref} {why}", severity=Severity.WARNING)
+                self.recorder.record(
+                    subject, "NotPreempted", f"{workload.ref} {why}", severity=Severity.WARNING
+                )
 
     async def _requeue_itself(self, workload: Workload) -> None:
         """Requeue a pod that waits again itself: no replacement gets its submit time."""
@@ -388,14 +447,24 @@ class Requeuer:
 
     async def _requeue(self, workload: Workload, kept: tuple[tuple[FluxionJobId, int], ...]) -> None:
         reach(CrashPoint.CLEARED)
-        await self._ledger.requeue([Requeue(workload=workload.id, reason=workload.reason, message=workload.message, kept=kept)])
+        await self._ledger.requeue(
+            [Requeue(workload=workload.id, reason=workload.reason, message=workload.message, kept=kept)]
+        )
         reach(CrashPoint.REQUEUED)
-        log.info("workload.requeued", workload=workload.id, uid=workload.uid, reason=str(workload.reason), kept=len(kept))
+        log.info(
+            "workload.requeued",
+            workload=workload.id,
+            uid=workload.uid,
+            reason=str(workload.reason),
+            kept=len(kept),
+        )
         self._reread(workload.uid)
         self._trigger.schedule()
 
     async def _end(self, workload: Workload, what: str) -> None:
-        await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, f"{workload.ref} {what}")])
+        await self._ledger.finish(
+            [Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, f"{workload.ref} {what}")]
+        )
         self._trigger.schedule()
 
     def _is_bare(self, workload_id: WorkloadId) -> bool:

@@ -1,10 +1,10 @@
 """What keeps released pods from their nodes, read from objects alone.
 
-A start failed if released pods are not bound within the time for that, or were not even created. The message has what was observed: the
-message of the scheduler, a scheduling gate of another controller, or the number of missing pods. What is done about a failed start is
-decided in `fluxqueue.queue.requeue.start_decisions`, and when the work is matched again in `fluxqueue.queue.requeue.evictions`. Pods
-that the
-API server refuses, because of a quota for example, are found by `fluxqueue.queue.requeue.pod_refusals`.
+A start failed if released pods are not bound within the time for that, or were not even created. The message
+has what was observed: the message of the scheduler, a scheduling gate of another controller, or the number of
+missing pods. What is done about a failed start is decided in `fluxqueue.queue.requeue.start_decisions`, and
+when the work is matched again in `fluxqueue.queue.requeue.evictions`. Pods that the API server refuses,
+because of a quota for example, are found by `fluxqueue.queue.requeue.pod_refusals`.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class StartFailure:
     cause
         Decides when the workload is matched again.
     scheduler_waits
-        True if our own scheduler has all of the pods and refuses none. It waits for something, or it is not running; another match would
-        not help.
+        True if our own scheduler has all of the pods and refuses none. It waits for something, or it is not
+        running; another match would not help.
     """
 
     reason: Reason
@@ -106,7 +106,8 @@ def find_timeout(
     within_s
         The time they had.
     late
-        The uids of pods whose time is over. None: the time of the whole workload is over, so pods that were not created count too.
+        The uids of pods whose time is over. None: the time of the whole workload is over, so pods that were
+        not created count too.
     """
     slots = allocation.open_slots
     active = [pod for pod in pods if pod.active]
@@ -119,50 +120,76 @@ def find_timeout(
         first = unbound[0]
         gates = [gate.name for gate in first.spec.scheduling_gates or ()]
         if gates:
-            text = f"pod {first.metadata.name} still has the scheduling gate {gates[0]} of another controller after {within_s:g} s"
+            text = (
+                f"pod {first.metadata.name} still has the scheduling gate {gates[0]} of another controller "
+                f"after {within_s:g} s"
+            )
             return StartFailure(Reason.START_TIMEOUT, text, foreign_gate=True, pods=unbound)
         waits = all(pod.revocable for pod in unbound) and len(active) >= len(slots)
-        text = f"pod {first.metadata.name} was not bound in {within_s:g} s: {_awaited(first) if waits else 'is its scheduler running?'}"
+        text = (
+            f"pod {first.metadata.name} was not bound in {within_s:g} s: "
+            f"{_awaited(first) if waits else 'is its scheduler running?'}"
+        )
         return StartFailure(Reason.START_TIMEOUT, text, pods=unbound, scheduler_waits=waits)
     missing = len(slots) - len(active)
-    if missing > 0 and late is None and (ending := sum(1 for pod in pods if pod.metadata.deletion_timestamp and not pod.terminal)):
+    if (
+        missing > 0
+        and late is None
+        and (ending := sum(1 for pod in pods if pod.metadata.deletion_timestamp and not pod.terminal))
+    ):
         what = "is being deleted and is" if ending == 1 else "are being deleted and are"
         text = f"{missing} of {len(slots)} pods are missing: {ending} {what} replaced once gone"
         return StartFailure(Reason.START_TIMEOUT, text, empty_slots=find_empty_slots(allocation, active))
     if missing > 0 and late is None:
         return StartFailure(
             Reason.START_TIMEOUT,
-            f"{missing} of {len(slots)} pods were not created in {within_s:g} s: a quota or an admission plugin may refuse them, "
-            "see the Events of their owner",
+            f"{missing} of {len(slots)} pods were not created in {within_s:g} s: a quota or an admission "
+            "plugin may refuse them, see the Events of their owner",
             empty_slots=find_empty_slots(allocation, active),
         )
     return None
 
 
 def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> StartFailure | None:
-    """Return how many pods of a Job the Job controller creates again after a pause, at this time at the latest; None if none is missing."""
+    """Return how many pods of a Job the Job controller creates again after a pause,
+    at this time at the latest; None if none is missing.
+    """
     missing = len(allocation.open_slots) - sum(1 for pod in pods if pod.active)
     if missing <= 0:
         return None
     what, them = ("pod is", "it") if missing == 1 else ("pods are", "them")
-    text = f"{missing} {what} missing because a pod failed: the Job controller creates {them} again by {time_text(until)} (its back-off)"
+    text = (
+        f"{missing} {what} missing because a pod failed: the Job controller creates {them} again by "
+        f"{time_text(until)} (its back-off)"
+    )
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.RETRIED)
 
 
 def find_empty_slots(allocation: Allocation, pods: Sequence[Pod]) -> tuple[Slot, ...]:
-    """Return the slots that no pod has; none while one of the active pods has no node, or no slot is stored for it."""
+    """Return the slots that no pod has; none while one of the active pods has no node,
+    or no slot is stored for it.
+    """
     active = {pod.metadata.uid for pod in pods if pod.active}
-    if any(pod.active and not pod.spec.node_name for pod in pods) or active - {slot.pod_uid for slot in allocation.open_slots}:
+    if any(pod.active and not pod.spec.node_name for pod in pods) or active - {
+        slot.pod_uid for slot in allocation.open_slots
+    }:
         return ()
-    return tuple(slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.pod_uid not in active)
+    return tuple(
+        slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.pod_uid not in active
+    )
 
 
-def _refused_by_scheduler(refused: Sequence[Pod], unbound: Sequence[Pod], slots: Sequence[Slot], within_s: float) -> StartFailure:
+def _refused_by_scheduler(
+    refused: Sequence[Pod], unbound: Sequence[Pod], slots: Sequence[Slot], within_s: float
+) -> StartFailure:
     node_of = {slot.pod_uid: slot.node for slot in slots if slot.pod_uid}
     nodes = {node for pod in refused if (node := node_of.get(pod.metadata.uid)) is not None}
     first = refused[0]
     where = f" to {node_of[first.metadata.uid]}" if first.metadata.uid in node_of else ""
-    text = f"pod {first.metadata.name}{_and_more(unbound)} could not be bound{where} in {within_s:g} s: {_scheduler_message(first)}"
+    text = (
+        f"pod {first.metadata.name}{_and_more(unbound)} could not be bound{where} in {within_s:g} s: "
+        f"{_scheduler_message(first)}"
+    )
     return StartFailure(Reason.BIND_FAILED, text, tuple(sorted(nodes)), pods=tuple(unbound))
 
 
@@ -202,7 +229,13 @@ def find_bind_refusal(pods: Sequence[Pod]) -> StartFailure:
     first = ordered[0]
     where = f" to {node}" if (node := pinned_node(first)) is not None else ""
     text = f"pod {first.metadata.name}{_and_more(ordered)} could not be bound{where}: {refusal(first)}"
-    return StartFailure(Reason.BIND_FAILED, text, tuple(sorted(nodes)), pods=tuple(ordered), cause=StartFailureCause.UNBINDABLE)
+    return StartFailure(
+        Reason.BIND_FAILED,
+        text,
+        tuple(sorted(nodes)),
+        pods=tuple(ordered),
+        cause=StartFailureCause.UNBINDABLE,
+    )
 
 
 def _no_obstacle(_pod: Pod, _node: str) -> str:

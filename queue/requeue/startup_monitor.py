@@ -1,16 +1,17 @@
 """Watches released work: whether its pods are bound in time, and whether its nodes stay.
 
-Most of it is a question of time. So all live workloads are checked at intervals, and at once when a node is cordoned, tainted or deleted,
-when a pod is created for a node that its template holds and that takes no pod any more, or when the API server refuses the pods of a Job.
-Each check starts from the objects again, so a missed or repeated check does no harm. What keeps pods from their nodes is in
-`fluxqueue.queue.requeue.start_failures`; what is done about it is decided in `fluxqueue.queue.requeue.start_decisions` and carried out by
-the `Requeuer`.
+Most of it is a question of time. So all live workloads are checked at intervals, and at once when a node is
+cordoned, tainted or deleted, when a pod is created for a node that its template holds and that takes no pod
+any more, or when the API server refuses the pods of a Job. Each check starts from the objects again, so a
+missed or repeated check does no harm. What keeps pods from their nodes is in
+`fluxqueue.queue.requeue.start_failures`; what is done about it is decided in
+`fluxqueue.queue.requeue.start_decisions` and carried out by the `Requeuer`.
 
-How long a node is silent, and how long a released pod has no node, is measured on this process' own clock: the times in objects are written
-by other programs.
+How long a node is silent, and how long a released pod has no node, is measured on this process' own clock:
+the times in objects are written by other programs.
 
-Our own scheduler reports at once why it cannot bind a pod (`fluxqueue.queue.requeue.bind_refusals`). While it reports nothing, its pods
-keep their slots.
+Our own scheduler reports at once why it cannot bind a pod (`fluxqueue.queue.requeue.bind_refusals`). While it
+reports nothing, its pods keep their slots.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ _RETRY_S = 2.0
 _OVERLOOKED_S = 30.0
 """How long a pod may be refused that asks for a share of a device.
 
-kube-scheduler counts a share twice from the moment in which it stores the claim until it has noted that it did. A pod that it tries in
-between is refused although there is room, and nothing makes it try again for five minutes.
+kube-scheduler counts a share twice from the moment in which it stores the claim until it has noted that it
+did. A pod that it tries in between is refused although there is room, and nothing makes it try again for five
+minutes.
 """
 _SETTLED_S = 5.0
-"""How long a node may look full to a pod: what leaves it may not be gone yet, and the scheduler may not have looked."""
+"""How long a node may look full to a pod: what leaves it may not be gone yet,
+and the scheduler may not have looked."""
 _PACE_S = 0.5
 """At least between two checks: a node change may concern many nodes."""
 
@@ -184,7 +187,9 @@ class StartupMonitor:
                 await asyncio.sleep(_RETRY_S)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """Check at once: what keeps new pods from a node keeps a released pod from it too. Again when the latest pods have their slots."""
+        """Check at once: what keeps new pods from a node keeps a released pod from it too.
+        Again when the latest pods have their slots.
+        """
         if change.new is None or change.old is None:
             self._awake.set()
         elif change.new.spec != change.old.spec:
@@ -192,7 +197,9 @@ class StartupMonitor:
             asyncio.get_running_loop().call_later(2 * _PACE_S, self._awake.set)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """Check at once if a pod comes to the node that its template holds, and that node takes no pod any more."""
+        """Check at once if a pod comes to the node that its template holds,
+        and that node takes no pod any more.
+        """
         pod = change.new
         if change.old is not None or pod is None or not is_pinned(pod.metadata) or pod.spec.node_name:
             return
@@ -214,7 +221,11 @@ class StartupMonitor:
                 continue
             if self._ends(workload):
                 continue
-            if lost and workload.kind == "Job" and (nodes := lost_nodes(workload, allocation, lost.__contains__)):
+            if (
+                lost
+                and workload.kind == "Job"
+                and (nodes := lost_nodes(workload, allocation, lost.__contains__))
+            ):
                 pods = self._losses.pods_to_replace(workload, allocation, lost)
                 if pods is None:
                     outcome.evictions.append(evict_after_lost_node(workload, nodes, now))
@@ -223,7 +234,9 @@ class StartupMonitor:
                 continue
             try:
                 failure = self._failure(workload, allocation, late.get(workload.id, set()), now)
-                decision = self._decide(workload, allocation, failure, budget, now) if failure is not None else None
+                decision = (
+                    self._decide(workload, allocation, failure, budget, now) if failure is not None else None
+                )
             except Exception:
                 OBJECT_FAILURES.labels("starts").inc()
                 log.exception("start.check_broken", object=workload.ref, workload=workload.id)
@@ -232,7 +245,9 @@ class StartupMonitor:
                 outcome.add(workload.id, decision, failure.message)
             elif workload.reason is not Reason.NONE:
                 outcome.reasons.append(ReasonChange(workload=workload.id, reason=Reason.NONE, message=""))
-        self._refused_since = {id_: since for id_, since in self._refused_since.items() if self._ledger.get(id_) is not None}
+        self._refused_since = {
+            id_: since for id_, since in self._refused_since.items() if self._ledger.get(id_) is not None
+        }
         self._losses.end_check()
         await self._carry_out(outcome)
 
@@ -246,7 +261,8 @@ class StartupMonitor:
             try:
                 await self._requeuer.pods.evict_group(eviction, members)
             except ApiError as error:
-                log.warning("group.not_evicted", workload=eviction.workload, error=str(error))  # the next check finds it again
+                # the next check finds it again
+                log.warning("group.not_evicted", workload=eviction.workload, error=str(error))
         for message, pods in outcome.evicted_pods.items():
             await self._requeuer.pods.evict(pods, message)
 
@@ -263,7 +279,12 @@ class StartupMonitor:
             self._requeuer.schedule()
 
     def _decide(
-        self, workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
+        self,
+        workload: Workload,
+        allocation: Allocation,
+        failure: StartFailure,
+        budget: DeletionBudget,
+        now: datetime,
     ) -> StartDecision:
         if failure.scheduler_waits or failure.cause is StartFailureCause.RETRIED:
             return keep(workload, failure, self._pods(workload, allocation))
@@ -281,12 +302,19 @@ class StartupMonitor:
         job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
         return job is not None and job.starts_no_pods
 
-    # ---- what is observed --------------------------------------------------------------------------------------------------------
+    # ---- what is observed ----------------------------------------------------------------------------------
 
-    def _failure(self, workload: Workload, allocation: Allocation, late: set[str], now: datetime) -> StartFailure | None:
-        """Return what keeps pods of a workload from their nodes; None if nothing does, or if they still have time."""
+    def _failure(
+        self, workload: Workload, allocation: Allocation, late: set[str], now: datetime
+    ) -> StartFailure | None:
+        """Return what keeps pods of a workload from their nodes;
+        None if nothing does, or if they still have time.
+        """
         assert allocation.released_at is not None
-        due = workload.state is State.ALLOCATED and (now - allocation.released_at).total_seconds() > self._start_timeout_s
+        due = (
+            workload.state is State.ALLOCATED
+            and (now - allocation.released_at).total_seconds() > self._start_timeout_s
+        )
         if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
             over = self._refused_for_s(workload) > self._start_timeout_s
             empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due or over else ()
@@ -296,14 +324,18 @@ class StartupMonitor:
             return None
         pods = self._pods(workload, allocation)
         obstacle_to = partial(self._obstacle_to_later_pod, workload)
-        closed = find_closed_nodes(allocation, pods, lambda name: self._caches.nodes.get("", name), obstacle_to)
+        closed = find_closed_nodes(
+            allocation, pods, lambda name: self._caches.nodes.get("", name), obstacle_to
+        )
         if closed is not None:
             return closed
         if due:
             failure = find_timeout(allocation, pods, self._start_timeout_s)
             retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
             return failure if retried is None else find_retry(allocation, pods, retried)
-        within_s = min((self._patience_s(pod) for pod in pods if pod.metadata.uid in late), default=self._start_timeout_s)
+        within_s = min(
+            (self._patience_s(pod) for pod in pods if pod.metadata.uid in late), default=self._start_timeout_s
+        )
         return find_timeout(allocation, pods, within_s, late=late) if late else None
 
     def _refused_for_s(self, workload: Workload) -> float:
@@ -314,22 +346,32 @@ class StartupMonitor:
     def _lacks_slots(self, workload: Workload, allocation: Allocation) -> bool:
         """True if a Job wants more pods than it has slots."""
         job = self._caches.jobs.get_by_uid(workload.uid)
-        return job is not None and sum(1 for slot in allocation.open_slots if slot.label != SERVICES_SLOT) < pods_wanted(job)
+        return job is not None and sum(
+            1 for slot in allocation.open_slots if slot.label != SERVICES_SLOT
+        ) < pods_wanted(job)
 
     def _retried_until(self, workload: Workload, now: datetime) -> datetime | None:
-        """Return until when the Job controller waits before it replaces failed pods of a Job; None if it does not wait."""
+        """Return until when the Job controller waits before it replaces failed pods of a Job;
+        None if it does not wait.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid)
         until = self._backoffs.until(job) if job is not None else None
         return until if until is not None and until > now else None
 
     def _obstacle_to_later_pod(self, workload: Workload, pod: Pod, node: str) -> str:
-        """Return what fills the node of a pod that came after the first start and can only run there, as its template holds the node."""
+        """Return what fills the node of a pod that came after the first start and can only run there,
+        as its template holds the node.
+        """
         now = asyncio.get_running_loop().time()
         if workload.state is not State.RUNNING or not is_pinned(pod.metadata):
             return ""
         if now - self._unbound_since.get(pod.metadata.uid, now) < min(_SETTLED_S, self._start_timeout_s):
             return ""
-        present = [each for each in self._caches.pods.by_index(BY_NODE_NAME, node) if not each.metadata.deletion_timestamp]
+        present = [
+            each
+            for each in self._caches.pods.by_index(BY_NODE_NAME, node)
+            if not each.metadata.deletion_timestamp
+        ]
         return self._caches.obstacle(node, pod.metadata.namespace, pod.spec, present)
 
     def _lacks_pods(self, workload: Workload) -> bool:
@@ -371,8 +413,14 @@ class StartupMonitor:
         return allocation.workload if allocation is not None and not allocation.remnant else None
 
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
-        """Return the pods that are in a workload's slots or come for them: not those of its Job that are matched alone."""
+        """Return the pods that are in a workload's slots or come for them:
+        not those of its Job that are matched alone.
+        """
         if workload.kind == "Job":
-            return [pod for pod in self._caches.pods_of_job(workload.uid) if self._ledger.by_uid(pod.metadata.uid) is None]
+            return [
+                pod
+                for pod in self._caches.pods_of_job(workload.uid)
+                if self._ledger.by_uid(pod.metadata.uid) is None
+            ]
         uids = {workload.uid, *(slot.pod_uid for slot in allocation.slots if slot.pod_uid)}
         return [pod for uid in uids if (pod := self._caches.pods.get_by_uid(uid)) is not None]

@@ -1,12 +1,14 @@
 """The next step of evicting a Job, until its workload can be requeued.
 
-The requeue of a whole Job deletes no pod: that would count as failures of the Job and use up its back-off. The Job is suspended. Once it
-has the condition Suspended and counts no active pod, the allocation is removed from it. Once its pods are terminal or gone, the workload is
-requeued with its first submit time (architecture, section 5). The order matters: the webhook would honour a stale allocation, so a user who
+The requeue of a whole Job deletes no pod: that would count as failures of the Job and use up its back-off.
+The Job is suspended. Once it has the condition Suspended and counts no active pod, the allocation is removed
+from it. Once its pods are terminal or gone, the workload is requeued with its first submit time
+(architecture, section 5). The order matters: the webhook would honour a stale allocation, so a user who
 resumed the Job would get pods that are not gated.
 
-Pods on nodes that are missing or NotReady may go on running without a report. The requeue does not wait for them. Their slots stay booked
-in the old allocation until the pod objects are gone, and the other slots are freed.
+Pods on nodes that are missing or NotReady may go on running without a report. The requeue does not wait for
+them. Their slots stay booked in the old allocation until the pod objects are gone, and the other slots are
+freed.
 
 Everything is read from the objects, so any leader can ask for the next step at any time.
 """
@@ -47,7 +49,9 @@ class NextStep:
     kept: tuple[tuple[FluxionJobId, int], ...] = ()
 
 
-def next_step(job: Job | None, pods: Sequence[Pod], allocation: Allocation | None, lost: Callable[[str], bool]) -> NextStep:
+def next_step(
+    job: Job | None, pods: Sequence[Pod], allocation: Allocation | None, lost: Callable[[str], bool]
+) -> NextStep:
     """Return the next step.
 
     Parameters
@@ -84,6 +88,8 @@ def _slots_of(pods: Sequence[Pod], allocation: Allocation | None) -> tuple[tuple
     kept: list[int] = []
     for pod in sorted(pods, key=lambda pod: all(slot.pod_uid != pod.metadata.uid for slot in slots)):
         fitting = [slot for slot in slots if slot.node == pod.spec.node_name and slot.rank not in kept]
-        own = [slot for slot in fitting if slot.pod_uid == pod.metadata.uid] or [slot for slot in fitting if slot.pod_uid is None]
+        own = [slot for slot in fitting if slot.pod_uid == pod.metadata.uid] or [
+            slot for slot in fitting if slot.pod_uid is None
+        ]
         kept += [slot.rank for slot in own[:1]]
     return tuple((allocation.jobid, rank) for rank in sorted(kept))

@@ -1,12 +1,13 @@
 """Ends work that reaches the end of its duration, in queues that ask for it (``spec.enforceDuration``).
 
-First an Event warns. At the limit the queue stores that it was reached, and then ends the work by what keeps it from coming back: a Job
-gets ``activeDeadlineSeconds``, so that the Job controller deletes its pods and the Job fails with ``DeadlineExceeded``; other pods that end
-by themselves are deleted, those of a group that belong to Jobs through their Jobs. Pods get SIGTERM and their grace period each way. The
-tracker sees them end, and the workload ends with the outcome ``TimeLimit``.
+First an Event warns. At the limit the queue stores that it was reached, and then ends the work by what keeps
+it from coming back: a Job gets ``activeDeadlineSeconds``, so that the Job controller deletes its pods and the
+Job fails with ``DeadlineExceeded``; other pods that end by themselves are deleted, those of a group that
+belong to Jobs through their Jobs. Pods get SIGTERM and their grace period each way. The tracker sees them
+end, and the workload ends with the outcome ``TimeLimit``.
 
-Level-triggered: what is stored is carried out again by each leader and each sweep, until nothing is left to end. Every write names the uid
-of its object, so it never reaches another object of the same name.
+Level-triggered: what is stored is carried out again by each leader and each sweep, until nothing is left to
+end. Every write names the uid of its object, so it never reaches another object of the same name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.groups import group_of_workload
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.model.time_limits import is_over_time_limit, is_suspended_soon, limit_times, over_limit_message, warning_message
+from fluxqueue.queue.model.time_limits import (
+    is_over_time_limit,
+    is_suspended_soon,
+    limit_times,
+    over_limit_message,
+    warning_message,
+)
 from fluxqueue.queue.release.patches import end_job_after
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -73,7 +80,9 @@ class TimeLimits:
 
     def resync(self) -> None:
         """Check all live work, as at start and in a sweep."""
-        self._warned = {key: jobid for key, jobid in self._warned.items() if self._ledger.get(key) is not None}
+        self._warned = {
+            key: jobid for key, jobid in self._warned.items() if self._ledger.get(key) is not None
+        }
         for workload, _ in self._ledger.live():
             self._enqueue(workload)
 
@@ -127,7 +136,9 @@ class TimeLimits:
         return pod is None or self._returns(pod)
 
     def _returns(self, pod: Pod) -> bool:
-        """True for a pod of a Job that runs, which is ended itself, or of a service. Everybody may write an owner into a pod."""
+        """True for a pod of a Job that runs, which is ended itself, or of a service.
+        Everybody may write an owner into a pod.
+        """
         owner = pod.metadata.controller
         if owner is None:
             return False
@@ -145,7 +156,9 @@ class TimeLimits:
         state = msgspec.structs.replace(workload.requeue_state, time_limit=now)
         await self._ledger.set_requeue_states({workload.id: state})
         reach(CrashPoint.TIME_LIMIT_STORED)
-        log.info("workload.time_limit", workload=workload.id, uid=workload.uid, duration_s=workload.duration_s)
+        log.info(
+            "workload.time_limit", workload=workload.id, uid=workload.uid, duration_s=workload.duration_s
+        )
         self._report(workload, "TimeLimit", over_limit_message(workload))
 
     async def _end(self, workload: Workload) -> float | None:
@@ -160,17 +173,27 @@ class TimeLimits:
         return min((wait_s for wait_s in waits if wait_s is not None), default=_RECHECK_S)
 
     def _goes_on(self, workload: Workload) -> bool:
-        """True if something of a pod or a group runs that its limit would end and its eviction does not stop yet."""
+        """True if something of a pod or a group runs that its limit would end and its eviction does not stop
+        yet.
+        """
         pod = self._caches.pods.get_by_uid(workload.uid)
-        jobs, pods = self._parts(workload) if workload.release_mode is ReleaseMode.GROUP else ([], [pod] if pod is not None else [])
-        jobs_go_on = any(not (job.finished or job.metadata.deletion_timestamp or job.spec.suspend) for job in jobs)
+        jobs, pods = (
+            self._parts(workload)
+            if workload.release_mode is ReleaseMode.GROUP
+            else ([], [pod] if pod is not None else [])
+        )
+        jobs_go_on = any(
+            not (job.finished or job.metadata.deletion_timestamp or job.spec.suspend) for job in jobs
+        )
         return jobs_go_on or any(not (each.terminal or each.metadata.deletion_timestamp) for each in pods)
 
     def _parts(self, workload: Workload) -> tuple[list[Job], list[Pod]]:
         """Return the Jobs of a group, and its pods that end by themselves and belong to none."""
         key = group_of_workload(workload)
         pods = [
-            pod for pod in (self._caches.pods_of_group(key) if key is not None else ()) if self._ledger.by_uid(pod.metadata.uid) is None
+            pod
+            for pod in (self._caches.pods_of_group(key) if key is not None else ())
+            if self._ledger.by_uid(pod.metadata.uid) is None
         ]
         owners = (pod.metadata.controller for pod in pods)
         uids = dict.fromkeys(owner.uid for owner in owners if owner is not None and owner.kind == "Job")
@@ -187,7 +210,13 @@ class TimeLimits:
                 continue  # the Job controller ends it
             meta = job.metadata
             try:
-                await self._api.patch(JOBS, meta.name, end_job_after(job, ran_s), namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
+                await self._api.patch(
+                    JOBS,
+                    meta.name,
+                    end_job_after(job, ran_s),
+                    namespace=meta.namespace,
+                    patch_type=PatchType.STRATEGIC,
+                )
             except Conflict:
                 again = _RETRY_S
                 continue

@@ -30,7 +30,12 @@ class AddedPriorities:
         Time up to which ages count.
     """
 
-    def __init__(self, weights: Mapping[str, tuple[PriorityWeights, int]], accounts: Mapping[str, FairShare], at: datetime) -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, tuple[PriorityWeights, int]],
+        accounts: Mapping[str, FairShare],
+        at: datetime,
+    ) -> None:
         self._weights = weights
         self._accounts = accounts
         self._at = at
@@ -51,5 +56,11 @@ class AddedPriorities:
         kind = workload.queue, factor, workload.priority, workload.pods
         if (added := self._ageless.get(kind)) is None:
             waiting = Waiting(workload.priority, 0.0, factor, workload.pods)
-            added = self._ageless[kind] = priority_parts(waiting, weights, queue_priority).total - workload.priority
-        return added + age_part(weights, (self._at - workload.submitted_at).total_seconds()) if weights.age else added
+            added = self._ageless[kind] = (
+                priority_parts(waiting, weights, queue_priority).total - workload.priority
+            )
+        return (
+            added + age_part(weights, (self._at - workload.submitted_at).total_seconds())
+            if weights.age
+            else added
+        )

@@ -1,4 +1,6 @@
-"""Matches work without the nodes that refused one of its pods, unless it needs them (`fluxqueue.queue.model.requeue_states`)."""
+"""Matches work without the nodes that refused one of its pods,
+unless it needs them (`fluxqueue.queue.model.requeue_states`).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class AvoidedNodes:
     Attributes
     ----------
     avoiding
-        The nodes left out in this cycle, by workload. If such a request does not fit, others like it still may.
+        The nodes left out in this cycle, by workload. If such a request does not fit, others like it still
+        may.
     """
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
@@ -46,7 +49,9 @@ class AvoidedNodes:
         self._ends: dict[WorkloadId, datetime] = {}
 
     def take_ended(self) -> bool:
-        """Return whether a node may be matched again that a workload was matched without, since the last call."""
+        """Return whether a node may be matched again that a workload was matched without,
+        since the last call.
+        """
         now = self._ledger.clock()
         before = len(self._ends)
         self._ends = {workload: end for workload, end in self._ends.items() if end > now}
@@ -61,7 +66,9 @@ class AvoidedNodes:
 
     async def exclude(self, workloads: Sequence[Workload]) -> list[tuple[str, ...]]:
         """Return the nodes to leave out for each of these workloads."""
-        return [await self._exclude(workload) if workload.requeue_state.refused else () for workload in workloads]
+        return [
+            await self._exclude(workload) if workload.requeue_state.refused else () for workload in workloads
+        ]
 
     async def _exclude(self, workload: Workload) -> tuple[str, ...]:
         refused = workload.refused_by(self._ledger.clock())
@@ -75,14 +82,21 @@ class AvoidedNodes:
     async def _can_do_without(self, workload: Workload, nodes: tuple[str, ...]) -> bool:
         key = workload.shape, nodes
         if key not in self._dispensable:
-            answer = await self._graph.fluxion.satisfy(without_nodes(workload.jobspec, nodes), call=self._graph.call())
+            answer = await self._graph.fluxion.satisfy(
+                without_nodes(workload.jobspec, nodes), call=self._graph.call()
+            )
             self._dispensable[key] = answer.verdict is not MatchVerdict.UNSATISFIABLE
         return self._dispensable[key]
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
-        """Add to the reasons of work that waits which nodes it avoids, until when, and why its last pod failed there."""
+        """Add to the reasons of work that waits which nodes it avoids, until when,
+        and why its last pod failed there.
+        """
         return [
-            replace(change, message=f"{change.message}; {refusals_in_words(refused)}{self._failure_of(change.workload)}")
+            replace(
+                change,
+                message=f"{change.message}; {refusals_in_words(refused)}{self._failure_of(change.workload)}",
+            )
             if change.reason in _WAITING and (refused := self.avoiding.get(change.workload))
             else change
             for change in changes
@@ -90,4 +104,8 @@ class AvoidedNodes:
 
     def _failure_of(self, workload_id: WorkloadId) -> str:
         workload = self._ledger.get(workload_id)
-        return f": {workload.requeue_state.failure}" if workload is not None and workload.requeue_state.failure else ""
+        return (
+            f": {workload.requeue_state.failure}"
+            if workload is not None and workload.requeue_state.failure
+            else ""
+        )

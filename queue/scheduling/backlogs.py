@@ -64,16 +64,23 @@ class Backlogs:
             matchable = (
                 workload is not None
                 and workload.state is State.PENDING
-                and (not workload.blocked or (workload.reason is Reason.UNSATISFIABLE and workload.generation != UNREAD))
+                and (
+                    not workload.blocked
+                    or (workload.reason is Reason.UNSATISFIABLE and workload.generation != UNREAD)
+                )
                 and not workload.backs_off(now)
             )
             former_queue = self._queue_of.get(workload_id)
-            if former_queue is not None and (workload is None or not matchable or workload.queue != former_queue):
+            if former_queue is not None and (
+                workload is None or not matchable or workload.queue != former_queue
+            ):
                 leaving.setdefault(former_queue, []).append(workload_id)
                 del self._queue_of[workload_id]
             if workload is not None and matchable:
                 predicted_s = self._predicted(workload)
-                arriving.setdefault(workload.queue, []).append(replace(workload, predicted_s=predicted_s) if predicted_s else workload)
+                arriving.setdefault(workload.queue, []).append(
+                    replace(workload, predicted_s=predicted_s) if predicted_s else workload
+                )
                 self._queue_of[workload_id] = workload.queue
         for queue, gone in leaving.items():
             self.by_queue[queue].remove_all(gone)

@@ -26,7 +26,9 @@ _MOST_PROBES = 8
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What a reason says: whose reservation, in words and by its id, when that starts, and whose others it counts."""
+    """What a reason says: whose reservation, in words and by its id, when that starts,
+    and whose others it counts.
+    """
 
     words: str
     first: WorkloadId
@@ -55,7 +57,9 @@ class BlockingReservations:
             self._told.setdefault(workload.id, None)
 
     def outdated(self, held: Mapping[WorkloadId, HeldReservation]) -> Collection[WorkloadId]:
-        """Return the workloads whose reason names a reservation that is not there, or starts at another time, and forget them."""
+        """Return the workloads whose reason names a reservation that is not there, or starts at another time,
+        and forget them.
+        """
         gone = []
         for workload_id, named in list(self._told.items()):
             workload = self._ledger.get(workload_id)
@@ -66,8 +70,11 @@ class BlockingReservations:
                 gone.append(workload_id)
         return gone
 
-    async def refine(self, changes: Sequence[ReasonChange], held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
-        """Give the reason ``BlockedByReservation`` to those of the first few refused workloads that a reservation keeps out.
+    async def refine(
+        self, changes: Sequence[ReasonChange], held: Mapping[WorkloadId, HeldReservation]
+    ) -> list[ReasonChange]:
+        """Give the reason ``BlockedByReservation`` to those of the first few refused workloads that a
+        reservation keeps out.
 
         Work with rules about other pods is left out: these rules may be what keeps it from starting.
 
@@ -82,18 +89,27 @@ class BlockingReservations:
         probes = _MOST_PROBES if held else 0
         for change in changes:
             workload = self._ledger.get(change.workload)
-            waits = workload is not None and change.reason is Reason.WAITING_FOR_NODES and workload.id not in held
+            waits = (
+                workload is not None and change.reason is Reason.WAITING_FOR_NODES and workload.id not in held
+            )
             if probes and workload is not None and waits and rules_in(workload.jobspec) is None:
                 probes -= 1
                 if (named := await self._blocking(workload, held)) is not None:
                     self._told[workload.id] = named
-                    text = f"would start now, but not end before nodes are needed that are reserved for {named.words}"
+                    text = (
+                        "would start now, but not end before nodes are needed that are reserved for "
+                        f"{named.words}"
+                    )
                     change = replace(change, reason=Reason.BLOCKED_BY_RESERVATION, message=text)
             refined.append(change)
         return refined
 
-    async def _blocking(self, workload: Workload, held: Mapping[WorkloadId, HeldReservation]) -> _Named | None:
-        """Whose reservations, and from when on, are on the nodes where the workload would fit for a second; None if it would not fit."""
+    async def _blocking(
+        self, workload: Workload, held: Mapping[WorkloadId, HeldReservation]
+    ) -> _Named | None:
+        """Whose reservations, and from when on, are on the nodes where the workload would fit for a second;
+        None if it would not fit.
+        """
         if self._probe is None:
             (self._probe,) = await self._ledger.next_jobids(1)
         yielding = {
@@ -104,11 +120,17 @@ class BlockingReservations:
         }
         request = JobMatchRequest(workload.jobspec, self._probe, duration_s=1)
         without = [held[workload_id].jobid for workload_id in yielding]
-        (answer,) = (await self._graph.fluxion.trial([request], without=without, call=self._graph.call())).results
+        (answer,) = (
+            await self._graph.fluxion.trial([request], without=without, call=self._graph.call())
+        ).results
         if answer.verdict is not MatchVerdict.GRANTED:
             return None
         nodes = {share.node for share in answer.shares}
-        blocking = [each for workload_id, each in held.items() if workload_id not in yielding and not nodes.isdisjoint(each.nodes)]
+        blocking = [
+            each
+            for workload_id, each in held.items()
+            if workload_id not in yielding and not nodes.isdisjoint(each.nodes)
+        ]
         first = min(blocking, key=lambda each: each.start, default=None)
         holder = self._ledger.get(first.workload) if first is not None else None
         if first is None or holder is None:
@@ -116,4 +138,9 @@ class BlockingReservations:
         others = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
         start = datetime.fromtimestamp(first.start, UTC)
         words = f"{holder.ref_within(workload.namespace)}{others} from {start:%Y-%m-%dT%H:%M:%SZ} on"
-        return _Named(words, first.workload, first.start, frozenset(each.workload for each in blocking) - {first.workload})
+        return _Named(
+            words,
+            first.workload,
+            first.start,
+            frozenset(each.workload for each in blocking) - {first.workload},
+        )

@@ -1,8 +1,9 @@
-"""Keeps what accounts with budgets have used, and begins their periods: nobody has to do anything at that time.
+"""Keeps what accounts with budgets have used, and begins their periods: nobody has to do anything at that
+time.
 
-What freed allocations used is read from the tables when a leader begins, when a period begins, when an account is edited, and every few
-minutes. In between the ledger adds each allocation that is freed (`fluxqueue.queue.model.spending`). The tables have sums by day: how long
-the history is does not matter.
+What freed allocations used is read from the tables when a leader begins, when a period begins, when an
+account is edited, and every few minutes. In between the ledger adds each allocation that is freed
+(`fluxqueue.queue.model.spending`). The tables have sums by day: how long the history is does not matter.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["BudgetKeeper"]
 
 _AGAIN = timedelta(minutes=5)
-"""How old the copy of what was used may be: its entries end some milliseconds later than those of the tables. And how old an answer may
-be that was over a budget: meanwhile other nodes may be free."""
+"""How old the copy of what was used may be: its entries end some milliseconds later than those of the tables.
+And how old an answer may be that was over a budget: meanwhile other nodes may be free."""
 
 
 class BudgetKeeper:
@@ -65,7 +66,8 @@ class BudgetKeeper:
             self._first_end = min(period.end for period in periods.values())
             self._read_again = min(self._first_end, now + _AGAIN)
             now = max(now, self._ledger.clock())
-        # Periods are those of the time of the queue. While that is behind, it goes faster than the time of day until it has caught up.
+        # Periods are those of the time of the queue. While that is behind, it goes faster than the time of
+        # day until it has caught up.
         catching_up = self._ledger.wall() + (self._first_end - now) / (1 + SLEW)
         self.next_change = max(self._first_end, catching_up).timestamp()
         self._measured = {key: each for key, each in self._measured.items() if now < each.at + _AGAIN}

@@ -1,19 +1,22 @@
 """What the budgets of accounts leave, in one cycle, and when they begin again.
 
-A workload is matched only if the budget of its account, and of each one above it, holds all of this: what freed allocations used since the
-period began, what running ones used until now, what they may still use, and what the workload may use itself. So a budget is never
-exceeded by a start. Only what runs longer than it said exceeds it.
+A workload is matched only if the budget of its account, and of each one above it, holds all of this: what
+freed allocations used since the period began, what running ones used until now, what they may still use, and
+what the workload may use itself. So a budget is never exceeded by a start. Only what runs longer than it said
+exceeds it.
 
-- Work may still use what it holds until it reaches its duration, which counts from the moment all its pods are on their nodes. Work without
-  a duration may use what it holds until the period ends.
-- All that running work may still use counts in the present period, also beyond its end. So no period begins with work on it for which it
-  has no budget.
+- Work may still use what it holds until it reaches its duration, which counts from the moment all its pods
+  are on their nodes. Work without a duration may use what it holds until the period ends.
+- All that running work may still use counts in the present period, also beyond its end. So no period begins
+  with work on it for which it has no budget.
 - A reservation counts as if the work ran.
 
-Before a match it is known what work requests; what it gets may be more (whole nodes, whole vertices), and is measured on the answer, before
-the grant is stored. What an answer came to that was over a budget is remembered for some minutes (`MeasuredAnswer`): else the same work
-would be matched in vain in each cycle, and work behind it would never be looked at. What waits for a budget counts as over it by itself
-(`OverLimit.alone`): in a queue with ``atLimit: stop`` it keeps nobody, as its time may come in the next period only.
+Before a match it is known what work requests; what it gets may be more (whole nodes, whole vertices), and is
+measured on the answer, before the grant is stored. What an answer came to that was over a budget is
+remembered for some minutes (`MeasuredAnswer`): else the same work would be matched in vain in each cycle, and
+work behind it would never be looked at. What waits for a budget counts as over it by itself
+(`OverLimit.alone`): in a queue with ``atLimit: stop`` it keeps nobody, as its time may come in the next
+period only.
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ class BudgetLine:
     period
         When it began and ends.
     most, used, promised
-        Amount-seconds by resource type: the budget, what was used until now, and what running and reserved work may still use.
+        Amount-seconds by resource type: the budget, what was used until now, and what running and reserved
+        work may still use.
     passed_s, left_s
         Seconds of the period until now, and from now on.
     """
@@ -101,7 +105,8 @@ class BudgetLine:
         wanted
             By resource type.
         endless
-            True for work without a duration. It is told no figure of its own: that is another one every second.
+            True for work without a duration. It is told no figure of its own: that is another one every
+            second.
         """
         for kind, most in self.most.items():
             asked = wanted.get(kind, 0.0)
@@ -111,7 +116,10 @@ class BudgetLine:
 
     def reached(self) -> OverLimit:
         """Return that work waits for this budget, without figures."""
-        text = f"the budget of the account {self.account!r} leaves too little for it in this period (spec.budget of its FluxAccount)"
+        text = (
+            f"the budget of the account {self.account!r} leaves too little for it in this period "
+            "(spec.budget of its FluxAccount)"
+        )
         return OverLimit(self.key, text, alone=True)
 
     def status(self) -> BudgetStatus:
@@ -122,15 +130,27 @@ class BudgetLine:
             hours, used, promised, left = (rounded_hours(kind, figure, most) for figure in figures)
             name = "nodes" if kind == NODE else resource_name(kind)
             amounts.append(BudgetAmount(name=name, hours=hours, used=used, promised=promised, left=left))
-        start, end = (f"{edge.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for edge in (self.period.start, self.period.end))
+        start, end = (
+            f"{edge.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for edge in (self.period.start, self.period.end)
+        )
         return BudgetStatus(start=start, end=end, amounts=amounts)
 
     def copy(self) -> BudgetLine:
         """Return a copy of which parts can be taken by itself."""
-        return BudgetLine(self.account, self.period, self.most, dict(self.used), dict(self.promised), self.passed_s, self.left_s)
+        return BudgetLine(
+            self.account,
+            self.period,
+            self.most,
+            dict(self.used),
+            dict(self.promised),
+            self.passed_s,
+            self.left_s,
+        )
 
     def promise(self, amounts: Mapping[str, int], seconds: float | None, sign: int = 1) -> None:
-        """Count what work may still use in so many seconds, None: until the period ends; or count it no longer, with a sign of -1."""
+        """Count what work may still use in so many seconds, None: until the period ends;
+        or count it no longer, with a sign of -1.
+        """
         lasts_s = sign * (self.left_s if seconds is None else seconds)
         for kind in self.most:
             if amount := amounts.get(kind):
@@ -142,17 +162,26 @@ class BudgetLine:
         if asked > most * _ROUNDING:
             text = f"the budget of the account {self.account!r} is {budget} for a period, and "
             if endless:
-                text += "this, which has no duration, may use more until its end: state a duration, ask for less, or have it raised"
+                text += (
+                    "this, which has no duration, may use more until its end: state a duration, "
+                    "ask for less, or have it raised"
+                )
             else:
                 text += f"this may use {wanted}: ask for less, or less time, or have the budget raised"
             return OverLimit(self.key, text, kind, alone=True)
-        used, promised = (bare_hours(kind, figures.get(kind, 0.0), most) for figures in (self.used, self.promised))
+        used, promised = (
+            bare_hours(kind, figures.get(kind, 0.0), most) for figures in (self.used, self.promised)
+        )
         until = f"{self.period.end.astimezone(UTC):%Y-%m-%d}"
         text = (
             f"the budget of the account {self.account!r} is used up until {until}: {used} of {budget} are "
             f"used, {promised} may still be used by running work, and "
         )
-        text += "this, which has no duration, may use more than the rest until then" if endless else f"this may use {wanted}"
+        text += (
+            "this, which has no duration, may use more than the rest until then"
+            if endless
+            else f"this may use {wanted}"
+        )
         return OverLimit(self.key, text, kind, alone=True)
 
 
@@ -180,7 +209,9 @@ class BudgetRoom:
     _over: dict[str, tuple[BudgetLine, ...]] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, now: datetime, spending: Spending, measured: dict[tuple[str, str], MeasuredAnswer] | None = None) -> BudgetRoom:
+    def begin(
+        cls, now: datetime, spending: Spending, measured: dict[tuple[str, str], MeasuredAnswer] | None = None
+    ) -> BudgetRoom:
         """Return the room before anything that runs is counted."""
         lines: dict[str, BudgetLine] = {}
         for name, period in spending.periods.items():
@@ -188,7 +219,9 @@ class BudgetRoom:
             if budget is not None:
                 used = {kind: spending.used.get((name, kind), 0.0) for kind in budget.amounts}
                 passed_s, left_s = (now - period.start).total_seconds(), (period.end - now).total_seconds()
-                lines[name] = BudgetLine(name, period, budget.amounts, used, {}, max(passed_s, 0.0), max(left_s, 0.0))
+                lines[name] = BudgetLine(
+                    name, period, budget.amounts, used, {}, max(passed_s, 0.0), max(left_s, 0.0)
+                )
         return cls(now, spending.tree, lines, {} if measured is None else measured)
 
     @property
@@ -200,7 +233,9 @@ class BudgetRoom:
         """Return the budgets that the work of an account uses."""
         lines = self._over.get(account)
         if lines is None:
-            found = (self.lines.get(each.name) for each in self.tree.budgets_over(account)) if self.lines else ()
+            found = (
+                (self.lines.get(each.name) for each in self.tree.budgets_over(account)) if self.lines else ()
+            )
             lines = self._over[account] = tuple(line for line in found if line is not None)
         return lines
 
@@ -219,7 +254,9 @@ class BudgetRoom:
             self._promise(workload, amounts, _remaining_s(workload, allocation, self.now))
 
     def refusal(self, workload: Workload, nodes: int = 1) -> OverLimit | None:
-        """Return which budget keeps a workload from being matched now, if it gets so many nodes; None if none does."""
+        """Return which budget keeps a workload from being matched now, if it gets so many nodes;
+        None if none does.
+        """
         lines = self.over(workload.account)
         return self._refusal(lines, _requested(workload, nodes), workload.duration_s) if lines else None
 
@@ -238,22 +275,34 @@ class BudgetRoom:
         return over
 
     def measured_refusal(self, workload: Workload) -> OverLimit | None:
-        """Return which budget keeps a workload from being matched now, by the answer that was found for it; None if none does."""
+        """Return which budget keeps a workload from being matched now, by the answer that was found for it;
+        None if none does.
+        """
         answer = self.measured.get((workload.account, workload.shape))
-        return None if answer is None else self._refusal(self.over(workload.account), answer.amounts, answer.duration_s)
+        return (
+            None
+            if answer is None
+            else self._refusal(self.over(workload.account), answer.amounts, answer.duration_s)
+        )
 
     def reached(self, workload: Workload, is_closed: Callable[[ScopeKey], bool]) -> OverLimit | None:
-        """Return in general terms which budget a workload waits for that `close` leaves out; None if it waits for none."""
+        """Return in general terms which budget a workload waits for that `close` leaves out;
+        None if it waits for none.
+        """
         if (over := self.refusal(workload) or self.measured_refusal(workload)) is not None:
             return self.lines[over.key[1]].reached()
         return next((line.reached() for line in self.over(workload.account) if is_closed(line.key)), None)
 
     def left_for_later(self, is_closed: Callable[[ScopeKey], bool]) -> bool:
-        """Return whether the work of an account waits for the next cycle, of which this one found answers that are over a budget."""
+        """Return whether the work of an account waits for the next cycle,
+        of which this one found answers that are over a budget.
+        """
         found = {account for (account, _), answer in self.measured.items() if answer.at == self.now}
         return any(is_closed(line.key) for account in found for line in self.over(account))
 
-    def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
+    def _refusal(
+        self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None
+    ) -> OverLimit | None:
         for line in lines:
             seconds = line.left_s if duration_s is None else float(duration_s)
             wanted = {kind: amounts.get(kind, 0) * seconds for kind in line.most}
@@ -262,7 +311,8 @@ class BudgetRoom:
         return None
 
     def add(self, workload: Workload, shares: Sequence[NodeShare] = ()) -> bool:
-        """Count what a workload may use that starts or has these shares reserved; without them, the most that its request can come to.
+        """Count what a workload may use that starts or has these shares reserved; without them, the most that
+        its request can come to.
 
         Work that is counted already stays as it is.
         """
@@ -312,10 +362,15 @@ class BudgetRoom:
             least = np.array([_least(lines, kind, self._left) for lines in by_account])
             largest = 1.0 if kind == NODE else float(backlog.amounts_of_shapes(kind).max(initial=0))
             if largest * longest <= least.min():
-                continue  # the largest request for the longest time is within the budget of which least is left
+                # the largest request for the longest time is within the budget of which least is left
+                continue
             left = least[backlog.accounts]
             rate = np.array([_least(lines, kind, self._rate_left) for lines in by_account])[backlog.accounts]
-            by_shape = np.ones(backlog.shape_total) if kind == NODE else backlog.amounts_of_shapes(kind).astype(np.float64)
+            by_shape = (
+                np.ones(backlog.shape_total)
+                if kind == NODE
+                else backlog.amounts_of_shapes(kind).astype(np.float64)
+            )
             asked = by_shape[backlog.shapes]
             over = np.where(endless, asked > rate, asked * durations > left)
             mask &= ~(over & (asked > 0))
@@ -327,7 +382,11 @@ class BudgetRoom:
         closed = []
         for (account, shape), answer in self.measured.items():
             number, row = numbers.get(account), backlog.shape_number(shape)
-            if number is not None and row is not None and self._refusal(self.over(account), answer.amounts, answer.duration_s) is not None:
+            if (
+                number is not None
+                and row is not None
+                and self._refusal(self.over(account), answer.amounts, answer.duration_s) is not None
+            ):
                 closed.append(row * len(numbers) + number)
         if closed:
             mask &= ~np.isin(backlog.shapes * len(numbers) + backlog.accounts, closed)

@@ -1,8 +1,8 @@
 """When work that waits for other work may start, as far as the plan of the others says.
 
-The start follows from the ends of what it waits for: those of allocations are planned, and pending work ends its duration after its own
-start, which may follow from others in turn. So estimates follow chains. Nodes are not planned for such work: at its time it needs them like
-any other.
+The start follows from the ends of what it waits for: those of allocations are planned, and pending work ends
+its duration after its own start, which may follow from others in turn. So estimates follow chains. Nodes are
+not planned for such work: at its time it needs them like any other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class ChainedStarts:
         return bool(self._waiting)
 
     def earliest(self, planned: Mapping[WorkloadId, int], now: int, most: int) -> dict[WorkloadId, int]:
-        """Return when workloads may start, in Unix seconds: the first of each queue, without those of which nothing is known.
+        """Return when workloads may start, in Unix seconds: the first of each queue, without those of which
+        nothing is known.
 
         Nothing is said of a start that is more than a hundred years ahead.
 
@@ -58,17 +59,23 @@ class ChainedStarts:
             workload, start = self._ledger.get(workload_id), chain.start_of(workload_id)
             if workload is not None and start is not None and start <= now + FURTHEST_PLAN_S:
                 by_queue[workload.queue].append((start, workload_id))
-        return {workload_id: start for starts in by_queue.values() for start, workload_id in sorted(starts)[:most]}
+        return {
+            workload_id: start for starts in by_queue.values() for start, workload_id in sorted(starts)[:most]
+        }
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        (self._waiting.add if workload is not None and _waits(workload) else self._waiting.discard)(workload_id)
+        (self._waiting.add if workload is not None and _waits(workload) else self._waiting.discard)(
+            workload_id
+        )
 
 
 class _Chain:
     """Starts of work that waits, each computed once."""
 
-    def __init__(self, ledger: Ledger, waiting: set[WorkloadId], planned: Mapping[WorkloadId, int], now: int) -> None:
+    def __init__(
+        self, ledger: Ledger, waiting: set[WorkloadId], planned: Mapping[WorkloadId, int], now: int
+    ) -> None:
         self._ledger = ledger
         self._waiting = waiting
         self._planned = planned
@@ -95,9 +102,15 @@ class _Chain:
     def _unknown_before(self, workload_id: WorkloadId) -> list[WorkloadId]:
         workload = self._ledger.get(workload_id)
         targets = (
-            [self._ledger.by_uid(each.target) for each in workload.start_conditions.after if each.open] if workload is not None else []
+            [self._ledger.by_uid(each.target) for each in workload.start_conditions.after if each.open]
+            if workload is not None
+            else []
         )
-        return [each.id for each in targets if each is not None and each.id in self._waiting and each.id not in self._starts]
+        return [
+            each.id
+            for each in targets
+            if each is not None and each.id in self._waiting and each.id not in self._starts
+        ]
 
     def _compute(self, workload_id: WorkloadId) -> int | None:
         workload = self._ledger.get(workload_id)
@@ -133,7 +146,13 @@ class _Chain:
     def _end(self, target: Workload, start: int | None) -> int | None:
         if target.state is not State.PENDING:
             allocation = self._ledger.allocation(target.id)
-            return self._now if allocation is None else int(allocation.end.timestamp()) if allocation.end is not None else None
+            return (
+                self._now
+                if allocation is None
+                else int(allocation.end.timestamp())
+                if allocation.end is not None
+                else None
+            )
         return start + target.duration_s if start is not None and target.duration_s is not None else None
 
 

@@ -61,5 +61,7 @@ class Cycle:
     turns_left: bool = False
 
     def __post_init__(self) -> None:
-        self.match_policies = {name: each.match_policy for name, each in self.disciplines.items() if each.match_policy}
+        self.match_policies = {
+            name: each.match_policy for name, each in self.disciplines.items() if each.match_policy
+        }
         self.latest_nodes = frozenset(name for name, each in self.disciplines.items() if each.reserves_latest)

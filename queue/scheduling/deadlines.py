@@ -1,9 +1,11 @@
 """Which waiting work will miss its deadline (``fluxqueue/deadline``), as it is planned now.
 
-A deadline keeps nothing from starting and ends nothing: stated durations are mostly longer than needed. The reason is there so that a
-person can act in time. It replaces reasons that say that nodes are missing, never one that says what else must happen before.
+A deadline keeps nothing from starting and ends nothing: stated durations are mostly longer than needed. The
+reason is there so that a person can act in time. It replaces reasons that say that nodes are missing, never
+one that says what else must happen before.
 
-The message is that of the time when it was found. Estimates move every few seconds, and each change of the message would be an Event.
+The message is that of the time when it was found. Estimates move every few seconds, and each change of the
+message would be an Event.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, R
 
 
 def missed_deadline(workload: Workload, estimate: Estimate | None, now: datetime) -> str:
-    """Return why a pending workload cannot end by its deadline; empty if it can, has none, or nothing is known.
+    """Return why a pending workload cannot end by its deadline; empty if it can, has none, or nothing is
+    known.
 
     Parameters
     ----------
@@ -74,14 +77,19 @@ class Deadlines:
         if not self._with_deadline:
             return list(changes)
         now = self._ledger.wall()
-        return [self._refined(change, now) if change.workload in self._with_deadline else change for change in changes]
+        return [
+            self._refined(change, now) if change.workload in self._with_deadline else change
+            for change in changes
+        ]
 
     def names_another(self, workload: Workload) -> bool:
         """True if a workload says that it misses a deadline that it no longer has: its user edited it."""
         return workload.reason is Reason.DEADLINE_UNREACHABLE and not _names_its_own(workload)
 
     async def report(self) -> bool:
-        """Compare all deadlines with new estimates, and store what changed. Return True if the next cycle is to say why work waits."""
+        """Compare all deadlines with new estimates, and store what changed.
+        Return True if the next cycle is to say why work waits.
+        """
         if not self._with_deadline:
             return False
         now, changes = self._ledger.wall(), list[ReasonChange]()
@@ -91,7 +99,9 @@ class Deadlines:
                 continue
             missed = self._judge(workload, now)
             if missed and workload.reason is not Reason.DEADLINE_UNREACHABLE:
-                changes.append(ReasonChange(workload=workload_id, reason=Reason.DEADLINE_UNREACHABLE, message=missed))
+                changes.append(
+                    ReasonChange(workload=workload_id, reason=Reason.DEADLINE_UNREACHABLE, message=missed)
+                )
             elif not missed and workload.reason is Reason.DEADLINE_UNREACHABLE:
                 changes.append(ReasonChange(workload=workload_id, reason=Reason.NONE, message=""))
         await self._ledger.set_reasons(changes)
@@ -102,10 +112,16 @@ class Deadlines:
         if workload is None or change.reason not in _WAITING:
             return change
         missed = self._judge(workload, now)
-        return ReasonChange(workload=workload.id, reason=Reason.DEADLINE_UNREACHABLE, message=missed) if missed else change
+        return (
+            ReasonChange(workload=workload.id, reason=Reason.DEADLINE_UNREACHABLE, message=missed)
+            if missed
+            else change
+        )
 
     def _judge(self, workload: Workload, now: datetime) -> str:
-        """Why a workload misses its deadline: as it was found, until an estimate says that it can be met or the deadline changes."""
+        """Why a workload misses its deadline: as it was found, until an estimate says that it can be met or
+        the deadline changes.
+        """
         estimate = self._estimates.get(workload.id)
         missed = missed_deadline(workload, estimate, now)
         known = workload.reason is Reason.DEADLINE_UNREACHABLE and _names_its_own(workload)
@@ -115,7 +131,9 @@ class Deadlines:
     def _changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
         pending = workload if workload is not None and workload.state is State.PENDING else None
-        if pending is not None and (pending.start_conditions.deadline is not None or pending.reason is Reason.DEADLINE_UNREACHABLE):
+        if pending is not None and (
+            pending.start_conditions.deadline is not None or pending.reason is Reason.DEADLINE_UNREACHABLE
+        ):
             self._with_deadline.add(workload_id)
         else:
             self._with_deadline.discard(workload_id)

@@ -1,8 +1,10 @@
-"""Victims that go on: pods of elastic work that end so that other work starts, and the further pods of work that is evicted as a whole.
+"""Victims that go on: pods of elastic work that end so that other work starts, and the further pods of work
+that is evicted as a whole.
 
-A moldable Job runs with any number of pods between its least and all. What it has above the least may be given back: slots of its own, or
-pods by which it grew, which are workloads of their own. Each is a candidate with what it did since it started or saved, so those that lose
-least end first. Only as many are candidates as the Job can spare, so it never goes below its least.
+A moldable Job runs with any number of pods between its least and all. What it has above the least may be
+given back: slots of its own, or pods by which it grew, which are workloads of their own. Each is a candidate
+with what it did since it started or saved, so those that lose least end first. Only as many are candidates as
+the Job can spare, so it never goes below its least.
 """
 
 from __future__ import annotations
@@ -74,8 +76,12 @@ class ElasticVictims:
         """
         found: dict[str, list[_Held]] = {}
         live = self.live()
-        pods = [held for held in live if held[0].kind == "Pod" and not held[1].remnant and not held[0].evicting]
-        with_jobs = {workload.namespace for workload, _ in live if workload.kind == "Job"} if pods else set[str]()
+        pods = [
+            held for held in live if held[0].kind == "Pod" and not held[1].remnant and not held[0].evicting
+        ]
+        with_jobs = (
+            {workload.namespace for workload, _ in live if workload.kind == "Job"} if pods else set[str]()
+        )
         for held in pods:
             if held[0].namespace in with_jobs and (job := self._victims_of.job_of(*held)):
                 found.setdefault(job, []).append(held)
@@ -98,7 +104,11 @@ class ElasticVictims:
             return own
         further = [self._victims_of.candidate(*each) for each in held]
         lost_node_s = sum(each.lost_node_s for each in further)
-        return replace(own, lost_node_s=own.lost_node_s + lost_node_s, nodes=own.nodes.union(*(each.nodes for each in further)))
+        return replace(
+            own,
+            lost_node_s=own.lost_node_s + lost_node_s,
+            nodes=own.nodes.union(*(each.nodes for each in further)),
+        )
 
     def elastic(self, wholes: Iterable[PreemptionCandidate]) -> list[PreemptionCandidate]:
         """Return the candidates that may go on with fewer pods."""
@@ -109,12 +119,21 @@ class ElasticVictims:
         return [part for job in jobs for part in self._running(job.workload)]
 
     def parts(self, jobs: Sequence[PreemptionCandidate]) -> list[Victims]:
-        """Return the pods without which elastic Jobs go on, those first that lose least: as many as they can spare."""
+        """Return the pods without which elastic Jobs go on, those first that lose least:
+        as many as they can spare.
+        """
         order = sorted(self._every_part(jobs), key=_lost)
-        return [(part,) for part in preemption_order(part for (part,) in self._spared([(part,) for part in order]))]
+        return [
+            (part,)
+            for part in preemption_order(part for (part,) in self._spared([(part,) for part in order]))
+        ]
 
-    def parts_by_node(self, jobs: Sequence[PreemptionCandidate], first: Collection[str] = ()) -> list[Victims]:
-        """Return the same, but all of a node together: the nodes that cost least first, or some nodes and then those with few Jobs."""
+    def parts_by_node(
+        self, jobs: Sequence[PreemptionCandidate], first: Collection[str] = ()
+    ) -> list[Victims]:
+        """Return the same, but all of a node together: the nodes that cost least first,
+        or some nodes and then those with few Jobs.
+        """
         on_node: dict[str, list[PreemptionCandidate]] = {}
         for part in self._every_part(jobs):
             for node in part.nodes:
@@ -122,12 +141,16 @@ class ElasticVictims:
 
         def order(node: str) -> tuple[object, ...]:
             there = len({each.of for each in on_node[node]})
-            return (node not in first, there, *price(on_node[node])) if first else (*price(on_node[node]), there)
+            return (
+                (node not in first, there, *price(on_node[node])) if first else (*price(on_node[node]), there)
+            )
 
         return self._spared([tuple(on_node[node]) for node in sorted(on_node, key=order)])
 
     def _spared(self, units: Sequence[Victims]) -> list[Victims]:
-        """Return the first units of pods that their Jobs can spare altogether. One slot stays, by which the Job is known."""
+        """Return the first units of pods that their Jobs can spare altogether.
+        One slot stays, by which the Job is known.
+        """
         pods, slots = Counter[WorkloadId](), Counter[WorkloadId]()
         for job in {_job(part) for unit in units for part in unit}:
             running = self._running(job)
@@ -157,14 +180,18 @@ class ElasticVictims:
         beside = Counter(slot.node for slot in slots)
         for slot in slots:
             lost_node_s = self._lost_s(since[slot.pod_uid or ""]) / beside[slot.node]
-            yield self._part(workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,))
+            yield self._part(
+                workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,)
+            )
         for row, its in self._further_of.get(workload.uid, ()):
             if row.state is State.RUNNING and row.uid in since:
                 yield self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), its.open_nodes)
 
     def ending(self, wholes: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
         """Return all that ends if candidates are evicted as a whole: they and their further pods."""
-        return frozenset(each.workload for each in wholes).union(row.id for each in wholes for row, _ in self._further(each.workload))
+        return frozenset(each.workload for each in wholes).union(
+            row.id for each in wholes for row, _ in self._further(each.workload)
+        )
 
     def gone(self, candidates: Sequence[PreemptionCandidate]) -> Gone:
         """Return what is gone with these candidates."""
@@ -180,12 +207,16 @@ class ElasticVictims:
                 ranks.setdefault(each.workload, set()).update(each.ranks)
             else:
                 whole += [its for _, its in self._of(each.workload)]
-        return Gone(whole, [(*held, ranks[held[0].id]) for workload_id in ranks for held in self._of(workload_id)])
+        return Gone(
+            whole, [(*held, ranks[held[0].id]) for workload_id in ranks for held in self._of(workload_id)]
+        )
 
     def _whole(self, workload_id: WorkloadId) -> Sequence[Allocation]:
         """The allocations that are gone with a workload; they are asked for in each trial."""
         if workload_id not in self._wholes:
-            self._wholes[workload_id] = [its for _, its in (*self._of(workload_id), *self._further(workload_id))]
+            self._wholes[workload_id] = [
+                its for _, its in (*self._of(workload_id), *self._further(workload_id))
+            ]
         return self._wholes[workload_id]
 
     def evictions(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> list[Eviction]:
@@ -200,8 +231,12 @@ class ElasticVictims:
                 made += [_alike(own, row) for row, _ in self._further(victim.workload)]
         return made
 
-    def given_back(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> tuple[dict[WorkloadId, GivenBack], list[Eviction]]:
-        """Return what Jobs give back that go on with fewer pods, and the evictions of those that were matched alone."""
+    def given_back(
+        self, attempt: Attempt, victims: Sequence[PreemptionCandidate]
+    ) -> tuple[dict[WorkloadId, GivenBack], list[Eviction]]:
+        """Return what Jobs give back that go on with fewer pods, and the evictions of those that were matched
+        alone.
+        """
         back: dict[WorkloadId, GivenBack] = {}
         made: list[Eviction] = []
         for job in dict.fromkeys(each.of for each in victims if each.of is not None):
@@ -227,9 +262,16 @@ class ElasticVictims:
                     workload=job,
                     reason=Reason.PREEMPTED,
                     message=given.message,
-                    requeue_state=structs.replace(workload.requeue_state, stop_at=stop_at, preempted_for=attempt.workload.id),
+                    requeue_state=structs.replace(
+                        workload.requeue_state, stop_at=stop_at, preempted_for=attempt.workload.id
+                    ),
                 )
-                made += [_alike(told, row) for each in parts if not each.ranks for row, _ in self._of(each.workload)]
+                made += [
+                    _alike(told, row)
+                    for each in parts
+                    if not each.ranks
+                    for row, _ in self._of(each.workload)
+                ]
         return back, made
 
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
@@ -237,25 +279,42 @@ class ElasticVictims:
         words: list[str] = []
         for job in dict.fromkeys(map(_job, victims)):
             parts = [each for each in victims if _job(each) == job]
-            ending = "" if parts[0].of is None else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
+            ending = (
+                "" if parts[0].of is None else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
+            )
             words += [f"{ending}{workload.ref_within(namespace)}" for workload, _ in self._of(job)]
         return words
 
-    def _in_words(self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stop_at: datetime) -> str:
+    def _in_words(
+        self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stop_at: datetime
+    ) -> str:
         """Return what a Job gives back, in words that stay true."""
         pods, first = len(self._shown.elastic_pods(job)), attempt.workload
-        why = f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed" if attempt.guaranteed_to else ""
+        why = (
+            f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed"
+            if attempt.guaranteed_to
+            else ""
+        )
         which = f", {why}," if why else f" (priority {first.priority})"
         grace = f", with a grace until {time_text(stop_at)}" if stop_at > self._now else ""
         return (
-            f"{job.ref} (priority {job.priority}) gave {len(parts)} of its {pods} pods back at {time_text(self._now)}{grace}, "
-            f"{lost_in_words(parts)}, so that {first.ref_within(job.namespace)}{which} starts: it went on with {pods - len(parts)}"
+            f"{job.ref} (priority {job.priority}) gave {len(parts)} of its {pods} pods back at "
+            f"{time_text(self._now)}{grace}, {lost_in_words(parts)}, so that "
+            f"{first.ref_within(job.namespace)}{which} starts: it went on with {pods - len(parts)}"
         )
 
     def _part(
-        self, job: Workload, workload: Workload, since: datetime, lost_node_s: float, nodes: Set[str], ranks: tuple[int, ...] = ()
+        self,
+        job: Workload,
+        workload: Workload,
+        since: datetime,
+        lost_node_s: float,
+        nodes: Set[str],
+        ranks: tuple[int, ...] = (),
     ) -> PreemptionCandidate:
-        return PreemptionCandidate(workload.id, job.priority, since, lost_node_s, ranks=ranks, of=job.id, nodes=frozenset(nodes))
+        return PreemptionCandidate(
+            workload.id, job.priority, since, lost_node_s, ranks=ranks, of=job.id, nodes=frozenset(nodes)
+        )
 
     def _lost_s(self, since: datetime) -> float:
         return max((self._now - since).total_seconds(), 0.0)

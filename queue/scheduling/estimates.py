@@ -1,18 +1,21 @@
 """When each pending workload is expected to start.
 
-The start of a reservation is known. For the others the queue is planned ahead: the next ones in order are reserved in the graph one after
-the other, their starts are recorded, and all these reservations are cancelled. In a queue that is served first come, first served, none is
-reserved before the one ahead of it. This happens under the lock of the graph and within a bounded time: the queue whose plan is the oldest
-comes first, and the next update waits the longer the more time this one took. A queue that is not reached keeps its former plan, as far
-as that lies ahead. Work that can never start takes no position.
+The start of a reservation is known. For the others the queue is planned ahead: the next ones in order are
+reserved in the graph one after the other, their starts are recorded, and all these reservations are
+cancelled. In a queue that is served first come, first served, none is reserved before the one ahead of it.
+This happens under the lock of the graph and within a bounded time: the queue whose plan is the oldest comes
+first, and the next update waits the longer the more time this one took. A queue that is not reached keeps its
+former plan, as far as that lies ahead. Work that can never start takes no position.
 
-The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of a range. The early end
-follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.policies.estimate_history`).
+The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of
+a range. The early end follows from the accuracy of former estimates
+(`fluxqueue.queue.scheduling.policies.estimate_history`).
 
 Work that waits for other work follows from the plan of that (`fluxqueue.queue.scheduling.chained_starts`).
 
-Estimates are not stored. They are shown next to the stored reservation. The first one of each workload is stored with its grant, so that
-everybody can compare it with the start. Until then a new leader reads it from the FluxJob (`StartEstimator.published`).
+Estimates are not stored. They are shown next to the stored reservation. The first one of each workload is
+stored with its grant, so that everybody can compare it with the start. Until then a new leader reads it from
+the FluxJob (`StartEstimator.published`).
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ _BUDGET_S = 0.15
 _QUEUE_BUDGET_S = 0.4
 """The plan of one queue ends after so long."""
 _PAUSE_PER_TIME = 20
-"""An update is followed by a pause of so many times its own length, so that planning takes at most a twentieth of the time."""
+"""An update is followed by a pause of so many times its own length,
+so that planning takes at most a twentieth of the time."""
 _USUAL_DISCIPLINE = Discipline()
 
 
@@ -98,7 +102,8 @@ class StartEstimator:
                 self.estimate_history.add(start - at, now - at)
 
     def follow_reservations(self, reservations: Mapping[WorkloadId, HeldReservation], now: int) -> None:
-        """Let estimates have the reservations of now, as the reasons that are stored next name them. What lost its own is expected then.
+        """Let estimates have the reservations of now, as the reasons that are stored next name them. What
+        lost its own is expected then.
 
         Work without an estimate gets one with the next update, which knows its position.
         """
@@ -110,15 +115,24 @@ class StartEstimator:
             if held is None:
                 followed[workload_id] = replace(estimate, reserved=False)
             elif not estimate.reserved or estimate.eta != datetime.fromtimestamp(held.start, UTC):
-                followed[workload_id] = self._estimate(workload_id, held.start, now, estimate.position, reserved=True)
+                followed[workload_id] = self._estimate(
+                    workload_id, held.start, now, estimate.position, reserved=True
+                )
         self._reserved = set(reservations)
         if followed:
             self.estimates.replace_all({**self.estimates, **followed})
 
     def _measure(self, workload_id: WorkloadId) -> None:
-        """Count how far the first estimate was off. A later start, after a requeue, was not estimated then."""
+        """Count how far the first estimate was off.
+        A later start, after a requeue, was not estimated then.
+        """
         workload = self._ledger.get(workload_id)
-        if workload is None or workload.requeues or workload.allocated_at is None or workload.promised_at is None:
+        if (
+            workload is None
+            or workload.requeues
+            or workload.allocated_at is None
+            or workload.promised_at is None
+        ):
             return
         error_s = (workload.allocated_at - workload.promised_at).total_seconds()
         START_ERROR_SECONDS.labels("late" if error_s > 0 else "early").observe(abs(error_s))
@@ -134,7 +148,8 @@ class StartEstimator:
         context: CycleContext,
         disciplines: Mapping[str, Discipline] = MappingProxyType({}),
     ) -> float:
-        """Estimate again, unless that was done a few seconds ago: then positions alone are counted, once a second.
+        """Estimate again, unless that was done a few seconds ago: then positions alone are counted, once a
+        second.
 
         Parameters
         ----------
@@ -150,14 +165,19 @@ class StartEstimator:
         Returns
         -------
         float
-            Seconds until the next update is due, if it was too early; 0 if the estimates are new or no work waits.
+            Seconds until the next update is due, if it was too early; 0 if the estimates are new or no work
+            waits.
         """
         began = time.monotonic()
         if (passed := began - self._updated_at) < self._pause_s:
             if began >= self._counted_at + _POSITIONS_EVERY_S:
                 self._count_positions(backlogs, context)
                 self._counted_at = began
-            return self._pause_s - passed if self._chained or any(len(backlog) for backlog in backlogs.values()) else 0.0
+            return (
+                self._pause_s - passed
+                if self._chained or any(len(backlog) for backlog in backlogs.values())
+                else 0.0
+            )
         self._updated_at = self._counted_at = began
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
@@ -178,11 +198,17 @@ class StartEstimator:
                 if at is not None:
                     self._first_estimates.setdefault(workload.id, (context.now, at))
                     starts[workload.id] = at
-                estimates[workload.id] = self._estimate(workload.id, at, context.now, position, reserved=reservation is not None)
+                estimates[workload.id] = self._estimate(
+                    workload.id, at, context.now, position, reserved=reservation is not None
+                )
         for workload_id, at in self._chained.earliest(starts, context.now, EXPLAINED).items():
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
-        self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
-        self._promises = {key: each for key, each in self._promises.items() if self._ledger.get(key) is not None}
+        self._first_estimates = {
+            key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None
+        }
+        self._promises = {
+            key: each for key, each in self._promises.items() if self._ledger.get(key) is not None
+        }
         self.estimates.replace_all(estimates)
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
@@ -196,7 +222,9 @@ class StartEstimator:
             yield each.end, each.workload
 
     def _count_positions(self, backlogs: Mapping[str, Backlog], context: CycleContext) -> None:
-        """Let the estimates have the positions of now. Work that came since the last plan counts, and gets its own with the next one."""
+        """Let the estimates have the positions of now.
+        Work that came since the last plan counts, and gets its own with the next one.
+        """
         moved: dict[WorkloadId, Estimate] = {}
         for backlog in backlogs.values():
             for position, workload in enumerate(_first(backlog, context), 1):
@@ -208,14 +236,27 @@ class StartEstimator:
 
     def _former_plan(self, first: Iterable[Workload], now: int) -> dict[WorkloadId, int]:
         """Return the starts that were planned before and lie ahead."""
-        estimates = {workload.id: self.estimates.get(workload.id) for workload in first if not self._over_limit(workload.id)}
-        starts = {key: int(each.eta.timestamp()) for key, each in estimates.items() if each is not None and each.eta and not each.reserved}
+        estimates = {
+            workload.id: self.estimates.get(workload.id)
+            for workload in first
+            if not self._over_limit(workload.id)
+        }
+        starts = {
+            key: int(each.eta.timestamp())
+            for key, each in estimates.items()
+            if each is not None and each.eta and not each.reserved
+        }
         return {key: start for key, start in starts.items() if start > now}
 
     def _one_after_the_other(
-        self, first: Iterable[Workload], planned: Mapping[WorkloadId, int | None], reservations: Mapping[WorkloadId, HeldReservation]
+        self,
+        first: Iterable[Workload],
+        planned: Mapping[WorkloadId, int | None],
+        reservations: Mapping[WorkloadId, HeldReservation],
     ) -> dict[WorkloadId, int | None]:
-        """Return the starts of a queue in which nothing overtakes: none before that ahead, and none after one that is not known."""
+        """Return the starts of a queue in which nothing overtakes:
+        none before that ahead, and none after one that is not known.
+        """
         starts: dict[WorkloadId, int | None] = {}
         latest = 0
         for workload in first:
@@ -227,14 +268,24 @@ class StartEstimator:
             starts[workload.id] = latest = max(at, latest)
         return starts
 
-    def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
+    def _estimate(
+        self,
+        workload_id: WorkloadId,
+        at: int | None,
+        now: int,
+        position: int | None,
+        *,
+        reserved: bool = False,
+    ) -> Estimate:
         eta = datetime.fromtimestamp(at, UTC) if at is not None else None
         workload = self._ledger.get(workload_id)
         first = (self.promised(workload) if workload is not None else None) or eta
         if first is not None:
             self._promises.setdefault(workload_id, first)
         allowed = workload.start_conditions.begin_at if workload is not None else None
-        soonest = datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None
+        soonest = (
+            datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None
+        )
         return Estimate(
             position=position,
             eta=eta,
@@ -250,7 +301,9 @@ class StartEstimator:
             self.estimates.discard(workload_id)
 
     def _over_limit(self, workload_id: WorkloadId) -> bool:
-        """True if a workload waits for others of its queue or account to end and not for nodes. A plan of nodes does not give its start."""
+        """True if a workload waits for others of its queue or account to end and not for nodes.
+        A plan of nodes does not give its start.
+        """
         workload = self._ledger.get(workload_id)
         return workload is not None and workload.reason in LIMIT_REASONS
 
@@ -270,13 +323,25 @@ class StartEstimator:
             for workload, jobid in zip(batch, ids, strict=True)
         ]
         answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
-        return [answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None for answer in answers]
+        return [
+            answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None
+            for answer in answers
+        ]
 
     async def _plan_ahead(
-        self, first: Iterable[Workload], discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation]
+        self,
+        first: Iterable[Workload],
+        discipline: Discipline,
+        reservations: Mapping[WorkloadId, HeldReservation],
     ) -> dict[WorkloadId, int | None]:
-        """Return the starts of the next workloads if each had a reservation; None: there is none. The graph is left as it was."""
-        waiting = [workload for workload in first if workload.id not in reservations and not self._over_limit(workload.id)]
+        """Return the starts of the next workloads if each had a reservation; None: there is none.
+        The graph is left as it was.
+        """
+        waiting = [
+            workload
+            for workload in first
+            if workload.id not in reservations and not self._over_limit(workload.id)
+        ]
         if waiting and not self._ids:
             self._ids = await self._ledger.next_jobids(EXPLAINED)
         in_order = discipline.policy is Policy.FCFS
@@ -308,7 +373,9 @@ class StartEstimator:
 
 
 def _in_order(starts: Sequence[int | None]) -> int:
-    """Return how many starts are in the order in which they were asked for, up to the first that is not known, which counts."""
+    """Return how many starts are in the order in which they were asked for,
+    up to the first that is not known, which counts.
+    """
     for number, (before, start) in enumerate(itertools.pairwise(starts), 1):
         if before is None or (start is not None and start < before):
             return number
@@ -317,7 +384,9 @@ def _in_order(starts: Sequence[int | None]) -> int:
 
 def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:
     """Return the first of a queue, without those that can never start."""
-    return list(itertools.islice((each for each in backlog if each.shape not in context.unsatisfiable), EXPLAINED))
+    return list(
+        itertools.islice((each for each in backlog if each.shape not in context.unsatisfiable), EXPLAINED)
+    )
 
 
 def _nothing_published(_workload: Workload) -> None:

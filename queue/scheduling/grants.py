@@ -1,4 +1,5 @@
-"""Grants of the matcher: checked against the limits of their queues, then stored in batches while the round goes on.
+"""Grants of the matcher: checked against the limits of their queues, then stored in batches while the round
+goes on.
 
 So the first work starts before the last is decided. A grant over a limit is cancelled instead.
 """
@@ -41,9 +42,13 @@ class GrantWriter:
         Returns
         -------
         tuple[list[Grant], list[Grant]]
-            All grants sent to the store, and those of them that it refused, because their workload is no longer pending.
+            All grants sent to the store, and those of them that it refused, because their workload is no
+            longer pending.
         """
-        grants = [_grant(workload, answer, self._promised(workload)) for workload, answer in await self._within_limits(cycle, answers)]
+        grants = [
+            _grant(workload, answer, self._promised(workload))
+            for workload, answer in await self._within_limits(cycle, answers)
+        ]
         reach(CrashPoint.MATCHED)
         try:
             refused = await self._ledger.grant(grants)
@@ -72,7 +77,9 @@ class GrantWriter:
                 kept.append((workload, answer))
                 continue
             quotas.set_aside(workload, over)
-            cycle.over_limit.append(ReasonChange(workload=workload.id, reason=over.reason, message=over.message))
+            cycle.over_limit.append(
+                ReasonChange(workload=workload.id, reason=over.reason, message=over.message)
+            )
             cancelled.append(FluxionJobId(answer.jobid))
             self._job_ids.forget(workload.id)
         if cancelled:

@@ -1,10 +1,11 @@
 """Keeps Fluxion's resource graph equal to the present nodes and the stored allocations.
 
-Fluxion is a cache. Its instance may not be the one that was filled: it restarted, another leader filled it, or its content is in doubt.
-Then it is filled again with the nodes and every live allocation, and nothing is matched before. A change of nodes is sent as it is: added,
-removed, up or down. Running work is not touched.
+Fluxion is a cache. Its instance may not be the one that was filled: it restarted, another leader filled it,
+or its content is in doubt. Then it is filled again with the nodes and every live allocation, and nothing is
+matched before. A change of nodes is sent as it is: added, removed, up or down. Running work is not touched.
 
-``version`` changes whenever something may fit that did not fit before. Answers that a request can never fit are valid for one version.
+``version`` changes whenever something may fit that did not fit before. Answers that a request can never fit
+are valid for one version.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ __all__ = ["GraphKeeper", "GraphLost"]
 log = structlog.get_logger()
 
 _NO_JOB = 0
-"""No job has this id, ids begin at 1. To ask for it costs nothing, and only the instance with our graph answers."""
+"""No job has this id, ids begin at 1.
+To ask for it costs nothing, and only the instance with our graph answers."""
 
 
 class GraphLost(Exception):
-    """Fluxion refused a change that it should accept. The graph is filled again before anything else is matched."""
+    """Fluxion refused a change that it should accept.
+    The graph is filled again before anything else is matched.
+    """
 
 
 class GraphKeeper:
@@ -64,7 +68,8 @@ class GraphKeeper:
     Attributes
     ----------
     exclusive
-        Lock of the graph. Held while grants are on their way from Fluxion into the table, and while the two are compared.
+        Lock of the graph. Held while grants are on their way from Fluxion into the table, and while the two
+        are compared.
     version
         Number of the graph's state.
     rebuilds
@@ -102,7 +107,9 @@ class GraphKeeper:
 
     def call(self) -> CallContext:
         """Return time, epoch and instance for a call to the graph."""
-        return CallContext(now=int(self._ledger.wall().timestamp()), epoch=self._ledger.epoch, instance=self._instance)
+        return CallContext(
+            now=int(self._ledger.wall().timestamp()), epoch=self._ledger.epoch, instance=self._instance
+        )
 
     def take_capacity_changed(self) -> bool:
         """Return whether something may have been freed or changed since the last call."""
@@ -129,7 +136,9 @@ class GraphKeeper:
         return self._specs.largest_daemon_use()
 
     def take_displaced(self) -> set[int]:
-        """Return the job ids of reservations that changed nodes or foreign pods displaced since the last call."""
+        """Return the job ids of reservations that changed nodes or foreign pods displaced since the last
+        call.
+        """
         displaced, self._displaced = self._displaced, set()
         return displaced
 
@@ -148,7 +157,9 @@ class GraphKeeper:
         """
         if wanted == self._set_aside:
             return
-        await self._apply(self.fluxion.set_advance_reservations(wanted, call=self.call()), "set reservations aside")
+        await self._apply(
+            self.fluxion.set_advance_reservations(wanted, call=self.call()), "set reservations aside"
+        )
         self._set_aside = wanted
         self.version += 1
         self._capacity_changed = True
@@ -176,7 +187,8 @@ class GraphKeeper:
         self._count()
         try:
             if self._instance:
-                await self._return_freed(self._ledger.take_freed())  # before nodes change: DaemonSets take more as work ends
+                # before nodes change: DaemonSets take more as work ends
+                await self._return_freed(self._ledger.take_freed())
             wanted = self._specs.present()
             if not self._instance:
                 await self._rebuild(wanted)
@@ -236,7 +248,9 @@ class GraphKeeper:
         # What was freed until now is not in the new graph.
         self._ledger.take_freed()
         live = self._ledger.live()
-        instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
+        instance = await self.fluxion.init(
+            self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance="")
+        )
         self._instance = instance
         reach(CrashPoint.GRAPH_EMPTY)
         self.jobs.clear()
@@ -254,7 +268,13 @@ class GraphKeeper:
         self._capacity_changed = True
         reach(CrashPoint.GRAPH_FILLED)
         await self._resize_foreign(set(wanted))
-        log.info("graph.filled", instance=instance, nodes=len(wanted), allocations=len(jobs), rebuilds=self.rebuilds)
+        log.info(
+            "graph.filled",
+            instance=instance,
+            nodes=len(wanted),
+            allocations=len(jobs),
+            rebuilds=self.rebuilds,
+        )
 
     async def _adjust(self, wanted: Mapping[str, GraphNodeSpec]) -> None:
         present = self._in_graph
@@ -276,7 +296,8 @@ class GraphKeeper:
         if self._foreign is not None and reshaped:
             for spec in reshaped:
                 self._foreign_amounts.pop(spec.name, None)
-            self._foreign.recount(spec.name for spec in reshaped)  # pods may have come before their node, and pods of DaemonSets follow it
+            # pods may have come before their node, and pods of DaemonSets follow it
+            self._foreign.recount(spec.name for spec in reshaped)
         self.version += 1
         self._capacity_changed = True
         log.info("graph.adjusted", removed=len(gone), added=len(reshaped), turned=len(turned))
@@ -292,19 +313,26 @@ class GraphKeeper:
             if jobs:
                 await self.fluxion.cancel_many(jobs, call=self.call())
             for part in parts:
-                await self._apply(self.fluxion.partial_cancel(part.jobid, part.shares, call=self.call()), f"shrink job {part.jobid}")
+                await self._apply(
+                    self.fluxion.partial_cancel(part.jobid, part.shares, call=self.call()),
+                    f"shrink job {part.jobid}",
+                )
         except (FluxionError, GraphLost):
-            # It is unknown whether it was done, and to cancel twice could free what is in use: the graph is filled again.
+            # It is unknown whether it was done, and to cancel twice could free what is in use: the graph is
+            # filled again.
             self._ledger.return_freed(freed)
             raise
         reach(CrashPoint.FLUXION_CANCELLED)
         if self._foreign is not None and freed.nodes:
-            self._foreign.recount(freed.nodes)  # pods may still run there that were counted by a slot until now
+            # pods may still run there that were counted by a slot until now
+            self._foreign.recount(freed.nodes)
 
-    # ---- planned ends --------------------------------------------------------------------------------------------------------------
+    # ---- planned ends --------------------------------------------------------------------------------------
 
     async def move_end(self, allocation: Allocation, end: int) -> Sequence[int]:
-        """Move the planned end of an allocation (Unix seconds); return the reservations that this displaced."""
+        """Move the planned end of an allocation (Unix seconds);
+        return the reservations that this displaced.
+        """
         return await self._extend(allocation.jobid, end) if self.jobs.holds(allocation) else ()
 
     async def give_back(self, workload: Workload, allocation: Allocation) -> bool:
@@ -315,12 +343,19 @@ class GraphKeeper:
         return bool(changes)
 
     async def take_back(self, workload: Workload, allocation: Allocation, end: int) -> Sequence[int]:
-        """Hold the slots with the others that a workload does not give back any more, until an end; return displaced reservations."""
-        await self._apply(self.fluxion.apply(self.jobs.unite(workload, allocation), call=self.call()), f"unite job {allocation.jobid}")
+        """Hold the slots with the others that a workload does not give back any more, until an end;
+        return displaced reservations.
+        """
+        await self._apply(
+            self.fluxion.apply(self.jobs.unite(workload, allocation), call=self.call()),
+            f"unite job {allocation.jobid}",
+        )
         return await self._extend(allocation.jobid, end)
 
     async def keep_leaving(self, workload: Workload, jobid: FluxionJobId) -> Sequence[int]:
-        """Plan slots that are given back for longer, as they are not free at their planned end; return displaced reservations."""
+        """Plan slots that are given back for longer, as they are not free at their planned end;
+        return displaced reservations.
+        """
         return await self._extend(leaving_job(jobid), self.jobs.later_end(workload, jobid))
 
     async def _extend(self, jobid: FluxionJobId, end: int) -> Sequence[int]:

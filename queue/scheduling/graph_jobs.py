@@ -1,7 +1,8 @@
 """What an allocation is in the graph: one job, and a second one for slots that it gives back.
 
-Slots that are given back are free sooner than the rest of their allocation. A job of the graph has one end, so until they are free they are
-a job of their own, whose id follows from that of the allocation. The tables know nothing of it.
+Slots that are given back are free sooner than the rest of their allocation. A job of the graph has one end,
+so until they are free they are a job of their own, whose id follows from that of the allocation. The tables
+know nothing of it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ from fluxqueue.queue.model.records import Allocation, FluxionJobId, Slot, SlotSt
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["DRAIN_S", "GraphJobs", "graph_part", "leaving_job", "part_of", "restored", "returned", "stored_jobid"]
+__all__ = [
+    "DRAIN_S",
+    "GraphJobs",
+    "graph_part",
+    "leaving_job",
+    "part_of",
+    "restored",
+    "returned",
+    "stored_jobid",
+]
 
 DRAIN_S: Final = 60
 """From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
 
 _LEAVING: Final = 1 << 60
-"""Added to the id of an allocation for the job of its slots that are given back; no id from the sequence is as large."""
+"""Added to the id of an allocation for the job of its slots that are given back;
+no id from the sequence is as large."""
 
 
 class GraphJobs:
@@ -52,7 +63,9 @@ class GraphJobs:
         return [jobid, leaving_job(jobid)] if jobid in self._leaving else [jobid]
 
     def holds(self, allocation: Allocation) -> bool:
-        """True if the job with the id of an allocation exists: it ends if only slots are left that are given back."""
+        """True if the job with the id of an allocation exists:
+        it ends if only slots are left that are given back.
+        """
         leaving = self._leaving.get(allocation.jobid)
         return not leaving or any(slot.rank not in leaving for slot in allocation.open_slots)
 
@@ -66,21 +79,28 @@ class GraphJobs:
         return jobs
 
     def divide(self, workload: Workload, allocation: Allocation) -> list[Change]:
-        """Return the changes by which a job of their own holds what a workload gives back; none if one does."""
+        """Return the changes by which a job of their own holds what a workload gives back;
+        none if one does.
+        """
         known = self._leaving.get(allocation.jobid, set())
         new = leaving_ranks(workload, allocation) - known
         if not new:
             return []
         ended = self._ledger.freed.slots.get(allocation.jobid, ())  # the graph still has them
         held = [slot for slot in (*allocation.open_slots, *ended) if slot.rank not in known]
-        part = part_of(allocation.jobid, [slot for slot in held if slot.rank in new], [slot for slot in held if slot.rank not in new])
+        part = part_of(
+            allocation.jobid,
+            [slot for slot in held if slot.rank in new],
+            [slot for slot in held if slot.rank not in new],
+        )
         again: list[Change] = [CancelJobs((leaving_job(allocation.jobid),))] if known else []
         self._leaving[allocation.jobid] = known | new
         as_in_graph = _with_open(allocation, {slot.rank for slot in ended if slot.rank in known})
         return [*again, part, RestoreJobs((self._leaving_part(workload, as_in_graph, known | new),))]
 
     def late(self) -> list[tuple[Workload, FluxionJobId]]:
-        """Return the allocations of which slots that are given back are not free at their planned end, with their workloads.
+        """Return the allocations of which slots that are given back are not free at their planned end, with
+        their workloads.
 
         The workload may have been requeued, and the slots be on lost nodes.
         """
@@ -95,12 +115,20 @@ class GraphJobs:
 
     def returning(self) -> list[tuple[Workload, Allocation]]:
         """Return work of which a job of their own holds slots that it does not give back any more."""
-        found = ((self._ledger.by_jobid(jobid), self._ledger.allocation_of_job(jobid)) for jobid in self._leaving)
-        held = [(workload, allocation) for workload, allocation in found if workload is not None and allocation is not None]
+        found = (
+            (self._ledger.by_jobid(jobid), self._ledger.allocation_of_job(jobid)) for jobid in self._leaving
+        )
+        held = [
+            (workload, allocation)
+            for workload, allocation in found
+            if workload is not None and allocation is not None
+        ]
         return [pair for pair in held if not pair[1].remnant and self._returning_ranks(*pair)]
 
     def unite(self, workload: Workload, allocation: Allocation) -> list[Change]:
-        """Return the changes by which one job holds again what a workload does not give back any more; its end is moved after that."""
+        """Return the changes by which one job holds again what a workload does not give back any more;
+        its end is moved after that.
+        """
         jobid = allocation.jobid
         known, back = self._leaving[jobid], self._returning_ranks(workload, allocation)
         ended = {slot.rank for slot in self._ledger.freed.slots.get(jobid, ())}  # the graph still has them
@@ -121,13 +149,19 @@ class GraphJobs:
         return (self._leaving[allocation.jobid] & still_open) - leaving_ranks(workload, allocation)
 
     def parts_without(self, allocation: Allocation, ranks: Collection[int]) -> list[CancelPart]:
-        """Return what the graph regains if some slots of an allocation are gone, by the job of the graph that holds them."""
-        return self._parts([slot for slot in allocation.open_slots if slot.rank in ranks], allocation.open_slots)
+        """Return what the graph regains if some slots of an allocation are gone,
+        by the job of the graph that holds them.
+        """
+        return self._parts(
+            [slot for slot in allocation.open_slots if slot.rank in ranks], allocation.open_slots
+        )
 
     def held_by(self, freed: Freed) -> tuple[list[FluxionJobId], list[CancelPart]]:
         """Return the jobs, and the parts of others, that the graph holds although they are free by now."""
         jobs = {each for jobid in freed.jobs for each in self.of(jobid)}
-        return sorted(jobs), [part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)]
+        return sorted(jobs), [
+            part for jobid, slots in freed.slots.items() for part in self._freed_parts(jobid, slots)
+        ]
 
     def forget(self, freed: Freed) -> None:
         """Forget what the graph regains now."""
@@ -150,12 +184,18 @@ class GraphJobs:
             for holder, of_leaving in ((jobid, False), (leaving_job(jobid), True)):
                 gone = [slot for slot in slots if (slot.rank in leaving) is of_leaving]
                 if gone:
-                    kept = [slot for slot in held if slot.rank not in ranks and (slot.rank in leaving) is of_leaving]
+                    kept = [
+                        slot
+                        for slot in held
+                        if slot.rank not in ranks and (slot.rank in leaving) is of_leaving
+                    ]
                     parts.append(part_of(holder, gone, kept))
         return parts
 
     def _leaving_part(self, workload: Workload, allocation: Allocation, ranks: Set[int]) -> RestoredJob:
-        """Return the job of slots that are given back. It ends no later than the other: after that their nodes may be reserved."""
+        """Return the job of slots that are given back.
+        It ends no later than the other: after that their nodes may be reserved.
+        """
         end = self._leaving_end(workload)
         if allocation.end is not None:
             end = min(end, int(allocation.end.timestamp()))
@@ -165,7 +205,10 @@ class GraphJobs:
 
     def _leaving_end(self, workload: Workload) -> int:
         """Return when slots that a workload gives back are expected to be free, in Unix seconds."""
-        return int(self._ledger.wall().timestamp() + given_back_grace_s(workload, self._ledger.clock())) + DRAIN_S
+        return (
+            int(self._ledger.wall().timestamp() + given_back_grace_s(workload, self._ledger.clock()))
+            + DRAIN_S
+        )
 
 
 def leaving_job(jobid: FluxionJobId) -> FluxionJobId:
@@ -178,7 +221,9 @@ def stored_jobid(jobid: int) -> int:
     return jobid & ~_LEAVING
 
 
-def restored(allocation: Allocation, *, whole_nodes: bool = False, without: Set[int] = frozenset()) -> RestoredJob:
+def restored(
+    allocation: Allocation, *, whole_nodes: bool = False, without: Set[int] = frozenset()
+) -> RestoredJob:
     """Return an allocation for the graph, without its ended slots.
 
     Parameters
@@ -195,14 +240,20 @@ def restored(allocation: Allocation, *, whole_nodes: bool = False, without: Set[
     shares = [_shrunk(share, lost.get(share.node, {})) for share in allocation.shares]
     return RestoredJob(
         jobid=allocation.jobid,
-        shares=tuple(replace(share, exclusive=True) if whole_nodes else share for share in shares if share is not None),
+        shares=tuple(
+            replace(share, exclusive=True) if whole_nodes else share for share in shares if share is not None
+        ),
         at=int(allocation.start.timestamp()),
         end=int(allocation.end.timestamp()) if allocation.end is not None else 0,
     )
 
 
-def graph_part(allocation: Allocation, ranks: Set[int], end: int, *, whole_nodes: bool = False) -> RestoredJob:
-    """Return the job of the slots that an allocation gives back: they are planned to be free at ``end`` (Unix seconds)."""
+def graph_part(
+    allocation: Allocation, ranks: Set[int], end: int, *, whole_nodes: bool = False
+) -> RestoredJob:
+    """Return the job of the slots that an allocation gives back:
+    they are planned to be free at ``end`` (Unix seconds).
+    """
     others = frozenset(slot.rank for slot in allocation.slots if slot.rank not in ranks)
     part = restored(allocation, whole_nodes=whole_nodes, without=others)
     return replace(part, jobid=leaving_job(allocation.jobid), end=max(end, part.at + 1))
@@ -212,7 +263,9 @@ def _with_open(allocation: Allocation, ranks: Set[int]) -> Allocation:
     """Return an allocation as if some slots of it had not ended."""
     if not ranks:
         return allocation
-    slots = (replace(slot, state=SlotState.TAKEN) if slot.rank in ranks else slot for slot in allocation.slots)
+    slots = (
+        replace(slot, state=SlotState.TAKEN) if slot.rank in ranks else slot for slot in allocation.slots
+    )
     return replace(allocation, slots=tuple(slots))
 
 
@@ -224,7 +277,10 @@ def part_of(jobid: FluxionJobId, slots: Sequence[Slot], kept: Iterable[Slot]) ->
 def returned(slots: Sequence[Slot], kept: Collection[str]) -> list[NodeShare]:
     """Return what slots return: on a node where their job keeps no other slot, all that it had there."""
     of_kept = _counted(slot for slot in slots if slot.node in kept)
-    return [NodeShare(node=node, slots=of_kept.get(node, {})) for node in dict.fromkeys(slot.node for slot in slots)]
+    return [
+        NodeShare(node=node, slots=of_kept.get(node, {}))
+        for node in dict.fromkeys(slot.node for slot in slots)
+    ]
 
 
 def _counted(slots: Iterable[Slot]) -> dict[str, dict[str, int]]:
@@ -236,7 +292,9 @@ def _counted(slots: Iterable[Slot]) -> dict[str, dict[str, int]]:
 
 
 def _shrunk(share: NodeShare, lost: Mapping[str, int]) -> NodeShare | None:
-    """The rest of a share. With slots of several sizes on the node it keeps all its amounts until the last of them ends."""
+    """The rest of a share.
+    With slots of several sizes on the node it keeps all its amounts until the last of them ends.
+    """
     if not lost:
         return share
     slots = {label: left for label, count in share.slots.items() if (left := count - lost.get(label, 0)) > 0}

@@ -1,9 +1,10 @@
 """Growth of Jobs that were started with fewer pods than they asked for.
 
-At the end of a cycle, when all work that waits had its turn, the matcher is asked in a trial how many more pods of such a Job fit now.
-The Job then gets a higher parallelism (`fluxqueue.queue.release.job_resizer`), and its new pods are matched like those of any Job that
-grows, but behind all other work. So a Job grows into what nobody else can use now, and delays no reservation. Nothing is stored: a new
-leader looks at the Jobs as they are.
+At the end of a cycle, when all work that waits had its turn, the matcher is asked in a trial how many more
+pods of such a Job fit now. The Job then gets a higher parallelism (`fluxqueue.queue.release.job_resizer`),
+and its new pods are matched like those of any Job that grows, but behind all other work. So a Job grows into
+what nobody else can use now, and delays no reservation. Nothing is stored: a new leader looks at the Jobs as
+they are.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _MOST_READ = 200
 _MOST_PODS = 200
 """Pods for which the matcher is asked in one cycle, all of them in one trial."""
 _SETTLING = timedelta(seconds=3)
-"""After Jobs grew, no more is asked for so long: their pods are still to come, and what is free counts for them."""
+"""After Jobs grew, no more is asked for so long:
+their pods are still to come, and what is free counts for them."""
 _LATER_S = 1.0
 _AGAIN = timedelta(seconds=30)
 """A Job for which there was no room is tried again after this, or as soon as anything became free."""
@@ -132,7 +134,11 @@ class Growth:
             if pods is None:
                 continue
             wanted = may_grow_by(pods, now, self._given_up.get(workload.id))
-            if not wanted or not self._is_due(workload.id, cycle, now) or _is_closed(workload, cycle, backlogs):
+            if (
+                not wanted
+                or not self._is_due(workload.id, cycle, now)
+                or _is_closed(workload, cycle, backlogs)
+            ):
                 self._apply(workload.id, pods, 0, now)
             elif left <= 0 or len(asked) >= _MOST_JOBS:
                 self._wakeup.soon()
@@ -153,7 +159,9 @@ class Growth:
 
     def _chosen(self, now: datetime) -> list[Workload]:
         """Return the Jobs to read in this cycle, in policy order."""
-        small = [workload for workload_id in self._small if (workload := self._ledger.get(workload_id)) is not None]
+        small = [
+            workload for workload_id in self._small if (workload := self._ledger.get(workload_id)) is not None
+        ]
         if len(small) > _MOST_READ:
             last = {workload.id: self._read.get(workload.id, _NEVER) for workload in small}
             small = nsmallest(_MOST_READ, small, key=lambda workload: (last[workload.id], key_of(workload)))
@@ -178,12 +186,16 @@ class Growth:
             self._wakeup.soon(max((pods.waiting_since + PATIENCE - now).total_seconds(), 0.0) + 1.0)
 
     def _gave_back(self, workload_id: WorkloadId) -> bool:
-        """True if a Job gave pods back: that those that replace them find no node says nothing of its growth."""
+        """True if a Job gave pods back: that those that replace them find no node says nothing of its
+        growth.
+        """
         workload = self._ledger.get(workload_id)
         return workload is not None and bool(given_ranks(workload))
 
     async def _rooms(self, asked: Sequence[tuple[Workload, int]], quotas: Quotas, now: datetime) -> list[int]:
-        """Return how many more pods of each Job fit now, one Job after the other, beside all reservations and within the limits."""
+        """Return how many more pods of each Job fit now, one Job after the other,
+        beside all reservations and within the limits.
+        """
         if (missing := sum(wanted for _, wanted in asked) - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         unused = iter(self._probes)
@@ -202,11 +214,16 @@ class Growth:
             for (workload, _), part in zip(asked, requests, strict=True)
         ]
 
-    def _requests(self, workload: Workload, probes: Sequence[FluxionJobId], now: datetime) -> list[JobMatchRequest]:
+    def _requests(
+        self, workload: Workload, probes: Sequence[FluxionJobId], now: datetime
+    ) -> list[JobMatchRequest]:
         allocation = self._ledger.allocation(workload.id)
         if allocation is None:
             return []
-        single, duration_s = with_pods(workload.jobspec, 1), duration_of_growth_s(workload, allocation, now) or 0
+        single, duration_s = (
+            with_pods(workload.jobspec, 1),
+            duration_of_growth_s(workload, allocation, now) or 0,
+        )
         return [JobMatchRequest(single, probe, duration_s=duration_s) for probe in probes]
 
     async def _trial(self, requests: Sequence[JobMatchRequest]) -> Sequence[MatchResult]:
@@ -229,13 +246,18 @@ def _is_small(workload: Workload) -> bool:
 
 
 def _admitted(workload: Workload, shares: Sequence[NodeShare], quotas: Quotas) -> int:
-    """Return how many of the pods that would get these shares the limits admit, for the duration that the workload has here."""
+    """Return how many of the pods that would get these shares the limits admit,
+    for the duration that the workload has here.
+    """
     if not quotas.limited(workload.queue):
         return len(shares)
     for pods in range(len(shares), 0, -1):
         # without its shape: what these pods may use says nothing of a waiting Job of its kind
         wanted, given = replace(workload, jobspec=with_pods(workload.jobspec, pods), shape=""), shares[:pods]
-        if quotas.refusal(wanted) is None and quotas.excess(wanted, [share.node for share in given], given) is None:
+        if (
+            quotas.refusal(wanted) is None
+            and quotas.excess(wanted, [share.node for share in given], given) is None
+        ):
             return pods
     return 0
 

@@ -1,17 +1,20 @@
-"""What accounts are guaranteed: whose work comes first because of it, and whose running work may be preempted for it.
+"""What accounts are guaranteed: whose work comes first because of it, and whose running work may be preempted
+for it.
 
-Others may use what is guaranteed while its account leaves it idle: they borrow it. Nothing is kept free. Work belongs to the nearest
-account on its way up that has a guarantee. It is covered if it asks for anything that the guarantee names and the account stays within
-the guarantee with it. Two things follow from that:
+Others may use what is guaranteed while its account leaves it idle: they borrow it. Nothing is kept free. Work
+belongs to the nearest account on its way up that has a guarantee. It is covered if it asks for anything that
+the guarantee names and the account stays within the guarantee with it. Two things follow from that:
 
-- *Order.* Pending work that is covered comes before all other work, as much of each account as fits its guarantee. So what becomes free
-  goes to it, and work that was preempted for it does not take its nodes back.
-- *Reclaim.* It may preempt running work of other accounts that borrow: that have no guarantee, or use more than theirs. Of each account
-  no more is taken once it is within its guarantee. Work within a guarantee is preempted only for work of the same account.
+- *Order.* Pending work that is covered comes before all other work, as much of each account as fits its
+  guarantee. So what becomes free goes to it, and work that was preempted for it does not take its nodes back.
+- *Reclaim.* It may preempt running work of other accounts that borrow: that have no guarantee, or use more
+  than theirs. Of each account no more is taken once it is within its guarantee. Work within a guarantee is
+  preempted only for work of the same account.
 
-Whether work is within its guarantee in nodes is known only from the matcher's answer. For the order it is estimated as the fewest nodes
-that could hold it, for work that was preempted as one node for each pod, so that it does not come first by mistake. Nothing is preempted
-before the answer of a trial showed it (`fluxqueue.queue.scheduling.preemption_trials`).
+Whether work is within its guarantee in nodes is known only from the matcher's answer. For the order it is
+estimated as the fewest nodes that could hold it, for work that was preempted as one node for each pod, so
+that it does not come first by mistake. Nothing is preempted before the answer of a trial showed it
+(`fluxqueue.queue.scheduling.preemption_trials`).
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ __all__ = ["NODES", "NO_GUARANTEES", "GuaranteeUse", "Guarantees", "held_nodes",
 NODES = "nodes"
 """Stands for nodes where the other names are resource types of the graph."""
 _MOST_EXAMINED = 1_000
-"""Pending workloads of accounts with guarantees that are looked at in one cycle: the first in order, equally many of each account."""
+"""Pending workloads of accounts with guarantees that are looked at in one cycle:
+the first in order, equally many of each account."""
 _LEAST_EXAMINED = 20
 """Of each account, however many there are."""
 
@@ -76,7 +80,13 @@ class Guarantees:
     def __init__(self, accounts: AccountTree = NO_ACCOUNTS, held: Iterable[Holding] = ()) -> None:
         self._accounts = accounts
         self._scopes = {
-            each.name: LimitScope((Reason.ACCOUNT_LIMIT, each.name, None), each.name, None, each.guaranteed.nodes, each.guaranteed.amounts)
+            each.name: LimitScope(
+                (Reason.ACCOUNT_LIMIT, each.name, None),
+                each.name,
+                None,
+                each.guaranteed.nodes,
+                each.guaranteed.amounts,
+            )
             for each in accounts.accounts.values()
             if each.guaranteed is not None
         }
@@ -93,20 +103,27 @@ class Guarantees:
         return bool(self._scopes)
 
     def uses(self, account: str) -> list[GuaranteeUse]:
-        """Return what is guaranteed to an account and used by it and the accounts below it; nothing without a guarantee of its own."""
+        """Return what is guaranteed to an account and used by it and the accounts below it;
+        nothing without a guarantee of its own.
+        """
         scope = self._scopes.get(account)
         if scope is None:
             return []
         use = self._uses[account]
         nodes = [GuaranteeUse(NODES, scope.nodes, len(use.nodes))] if scope.nodes is not None else []
-        return nodes + [GuaranteeUse(kind, amount, use.amounts.get(kind, 0)) for kind, amount in sorted(scope.amounts.items())]
+        return nodes + [
+            GuaranteeUse(kind, amount, use.amounts.get(kind, 0))
+            for kind, amount in sorted(scope.amounts.items())
+        ]
 
     def shown(self, account: str) -> list[GuaranteedStatus]:
         """Return the same as the status of a FluxAccount shows it."""
         return [_shown(each) for each in self.uses(account)]
 
     def covering(self, workload: Workload) -> str:
-        """Return the account whose guarantee may cover a pending workload, as far as is known before a match; empty if none does."""
+        """Return the account whose guarantee may cover a pending workload, as far as is known before a match;
+        empty if none does.
+        """
         scope = self._own(workload)
         if scope is None or not _within(scope, self._uses[scope.title], workload, 1):
             return ""
@@ -121,9 +138,14 @@ class Guarantees:
         for each, its_nodes in before:
             if scope.title in self._accounts.path_of(each.account):
                 use.add(scope, held_amounts(each), set(its_nodes))
-        return scope.refusal(use, known_amounts(workload.jobspec)) is None and scope.excess(use, set(nodes)) is None
+        return (
+            scope.refusal(use, known_amounts(workload.jobspec)) is None
+            and scope.excess(use, set(nodes)) is None
+        )
 
-    def losing(self, workload: Workload, running: Sequence[Holding], *, reclaim: bool) -> Iterator[WorkloadId]:
+    def losing(
+        self, workload: Workload, running: Sequence[Holding], *, reclaim: bool
+    ) -> Iterator[WorkloadId]:
         """Yield who may be preempted for a workload.
 
         Parameters
@@ -133,7 +155,8 @@ class Guarantees:
         running
             Who could be preempted by all other rules, in the order in which they would be.
         reclaim
-            True for work that is covered, which takes from other accounts only; False for work of higher priority.
+            True for work that is covered, which takes from other accounts only; False for work of higher
+            priority.
         """
         own = self._own(workload)
         uses = {name: use.copy() for name, use in self._uses.items()}
@@ -191,7 +214,9 @@ class Guarantees:
                 if rows[number] and self._above(account):
                     parts.setdefault(account, []).extend(_halves(backlog, number))
         share = max(_MOST_EXAMINED // max(len(parts), 1), _LEAST_EXAMINED)
-        return heapq.merge(*(islice(heapq.merge(*each, key=_base_key), share) for each in parts.values()), key=_base_key)
+        return heapq.merge(
+            *(islice(heapq.merge(*each, key=_base_key), share) for each in parts.values()), key=_base_key
+        )
 
     def _own(self, workload: Workload) -> LimitScope | None:
         """The nearest guarantee of a workload, if that names anything it asks for."""
@@ -201,7 +226,9 @@ class Guarantees:
         return scope if any(known_amounts(workload.jobspec).get(kind) for kind in scope.amounts) else None
 
     def _above(self, account: str) -> list[LimitScope]:
-        return [scope for name in self._accounts.path_of(account) if (scope := self._scopes.get(name)) is not None]
+        return [
+            scope for name in self._accounts.path_of(account) if (scope := self._scopes.get(name)) is not None
+        ]
 
 
 def _halves(backlog: Backlog, account: int) -> list[Iterator[Workload]]:
@@ -218,7 +245,10 @@ NO_GUARANTEES = Guarantees()
 def held_nodes(live: Iterable[tuple[Workload, Allocation]]) -> Iterator[Holding]:
     """Return live work with its nodes, without what may still run on lost nodes."""
     kept = (held for held in live if not held[1].remnant)
-    return ((as_held(workload, allocation), (slot.node for slot in allocation.open_slots)) for workload, allocation in kept)
+    return (
+        (as_held(workload, allocation), (slot.node for slot in allocation.open_slots))
+        for workload, allocation in kept
+    )
 
 
 def largest_of(nodes: Iterable[GraphNodeSpec]) -> dict[str, int]:
@@ -250,7 +280,9 @@ def _over(scope: LimitScope, use: ScopeUse) -> bool:
 
 
 def _nodes_of(workload: Workload, largest: Mapping[str, int]) -> int:
-    """Estimate on how many nodes a workload would be: on as few as possible, or on one for each pod if it was preempted."""
+    """Estimate on how many nodes a workload would be:
+    on as few as possible, or on one for each pod if it was preempted.
+    """
     if workload.reason is Reason.PREEMPTED:
         return workload.pods
     amounts = known_amounts(workload.jobspec)

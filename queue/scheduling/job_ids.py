@@ -1,7 +1,7 @@
 """Job ids of matches whose grants are not stored yet.
 
-A request that is repeated under its id gets its first answer again. So a workload keeps its id until its grant is stored, also when a
-cycle fails in between.
+A request that is repeated under its id gets its first answer again. So a workload keeps its id until its
+grant is stored, also when a cycle fails in between.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Keeps autoscalers from taking away nodes that work is about to use.
 
-A node that is reserved, or that was matched a moment ago, looks empty to an autoscaler. For work of a queue with ``provision: pods``, each
-such node has a pod in the namespace of the queue that prefers this node and requests nothing. It is never bound, and Karpenter takes no
-node that it expects a pod on. Karpenter ignores pods that require one node by its host name, and follows a preference while it can. The
-pod goes when the node has the pods of the work, or is not reserved any more (docs/decisions, 0062).
+A node that is reserved, or that was matched a moment ago, looks empty to an autoscaler. For work of a queue
+with ``provision: pods``, each such node has a pod in the namespace of the queue that prefers this node and
+requests nothing. It is never bound, and Karpenter takes no node that it expects a pod on. Karpenter ignores
+pods that require one node by its host name, and follows a preference while it can. The pod goes when the node
+has the pods of the work, or is not reserved any more (docs/decisions, 0062).
 """
 
 from __future__ import annotations
@@ -74,18 +75,28 @@ class KeptNodes:
             return
         self._unsure = False
         namespace, now = self._caches.own_namespace, self._ledger.wall()
-        present = {pod.metadata.name: pod for pod in await self._api.list(PODS, namespace, label_selector=names.KEEPS_LABEL)}
-        missing = {name: node for node, name in wanted.items() if name not in present or not asks(present[name])}
+        present = {
+            pod.metadata.name: pod
+            for pod in await self._api.list(PODS, namespace, label_selector=names.KEEPS_LABEL)
+        }
+        missing = {
+            name: node for node, name in wanted.items() if name not in present or not asks(present[name])
+        }
         message = "work that waits has this node reserved"
         await in_parallel(
-            ask_by_pod(self._api, namespace, self._pod(name, node), present.get(name), message, now) for name, node in missing.items()
+            ask_by_pod(self._api, namespace, self._pod(name, node), present.get(name), message, now)
+            for name, node in missing.items()
         )
         await in_parallel(self._delete(name) for name in present.keys() - set(wanted.values()))
         self._kept = wanted
 
     def _wanted(self) -> dict[str, str]:
         """Return the nodes that are kept now, each with the name of its pod."""
-        asking = {queue.metadata.name for queue in self._caches.fluxqueues.list() if queue.spec.provision is Provision.PODS}
+        asking = {
+            queue.metadata.name
+            for queue in self._caches.fluxqueues.list()
+            if queue.spec.provision is Provision.PODS
+        }
         if not asking:
             return {}
         about_to_start = [
@@ -101,14 +112,20 @@ class KeptNodes:
             for share in reservation.shares
         ]
         present = [node for node in dict.fromkeys((*about_to_start, *reserved)) if self._hostname(node)]
-        return {node: f"keeps-{hashlib.sha256(node.encode()).hexdigest()[:_DIGEST]}" for node in present[:_MOST]}
+        return {
+            node: f"keeps-{hashlib.sha256(node.encode()).hexdigest()[:_DIGEST]}" for node in present[:_MOST]
+        }
 
     def _hostname(self, name: str) -> str | None:
         node = self._caches.nodes.get("", name)
         return node.metadata.label(names.HOSTNAME_LABEL) if node is not None else None
 
     def _pod(self, name: str, node: str) -> dict[str, Any]:
-        here = {"matchExpressions": [{"key": names.HOSTNAME_LABEL, "operator": "In", "values": [self._hostname(node)]}]}
+        here = {
+            "matchExpressions": [
+                {"key": names.HOSTNAME_LABEL, "operator": "In", "values": [self._hostname(node)]}
+            ]
+        }
         preferred = [{"weight": 100, "preference": here}]
         spec = {
             "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},

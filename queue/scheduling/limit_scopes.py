@@ -1,4 +1,5 @@
-"""One limit and what is used of it: of a queue or an account (with all accounts below it), or of a namespace or a user in it.
+"""One limit and what is used of it: of a queue or an account (with all accounts below it), or of a namespace
+or a user in it.
 
 Each sentence names who is limited, the limit, what is used and what the workload asks for.
 """
@@ -40,9 +41,11 @@ class Partition(enum.Enum):
 
 
 Part = tuple[Partition, str]
-"""A part of the work of a queue or account: of one namespace, or of one user (`fluxqueue.queue.model.users.user_of`)."""
+"""A part of the work of a queue or account: of one namespace,
+or of one user (`fluxqueue.queue.model.users.user_of`)."""
 ScopeKey = tuple[Reason, str, Part | None]
-"""Reason of work over the limit, name of the queue or account, and the part of its work of which the limit is; None: all of it."""
+"""Reason of work over the limit, name of the queue or account,
+and the part of its work of which the limit is; None: all of it."""
 _MILLI = 1000
 _UNLIMITED = 1 << 62
 
@@ -120,12 +123,17 @@ class LimitScope:
         if (over := self.too_large(requested)) is not None:
             return over
         if self.full(use):
-            message = f"{self.title} may run {self.running} workloads at once, and {use.running} run or have nodes reserved"
+            message = (
+                f"{self.title} may run {self.running} workloads at once, "
+                f"and {use.running} run or have nodes reserved"
+            )
             return OverLimit(self.key, message, alone=not self.running)
         for kind in self.amounts:
             wanted = requested.get(kind, 0)
             if wanted and wanted > self.free(use, kind):
-                return OverLimit(self.key, self._over_amount(kind, use, wanted), kind, wanted > self.amounts[kind])
+                return OverLimit(
+                    self.key, self._over_amount(kind, use, wanted), kind, wanted > self.amounts[kind]
+                )
         return None
 
     def too_large(self, requested: Mapping[str, int]) -> OverLimit | None:
@@ -133,7 +141,10 @@ class LimitScope:
         for kind, most in self.of_one.items():
             if (wanted := requested.get(kind, 0)) > most:
                 figures = f"{_with_unit(kind, most)}, and this wants {_bare(kind, wanted)}"
-                message = f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of its {self._kind})"
+                message = (
+                    f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of "
+                    f"its {self._kind})"
+                )
                 return OverLimit(self.key, message, kind, alone=True)
         return None
 
@@ -145,14 +156,20 @@ class LimitScope:
         """Return why a workload may not have so many nodes beyond those in use; None if it may."""
         if self.nodes is None or (wanted := len(use.nodes) + further) <= self.nodes:
             return None
-        message = f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, and {wanted} with this"
+        message = (
+            f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, "
+            f"and {wanted} with this"
+        )
         return OverLimit(self.key, message)
 
     def too_wide(self, nodes: int) -> OverLimit | None:
         """Return why one workload may not have so many nodes, whatever others use; None if it may."""
         if self.nodes_of_one is not None and nodes > self.nodes_of_one:
             figures = f"{self.nodes_of_one} nodes, and this would get {nodes}"
-            message = f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of its {self._kind})"
+            message = (
+                f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of its "
+                f"{self._kind})"
+            )
             return OverLimit(self.key, message, alone=True)
         if self.nodes is not None and nodes > self.nodes:
             figures = f"{self.nodes} nodes at once, and this would get {nodes}"
@@ -170,7 +187,10 @@ class LimitScope:
 
     def _over_amount(self, kind: str, use: ScopeUse, wanted: int) -> str:
         used = _bare(kind, use.amounts.get(kind, 0))
-        figures = f"{_with_unit(kind, self.amounts[kind])} at once: it uses {used}, and this wants {_bare(kind, wanted)} more"
+        figures = (
+            f"{_with_unit(kind, self.amounts[kind])} at once: it uses {used}, "
+            f"and this wants {_bare(kind, wanted)} more"
+        )
         return f"{self.title} may use {figures}"
 
 
@@ -212,13 +232,20 @@ def queue_scope(queue: str, limits: QueueLimits) -> LimitScope:
     return _of_queue((Reason.QUEUE_LIMIT, queue, None), f"the queue {queue!r}", limits, limits.per_workload)
 
 
-def part_scopes(queue: str, limits: QueueLimits, partition: Partition, names: Iterable[str]) -> list[LimitScope]:
+def part_scopes(
+    queue: str, limits: QueueLimits, partition: Partition, names: Iterable[str]
+) -> list[LimitScope]:
     """Return the limits of each of these namespaces, or users, in a queue; none if it has no such limits."""
     of_part = limits.per_namespace if partition is Partition.NAMESPACE else limits.per_user
     if of_part is None:
         return []
     title = user_title if partition is Partition.USER else "namespace {!r}".format
-    return [_of_queue((Reason.QUEUE_LIMIT, queue, (partition, name)), f"{title(name)} in the queue {queue!r}", of_part) for name in names]
+    return [
+        _of_queue(
+            (Reason.QUEUE_LIMIT, queue, (partition, name)), f"{title(name)} in the queue {queue!r}", of_part
+        )
+        for name in names
+    ]
 
 
 def account_scopes(account: str, accounts: AccountTree) -> list[LimitScope]:
@@ -254,7 +281,9 @@ def account_user_scopes(account: str, accounts: AccountTree, user: str) -> list[
 
 def _of_queue(key: ScopeKey, title: str, limits: Limits, of_one: WorkloadLimits | None = None) -> LimitScope:
     one = of_one or WorkloadLimits()
-    return LimitScope(key, title, limits.running, limits.nodes, _limited_amounts(limits), _limited_amounts(one), one.nodes)
+    return LimitScope(
+        key, title, limits.running, limits.nodes, _limited_amounts(limits), _limited_amounts(one), one.nodes
+    )
 
 
 def _limited_amounts(limits: Limits | WorkloadLimits) -> dict[str, int]:

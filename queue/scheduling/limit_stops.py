@@ -1,9 +1,11 @@
-"""Which work keeps its place under a limit: in a queue with ``atLimit: stop``, what is behind it in order does not use the limit up.
+"""Which work keeps its place under a limit: in a queue with ``atLimit: stop``, what is behind it in order
+does not use the limit up.
 
-Without it, a wide workload of an account at its limit waits for as long as narrow ones behind it start in what becomes free of the limit.
-With it, the first in order that waits for a limit keeps those behind it in its queue from starting under the same limit, if they want any
-of what it waits for. It reserves no nodes: work of other accounts starts on them. Work that is over the limit by itself waits for an edit
-and keeps nobody, and neither does work beyond a limit on submitted work.
+Without it, a wide workload of an account at its limit waits for as long as narrow ones behind it start in
+what becomes free of the limit. With it, the first in order that waits for a limit keeps those behind it in
+its queue from starting under the same limit, if they want any of what it waits for. It reserves no nodes:
+work of other accounts starts on them. Work that is over the limit by itself waits for an edit and keeps
+nobody, and neither does work beyond a limit on submitted work.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from fluxqueue.queue.scheduling.policies.request_kinds import Column
 __all__ = ["LimitStops", "parts_of", "rows_under"]
 
 _MOST_EXAMINED = 1_000
-"""Rows over a limit of which it is asked for which limit they wait, of all alike that are over it by themselves only one."""
+"""Rows over a limit of which it is asked for which limit they wait,
+of all alike that are over it by themselves only one."""
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -42,7 +45,12 @@ class LimitStops:
 
     @classmethod
     def close(
-        cls, mask: _Mask, waiting: _Mask, backlog: Backlog, waits_for: Callable[[Workload], OverLimit | None], accounts: AccountTree
+        cls,
+        mask: _Mask,
+        waiting: _Mask,
+        backlog: Backlog,
+        waits_for: Callable[[Workload], OverLimit | None],
+        accounts: AccountTree,
     ) -> LimitStops:
         """Close the rows behind those that wait for a limit, under that limit.
 
@@ -82,12 +90,18 @@ class LimitStops:
         return stops
 
     def over(self, scopes: Sequence[LimitScope], namespace: str) -> OverLimit | None:
-        """Return for which of these limits a workload of a namespace that was closed waits; None if for none of them."""
+        """Return for which of these limits a workload of a namespace that was closed waits;
+        None if for none of them.
+        """
         found = next((scope for scope in scopes if scope.key in self.first), None)
         if found is None:
             return None
         waiting = self.first[found.key].ref_within(namespace)
-        return OverLimit(found.key, f"{found.title} is at a limit, and {waiting} waits for it before this (spec.atLimit of the FluxQueue)")
+        return OverLimit(
+            found.key,
+            f"{found.title} is at a limit, and {waiting} waits for it before this (spec.atLimit of the "
+            "FluxQueue)",
+        )
 
 
 def _rows_like(row: int, backlog: Backlog) -> _Mask:
@@ -100,10 +114,14 @@ def _rows_like(row: int, backlog: Backlog) -> _Mask:
 
 
 def rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:
-    """Return the rows of a backlog that are under a limit of their queue or their account, or of their namespace or user in it."""
+    """Return the rows of a backlog that are under a limit of their queue or their account,
+    or of their namespace or user in it.
+    """
     reason, name, part = key
     if reason is Reason.ACCOUNT_LIMIT:
-        under = np.array([name in accounts.path_of(account) for account in backlog.account_names], dtype=np.bool_)
+        under = np.array(
+            [name in accounts.path_of(account) for account in backlog.account_names], dtype=np.bool_
+        )
         rows: _Mask = under[backlog.accounts]
     else:
         rows = np.ones(len(backlog), dtype=np.bool_)

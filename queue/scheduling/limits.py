@@ -1,13 +1,16 @@
 """What the workloads of a queue and of each account, and of each namespace and user in them, may use at once.
 
-A workload over a limit of its queue waits with the reason ``QueueLimit``, over one of its account with ``AccountLimit``. It does not close
-its queue for other workloads, which may be under their limits. An account counts with all accounts below it. Limits on running workloads
-and resources are known before a match, so such workloads are not matched at all. The number of nodes is known only from the matcher's
-answer, because a workload may share nodes that its queue or account uses already. That limit is checked on the nodes of the answer, before
-the grant is stored, and a grant over it is cancelled. So a limit is never exceeded, not even briefly.
+A workload over a limit of its queue waits with the reason ``QueueLimit``, over one of its account with
+``AccountLimit``. It does not close its queue for other workloads, which may be under their limits. An account
+counts with all accounts below it. Limits on running workloads and resources are known before a match, so such
+workloads are not matched at all. The number of nodes is known only from the matcher's answer, because a
+workload may share nodes that its queue or account uses already. That limit is checked on the nodes of the
+answer, before the grant is stored, and a grant over it is cancelled. So a limit is never exceeded, not even
+briefly.
 
-A reservation counts as use, as if the work ran already: work that starts meanwhile can then not push the reservation over a limit. Running
-work and reservations are counted once at the beginning of a cycle. The cycle adds its own grants and reservations as it makes them.
+A reservation counts as use, as if the work ran already: work that starts meanwhile can then not push the
+reservation over a limit. Running work and reservations are counted once at the beginning of a cycle. The
+cycle adds its own grants and reservations as it makes them.
 
 The ResourceQuotas of namespaces (`fluxqueue.queue.scheduling.quota_room`) and the budgets of accounts
 (`fluxqueue.queue.scheduling.budgets`) are respected in the same way.
@@ -47,7 +50,8 @@ Room = Callable[[], QuotaRoom]
 """Returns what the ResourceQuotas leave now."""
 
 _MOST_SET_ASIDE = 20
-"""Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits for the next."""
+"""Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits
+for the next."""
 _UNLIMITED = 1 << 62
 _NO_BUDGETS = BudgetRoom(datetime.min.replace(tzinfo=UTC))
 _NONE_BEYOND: Mapping[WorkloadId, OverLimit] = MappingProxyType({})
@@ -91,7 +95,8 @@ class Quotas:
     limits
         Of the queues that have limits.
     live
-        Workloads with their allocations. Only those under a limit are counted, so without limits this costs nothing.
+        Workloads with their allocations. Only those under a limit are counted, so without limits this costs
+        nothing.
     accounts
         All accounts.
     beyond
@@ -147,7 +152,9 @@ class Quotas:
         if limits or self._by_account:
             for workload, allocation in live:
                 if allocation.remnant:
-                    continue  # pods that may still run on a lost node must not keep their own workload from starting elsewhere
+                    # pods that may still run on a lost node must not keep their own workload from starting
+                    # elsewhere
+                    continue
                 self._count(as_held(workload, allocation), (slot.node for slot in allocation.open_slots))
 
     def limited(self, queue: str) -> bool:
@@ -163,7 +170,9 @@ class Quotas:
                 return over
         return self._room.refusal(workload) or self._budgets.refusal(workload)
 
-    def excess(self, workload: Workload, hosts: Iterable[str], shares: Sequence[NodeShare] = ()) -> OverLimit | None:
+    def excess(
+        self, workload: Workload, hosts: Iterable[str], shares: Sequence[NodeShare] = ()
+    ) -> OverLimit | None:
         """Return which limit keeps a workload from starting on these nodes; None if none does.
 
         Parameters
@@ -186,7 +195,9 @@ class Quotas:
         return self._budgets.excess(workload, shares)
 
     def reached(self, workload: Workload, *, exact: bool = False) -> OverLimit:
-        """Return which limit a workload that `within` leaves out waits for, with the figures (`exact`) or in general terms."""
+        """Return which limit a workload that `within` leaves out waits for,
+        with the figures (`exact`) or in general terms.
+        """
         if exact and (over := self._budgets.measured_refusal(workload) or self.refusal(workload)) is not None:
             return over
         scopes = self._scopes.of(workload)
@@ -203,7 +214,9 @@ class Quotas:
         return (stops.over(scopes, workload.namespace) if stops is not None else None) or scopes[-1].reached()
 
     def add_usage(self, workload: Workload, hosts: Iterable[str], shares: Sequence[NodeShare] = ()) -> None:
-        """Count a workload that now gets or reserves these nodes, instead of what was counted for it before."""
+        """Count a workload that now gets or reserves these nodes,
+        instead of what was counted for it before.
+        """
         self._count(workload, hosts)
         self.version += self._room.add(workload) + self._budgets.add(workload, shares)
 
@@ -249,13 +262,17 @@ class Quotas:
 
     @property
     def left_for_later(self) -> bool:
-        """True if work under a limit waits for the next cycle, since many answers were over a budget or had too many nodes."""
+        """True if work under a limit waits for the next cycle, since many answers were over a budget or had
+        too many nodes.
+        """
         return self._budgets.left_for_later(self._aside.closes) or any(
             self._aside.closes(key) and self._wide.found_for(key) for key in self._aside.counts
         )
 
     def within(self, queue: str, backlog: Backlog) -> _Mask:
-        """Return which rows of a queue's backlog may be matched; rows that hold reservations are not considered."""
+        """Return which rows of a queue's backlog may be matched;
+        rows that hold reservations are not considered.
+        """
         mask = np.ones(len(backlog), dtype=np.bool_)
         if not self.limited(queue) or not len(backlog):
             return mask
@@ -277,10 +294,16 @@ class Quotas:
         return mask
 
     def _waits_for(self, workload: Workload) -> OverLimit | None:
-        """Return which limit a workload without nodes, also reserved ones, waits for and may get to by the end of others."""
+        """Return which limit a workload without nodes, also reserved ones,
+        waits for and may get to by the end of others.
+        """
         if workload.id in self._beyond or workload.id in self._held:
             return None
-        return self.refusal(workload) or self._known_excess(workload) or self._aside.workloads.get(workload.queue, {}).get(workload.id)
+        return (
+            self.refusal(workload)
+            or self._known_excess(workload)
+            or self._aside.workloads.get(workload.queue, {}).get(workload.id)
+        )
 
     def note_backlogs_changed(self) -> None:
         """Forget what was found about the rows of the backlogs."""
@@ -290,10 +313,18 @@ class Quotas:
     def _rows_beyond(self, queue: str, backlog: Backlog) -> list[int]:
         rows = self._beyond_rows.get(queue)
         if rows is None:
-            rows = self._beyond_rows[queue] = [row for row, workload in enumerate(backlog) if workload.id in self._beyond]
+            rows = self._beyond_rows[queue] = [
+                row for row, workload in enumerate(backlog) if workload.id in self._beyond
+            ]
         return rows
 
-    def _close(self, mask: _Mask, backlog: Backlog, scopes: Sequence[Sequence[LimitScope]], of_rows: npt.NDArray[np.int64] | None) -> None:
+    def _close(
+        self,
+        mask: _Mask,
+        backlog: Backlog,
+        scopes: Sequence[Sequence[LimitScope]],
+        of_rows: npt.NDArray[np.int64] | None,
+    ) -> None:
         """Clear the rows of a mask that are over a limit.
 
         Parameters
@@ -307,11 +338,17 @@ class Quotas:
         of_rows
             Group of each row; None if all rows are in the first.
         """
-        full = [any(scope.full(self._use(scope)) or self._aside.closes(scope.key) for scope in group) for group in scopes]
+        full = [
+            any(scope.full(self._use(scope)) or self._aside.closes(scope.key) for scope in group)
+            for group in scopes
+        ]
         if any(full):
             mask &= False if of_rows is None else ~np.array(full, dtype=np.bool_)[of_rows]
         for kind in sorted({kind for group in scopes for scope in group for kind in scope.kinds}):
-            free = [min((scope.free(self._use(scope), kind) for scope in group), default=_UNLIMITED) for group in scopes]
+            free = [
+                min((scope.free(self._use(scope), kind) for scope in group), default=_UNLIMITED)
+                for group in scopes
+            ]
             by_shape = backlog.amounts_of_shapes(kind)
             if by_shape.max(initial=0) <= min(free):
                 continue
@@ -322,14 +359,22 @@ class Quotas:
                 mask &= (requested == 0) | (requested <= np.array(free, dtype=np.int64)[of_rows])
 
     def together(self, workloads: Sequence[Workload]) -> int:
-        """Return how many of these workloads, in order, may be matched in one step: as many as may all be granted.
+        """Return how many of these workloads, in order, may be matched in one step: as many as may all be
+        granted.
 
-        Where the number of nodes is limited it is one at a time, because each answer decides about the next workload.
+        Where the number of nodes is limited it is one at a time, because each answer decides about the next
+        workload.
         """
         namespaces = {workload.namespace for workload in workloads} & self._room.spaces.keys()
-        if not workloads or not (namespaces or self._by_account or self._budgets.any or workloads[0].queue in self._limits):
+        if not workloads or not (
+            namespaces or self._by_account or self._budgets.any or workloads[0].queue in self._limits
+        ):
             return len(workloads)
-        budgets = self._budgets.trial({workload.account for workload in workloads}) if self._budgets.any else self._budgets
+        budgets = (
+            self._budgets.trial({workload.account for workload in workloads})
+            if self._budgets.any
+            else self._budgets
+        )
         trial = self._empty(self._room.copy(namespaces), budgets)
         for number, workload in enumerate(workloads):
             scopes = self._scopes.of(workload)
@@ -344,7 +389,9 @@ class Quotas:
         return len(workloads)
 
     def _known_excess(self, workload: Workload) -> OverLimit | None:
-        """Return which limit a workload is over by what it asks for, or by what it got before; None if by neither."""
+        """Return which limit a workload is over by what it asks for, or by what it got before;
+        None if by neither.
+        """
         for scope in self._scopes.of(workload):
             over = scope.too_large(known_amounts(workload.jobspec)) if scope.of_one else None
             if over is None and scope.counts_nodes:

@@ -1,8 +1,9 @@
 """Which planned starts the limits of queues and accounts allow.
 
-A plan of nodes knows no limits. So the planned starts of a queue are gone through in the order of their times, with what is in use then:
-what runs or has nodes reserved, up to its planned end, and what was planned before. Work that would be over a limit at its time waits for
-others of its queue or account to end, so nothing is known of its start. Limits on nodes are left out: which nodes work gets is not planned.
+A plan of nodes knows no limits. So the planned starts of a queue are gone through in the order of their
+times, with what is in use then: what runs or has nodes reserved, up to its planned end, and what was planned
+before. Work that would be over a limit at its time waits for others of its queue or account to end, so
+nothing is known of its start. Limits on nodes are left out: which nodes work gets is not planned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ __all__ = ["starts_within_limits"]
 
 
 def starts_within_limits(
-    first: Sequence[Workload], planned: Mapping[WorkloadId, int | None], quotas: Quotas, ends: Iterable[tuple[int, WorkloadId]]
+    first: Sequence[Workload],
+    planned: Mapping[WorkloadId, int | None],
+    quotas: Quotas,
+    ends: Iterable[tuple[int, WorkloadId]],
 ) -> dict[WorkloadId, int | None]:
     """Return planned starts, without those at which work would be over a limit.
 
@@ -34,7 +38,9 @@ def starts_within_limits(
     """
     starts, use, running = dict(planned), quotas.without(()), list(ends)
     heapq.heapify(running)
-    for at, number in sorted((at, number) for number, each in enumerate(first) if (at := planned.get(each.id)) is not None):
+    for at, number in sorted(
+        (at, number) for number, each in enumerate(first) if (at := planned.get(each.id)) is not None
+    ):
         workload = first[number]
         while running and running[0][0] <= at:
             use.remove_usage(heapq.heappop(running)[1])

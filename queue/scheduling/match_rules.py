@@ -1,7 +1,7 @@
 """Rules about other pods, as a match needs them.
 
-`fluxqueue.queue.scheduling.pod_rule_tracker.PodRuleTracker` implements them for a cluster. `NoMatchRules` serves the simulator, which
-knows no pods.
+`fluxqueue.queue.scheduling.pod_rule_tracker.PodRuleTracker` implements them for a cluster. `NoMatchRules`
+serves the simulator, which knows no pods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class MatchRules(Protocol):
 
     @property
     def individual(self) -> Set[WorkloadId]:
-        """Workloads of this cycle without rules that rules of other pods keep off nodes. Their refusals hold for no other workload."""
+        """Workloads of this cycle without rules that rules of other pods keep off nodes.
+        Their refusals hold for no other workload.
+        """
         ...
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -42,7 +44,9 @@ class MatchRules(Protocol):
         ...
 
     def constrained(self, workload: Workload) -> tuple[str, str]:
-        """Return the request as the rules constrain it now, and an empty string; or an empty request and why no node is admitted."""
+        """Return the request as the rules constrain it now, and an empty string;
+        or an empty request and why no node is admitted.
+        """
         ...
 
     def violation(self, workload: Workload, shares: Sequence[NodeShare]) -> str:
@@ -54,7 +58,9 @@ class MatchRules(Protocol):
         ...
 
     def mark_temporary(self, changes: Iterable[ReasonChange]) -> list[ReasonChange]:
-        """Return the changes with *never* replaced by *not now* where only rules about other pods are in the way."""
+        """Return the changes with *never* replaced by *not now* where only rules about other pods are in the
+        way.
+        """
         ...
 
 

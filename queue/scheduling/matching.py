@@ -1,4 +1,6 @@
-"""The match of a cycle: one round of the policies over all queues that have work, with grants stored as they are made."""
+"""The match of a cycle: one round of the policies over all queues that have work,
+with grants stored as they are made.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["Matching"]
 
 _LONGEST_TURN_S = 0.25
-"""The matcher's CPU for the refused work of one namespace in a cycle: others wait for no more of it than they do for a rest."""
+"""The matcher's CPU for the refused work of one namespace in a cycle:
+others wait for no more of it than they do for a rest."""
 
 Granted = Callable[[Cycle, Sequence[Grant], Sequence[Grant]], Awaitable[None]]
 """Is called with a cycle, the grants of a step, and those of them that the store refused."""
@@ -35,7 +38,13 @@ class Matching:
     """Runs the round of each cycle, and keeps the refusals of each queue from cycle to cycle."""
 
     def __init__(
-        self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds, avoided: AvoidedNodes, rules: MatchRules, promised: Promised
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        job_ids: JobIds,
+        avoided: AvoidedNodes,
+        rules: MatchRules,
+        promised: Promised,
     ) -> None:
         self._graph = graph
         self._job_ids = job_ids
@@ -85,7 +94,12 @@ class Matching:
         )
         reserving = reservations.queues
         queues = [
-            PendingQueue(name, backlog, reservations.of_queue(name), self._refusal_caches.setdefault(name, RefusalCache()))
+            PendingQueue(
+                name,
+                backlog,
+                reservations.of_queue(name),
+                self._refusal_caches.setdefault(name, RefusalCache()),
+            )
             for name, backlog in sorted(backlogs.by_queue.items())
             if len(backlog) or name in reserving
         ]
@@ -99,10 +113,14 @@ class Matching:
             rules=self._rules,
             turns=self._turns,
         )
-        cycle.results = await driver.run(Round(queues, cycle.disciplines, cycle.context), reservations.held, call)
+        cycle.results = await driver.run(
+            Round(queues, cycle.disciplines, cycle.context), reservations.held, call
+        )
         cycle.turns_left = self._turns.end_round()
 
-    async def _store(self, cycle: Cycle, granted: Granted, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
+    async def _store(
+        self, cycle: Cycle, granted: Granted, answers: Sequence[tuple[Workload, MatchResult]]
+    ) -> None:
         grants, refused = await self._grants.store(cycle, answers)
         if len(grants) > len(refused):
             GRANTS.inc(len(grants) - len(refused))

@@ -1,12 +1,13 @@
-"""Reads the ResourceQuotas of the cluster for each cycle: what they leave, and what waiting work asks of them.
+"""Reads the ResourceQuotas of the cluster for each cycle: what they leave, and what waiting work asks of
+them.
 
-Only Jobs whose pods do not exist yet ask for anything: a pod that exists is in the quota already. A quota leaves its hard bound without
-what it says is used, and without what was granted and is not used yet. A pod counts as used once it is bound, or has existed for a second:
-by then the watch has shown the use of its quota. So for a moment a pod may count twice, and then work starts a moment later; no pod is
-missed.
+Only Jobs whose pods do not exist yet ask for anything: a pod that exists is in the quota already. A quota
+leaves its hard bound without what it says is used, and without what was granted and is not used yet. A pod
+counts as used once it is bound, or has existed for a second: by then the watch has shown the use of its
+quota. So for a moment a pod may count twice, and then work starts a moment later; no pod is missed.
 
-A cycle is requested when there may be more room, and only for namespaces in which work did not fit. That may be found out after the room
-came and by an older count. So what came since the last count is remembered.
+A cycle is requested when there may be more room, and only for namespaces in which work did not fit. That may
+be found out after the room came and by an older count. So what came since the last count is remembered.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class _Requests:
     left
         Of each bound, as the quotas count.
     numbers, vectors
-        All that was asked for: the number of each vector, and the vectors by number. Number 0 asks for nothing.
+        All that was asked for: the number of each vector, and the vectors by number. Number 0 asks for
+        nothing.
     of_template
         What one pod asks for, by what decides that in its template.
     asked
@@ -124,20 +126,35 @@ class NamespaceQuotas:
         self._closed.clear()
         self._roomier.clear()
         granted = self._granted() if self._requests else {}
-        return QuotaRoom({name: self._space(each, granted.get(name)) for name, each in self._requests.items()}, self._note_closed)
+        return QuotaRoom(
+            {name: self._space(each, granted.get(name)) for name, each in self._requests.items()},
+            self._note_closed,
+        )
 
-    # ---- what is asked for ---------------------------------------------------------------------------------------------------------
+    # ---- what is asked for ---------------------------------------------------------------------------------
 
     def _read(self, namespace: str) -> None:
-        """Read the quotas of a namespace. What its Jobs ask for stays known if the bounds and scopes are as before."""
+        """Read the quotas of a namespace.
+        What its Jobs ask for stays known if the bounds and scopes are as before.
+        """
         ordered = sorted(self._quotas.get(namespace, {}).items())
         quotas = tuple(quota for _, quota in ordered if hard_amounts(quota))
         known = self._requests.pop(namespace, None)
         if not quotas:
             return
-        bounds = tuple(Bound(quota.metadata.name, name, hard) for quota in quotas for name, hard in hard_amounts(quota).items())
-        left = np.array([amount for quota in quotas for amount in amounts_left(quota).values()], dtype=np.int64)
-        alike = known is not None and known.bounds == bounds and [each.spec for each in known.quotas] == [each.spec for each in quotas]
+        bounds = tuple(
+            Bound(quota.metadata.name, name, hard)
+            for quota in quotas
+            for name, hard in hard_amounts(quota).items()
+        )
+        left = np.array(
+            [amount for quota in quotas for amount in amounts_left(quota).values()], dtype=np.int64
+        )
+        alike = (
+            known is not None
+            and known.bounds == bounds
+            and [each.spec for each in known.quotas] == [each.spec for each in quotas]
+        )
         if known is None or not alike or len(known.asked) > 2 * len(self._caches.jobs) + _MOST_UNUSED:
             known = _Requests(quotas, bounds, left)
             known.number_of((0,) * len(bounds))
@@ -146,7 +163,9 @@ class NamespaceQuotas:
 
     def _space(self, requests: _Requests, granted: Vector | None) -> NamespaceRoom:
         free = np.maximum(requests.left - granted, 0) if granted is not None else requests.left.copy()
-        return NamespaceRoom(requests.bounds, free, requests.as_table, lambda workload: self._asked_by(requests, workload))
+        return NamespaceRoom(
+            requests.bounds, free, requests.as_table, lambda workload: self._asked_by(requests, workload)
+        )
 
     def _asked_by(self, requests: _Requests, workload: Workload) -> int:
         """Return the number of what a workload asks for: 0 unless it is a Job whose pods do not exist yet."""
@@ -156,7 +175,9 @@ class NamespaceQuotas:
         known = requests.asked.get(workload.uid)
         if known is not None and known[0] is job and known[1] == workload.pods:
             return known[2]
-        number = requests.number_of(tuple(min(amount * workload.pods, LARGEST) for amount in self._of_one_pod(requests, job)))
+        number = requests.number_of(
+            tuple(min(amount * workload.pods, LARGEST) for amount in self._of_one_pod(requests, job))
+        )
         requests.asked[workload.uid] = job, workload.pods, number
         return number
 
@@ -170,7 +191,9 @@ class NamespaceQuotas:
         spec = self._completed(template, job.metadata.namespace)
         amounts, default_class = pod_amounts(spec), self._default_class()
         counting = {quota.metadata.name for quota in requests.quotas if counts(quota, spec, default_class)}
-        each = tuple(amounts.get(bound.name, 0) if bound.quota in counting else 0 for bound in requests.bounds)
+        each = tuple(
+            amounts.get(bound.name, 0) if bound.quota in counting else 0 for bound in requests.bounds
+        )
         if len(requests.of_template) >= _MOST_TEMPLATES:
             requests.of_template.clear()
         requests.of_template[key] = each
@@ -178,12 +201,16 @@ class NamespaceQuotas:
 
     def _completed(self, spec: PodSpec, namespace: str) -> PodSpec:
         around = self._caches.cluster_context(namespace)
-        return with_defaults(spec, around.limit_ranges, around.runtime_classes.get(spec.runtime_class_name or ""))
+        return with_defaults(
+            spec, around.limit_ranges, around.runtime_classes.get(spec.runtime_class_name or "")
+        )
 
     def _default_class(self) -> str:
-        return next((each.metadata.name for each in self._caches.priority_classes.list() if each.global_default), "")
+        return next(
+            (each.metadata.name for each in self._caches.priority_classes.list() if each.global_default), ""
+        )
 
-    # ---- what is granted and not used yet ----------------------------------------------------------------------------------------
+    # ---- what is granted and not used yet ------------------------------------------------------------------
 
     def _granted(self) -> Mapping[str, Vector]:
         """Return what pods will use that were granted and do not count as used yet, by namespace."""
@@ -200,7 +227,9 @@ class NamespaceQuotas:
         return granted
 
     def _missing(self, workload: Workload, job: Job) -> int:
-        """Count the pods that a Job still creates for the nodes that it has, and those that its quotas may not count yet."""
+        """Count the pods that a Job still creates for the nodes that it has,
+        and those that its quotas may not count yet.
+        """
         if workload.state is State.ALLOCATED:
             return started_pods(workload) - self._used(workload)
         if job.spec.suspend or job.starts_no_pods:
@@ -213,9 +242,11 @@ class NamespaceQuotas:
     def _used(self, workload: Workload) -> int:
         """Count the pods of a Job that its quotas count by now."""
         pods = self._caches.pods_of_job(workload.uid)
-        return sum(1 for pod in pods if pod.active and (pod.spec.node_name or pod.metadata.uid not in self._recent))
+        return sum(
+            1 for pod in pods if pod.active and (pod.spec.node_name or pod.metadata.uid not in self._recent)
+        )
 
-    # ---- events --------------------------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------
 
     def _defaults_changed(self, _change: object) -> None:
         self._requests.clear()

@@ -1,7 +1,8 @@
 """What is requested from an autoscaler, and what a way to request it does.
 
-A request names the pods of a workload in sets of equal placement. The pods here have what placement needs of a pod: its effective requests
-in one container, and all rules about nodes, including those of its queue. None of them ever runs.
+A request names the pods of a workload in sets of equal placement. The pods here have what placement needs of
+a pod: its effective requests in one container, and all rules about nodes, including those of its queue. None
+of them ever runs.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class PodSetTemplate:
     count: int
 
 
-def pod_sets_of(pods: Iterable[tuple[Mapping[str, str], PodSpec, int]], node_selector: Mapping[str, str]) -> list[PodSetTemplate]:
+def pod_sets_of(
+    pods: Iterable[tuple[Mapping[str, str], PodSpec, int]], node_selector: Mapping[str, str]
+) -> list[PodSetTemplate]:
     """Return the pod sets of a workload.
 
     Parameters
@@ -87,8 +90,16 @@ def pod_sets_of(pods: Iterable[tuple[Mapping[str, str], PodSpec, int]], node_sel
 def _placement(spec: PodSpec, node_selector: Mapping[str, str]) -> dict[str, Any]:
     requests = {name: f"{amount.normalize():f}" for name, amount in sorted(pod_requests(spec).items())}
     # The API server requires a limit too for resources that pods cannot share.
-    limits = {name: amount for name, amount in requests.items() if name not in ("cpu", "memory", "ephemeral-storage")}
-    container = {"name": "room", "image": "room", "resources": {"requests": requests, **({"limits": limits} if limits else {})}}
+    limits = {
+        name: amount
+        for name, amount in requests.items()
+        if name not in ("cpu", "memory", "ephemeral-storage")
+    }
+    container = {
+        "name": "room",
+        "image": "room",
+        "resources": {"requests": requests, **({"limits": limits} if limits else {})},
+    }
     made: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
     if selector := {**(spec.node_selector or {}), **node_selector}:
         made["nodeSelector"] = selector
@@ -172,6 +183,8 @@ class NodeRequester(Protocol):
 
 
 def request_name(workload: Workload, *, within: int = LONGEST_NAME) -> str:
-    """Return the name of its request for nodes. Each request of the workload gets another name, since the objects cannot change."""
+    """Return the name of its request for nodes.
+    Each request of the workload gets another name, since the objects cannot change.
+    """
     own = fluxjob_name(workload.kind, workload.name, workload.uid, within=within - _DIGEST - 1)
     return f"{own}-{workload.shape[:_DIGEST]}"

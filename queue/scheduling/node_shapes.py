@@ -1,8 +1,9 @@
 """Nodes by which the cluster may grow, and which work could use them.
 
-An administrator names the shapes of nodes that may be added, and how many of each. Whether work that no present node could hold would fit
-then is a question for the matcher, in a graph of its own. That graph has the present nodes, all of them up, and the greatest number of
-nodes of each shape. Nothing is ever allocated in it, and it is kept only while there are questions.
+An administrator names the shapes of nodes that may be added, and how many of each. Whether work that no
+present node could hold would fit then is a question for the matcher, in a graph of its own. That graph has
+the present nodes, all of them up, and the greatest number of nodes of each shape. Nothing is ever allocated
+in it, and it is kept only while there are questions.
 """
 
 from __future__ import annotations
@@ -63,11 +64,16 @@ def possible_nodes(shapes: Sequence[NodeShape], rules: NodeRules) -> dict[str, G
     made: dict[str, GraphNodeSpec] = {}
     for shape in shapes:
         if shape.max_nodes < 1:
-            raise InvalidNodeShape(f"nodeShapes: {shape.name!r} allows {shape.max_nodes} nodes: set 1 or more, or leave the shape out")
+            raise InvalidNodeShape(
+                f"nodeShapes: {shape.name!r} allows {shape.max_nodes} nodes: set 1 or more, "
+                "or leave the shape out"
+            )
         for number in range(shape.max_nodes):
             name = f"{shape.name}_{number}"
             if name in made:
-                raise InvalidNodeShape(f"nodeShapes: two shapes are called {shape.name!r}: names must be unique")
+                raise InvalidNodeShape(
+                    f"nodeShapes: two shapes are called {shape.name!r}: names must be unique"
+                )
             read = graph_node(_node(name, shape), rules)
             if read.reason:
                 raise InvalidNodeShape(f"nodeShapes: {shape.name!r}: {read.problem or read.reason}")
@@ -108,7 +114,8 @@ class NodeShapes:
     async def needed(
         self, jobspecs: Sequence[str], present: Mapping[str, GraphNodeSpec], pools: tuple[Pool, ...] = ()
     ) -> list[tuple[str, ...]]:
-        """Return for each request the shapes of the added nodes it would use; none if it would not fit even then.
+        """Return for each request the shapes of the added nodes it would use; none if it would not fit even
+        then.
 
         Parameters
         ----------

@@ -1,6 +1,7 @@
 """Tells work that waits for cordoned or NotReady nodes from work that waits for other work to end.
 
-If the nodes that are up could not hold it even when empty, the end of other jobs does not help. It waits for the other nodes to come back.
+If the nodes that are up could not hold it even when empty, the end of other jobs does not help. It waits for
+the other nodes to come back.
 """
 
 from __future__ import annotations
@@ -65,8 +66,12 @@ class Outages:
     def _down(self) -> list[str]:
         return sorted(name for name, spec in self._graph.nodes.items() if spec.down)
 
-    async def refine(self, changes: Sequence[ReasonChange], reserved: Container[WorkloadId]) -> list[ReasonChange]:
-        """Give the reason ``NodesUnavailable`` to workloads without a reservation that need nodes which are not up."""
+    async def refine(
+        self, changes: Sequence[ReasonChange], reserved: Container[WorkloadId]
+    ) -> list[ReasonChange]:
+        """Give the reason ``NodesUnavailable`` to workloads without a reservation that need nodes which are
+        not up.
+        """
         down = self._down()
         if not down:
             return list(changes)
@@ -78,7 +83,11 @@ class Outages:
         refined: list[ReasonChange] = []
         for change in changes:
             workload = self._ledger.get(change.workload)
-            waits = change.reason is Reason.WAITING_FOR_NODES and workload is not None and workload.id not in reserved
+            waits = (
+                change.reason is Reason.WAITING_FOR_NODES
+                and workload is not None
+                and workload.id not in reserved
+            )
             if waits and workload is not None and await self._needs_them(workload, down):
                 change = replace(change, reason=Reason.NODES_UNAVAILABLE, message=text)
             refined.append(change)
@@ -91,7 +100,9 @@ class Outages:
             if self._questions >= _MOST_QUESTIONS:
                 return False  # a later cycle asks
             self._questions += 1
-            answer = await self._graph.fluxion.satisfy(without_nodes(workload.jobspec, down), call=self._graph.call())
+            answer = await self._graph.fluxion.satisfy(
+                without_nodes(workload.jobspec, down), call=self._graph.call()
+            )
             self._needs[workload.shape] = answer.verdict is MatchVerdict.UNSATISFIABLE
         return self._needs[workload.shape]
 

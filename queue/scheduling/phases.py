@@ -1,12 +1,14 @@
-"""The phases of a scheduling cycle: pending work is offered to Fluxion in policy order, what it grants is stored, and only then released.
+"""The phases of a scheduling cycle: pending work is offered to Fluxion in policy order, what it grants is
+stored, and only then released.
 
 1. *Begin*: the backlogs get the present workloads, the graph the present nodes and allocations.
-2. *Revise*: planned ends move where work drains or overruns, and reservations that no longer hold are cancelled.
+2. *Revise*: planned ends move where work drains or overruns, and reservations that no longer hold are
+  cancelled.
 3. *Match*: the policies of all queues propose and the matcher answers. Grants are stored meanwhile.
 4. *Store* the reservations that were made, moved or dropped.
 5. *Report* why each of the others waits.
-6. *Look ahead*: preempt for the first that wait, let Jobs grow that were started with fewer pods, and, every few seconds, estimate the
-   starts of those without a reservation.
+6. *Look ahead*: preempt for the first that wait, let Jobs grow that were started with fewer pods, and, every
+   few seconds, estimate the starts of those without a reservation.
 """
 
 from __future__ import annotations
@@ -110,7 +112,9 @@ class CyclePhases:
         self._matching = Matching(ledger, graph, self._job_ids, avoided, rules, self._estimator.promised)
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
         why_not = WhyNot(ledger)
-        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not)
+        self._reasons = WaitReasons(
+            ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not
+        )
         self._preemptor = Preemptor(ledger, graph, evict, rules, why_not)
         self.growth = Growth(ledger, graph, wakeup)
         self.budgets = BudgetKeeper(ledger)
@@ -136,7 +140,9 @@ class CyclePhases:
         self._reasons.begin_cycle(cycle)
         await self._revise(cycle)
         await self._match(cycle)
-        await self._reservations.store(cycle.results, cycle.dropped | {each.workload: each.message for each in cycle.over_limit})
+        await self._reservations.store(
+            cycle.results, cycle.dropped | {each.workload: each.message for each in cycle.over_limit}
+        )
         await self._report(cycle)
         await self._look_ahead(cycle)
         return cycle.granted
@@ -158,8 +164,12 @@ class CyclePhases:
         return [held.start for held in self._reservations.held.values()]
 
     def next_reserved_time(self) -> float:
-        """Return when a time that is set aside for people, or the period of a budget, begins or ends next; infinite if none does."""
-        return min(self.book.next_change() if self.book is not None else float("inf"), self.budgets.next_change)
+        """Return when a time that is set aside for people, or the period of a budget, begins or ends next;
+        infinite if none does.
+        """
+        return min(
+            self.book.next_change() if self.book is not None else float("inf"), self.budgets.next_change
+        )
 
     async def _begin(self) -> None:
         if departed := self._job_ids.take_departed():
@@ -194,7 +204,9 @@ class CyclePhases:
         beyond = beyond_submitted(self._ledger.all(), accounts)
         budgets = await self.budgets.room(accounts)
         self._wide.begin_cycle(self._ledger.clock())
-        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets, self._wide)
+        cycle.quotas = Quotas(
+            limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets, self._wide
+        )
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()
@@ -205,7 +217,9 @@ class CyclePhases:
         cycle.capacity_changed = freed or admitted or draining or bool(dropped) or reordered or rules_changed
 
     def _put_guaranteed_first(self, cycle: Cycle, accounts: AccountTree) -> bool:
-        """Order work that is within what is guaranteed to its account before all other; return True if the order changed."""
+        """Order work that is within what is guaranteed to its account before all other;
+        return True if the order changed.
+        """
         cycle.guarantees = Guarantees(accounts, held_nodes(self._ledger.live()))
         largest = largest_of(self._graph.nodes.values()) if cycle.guarantees.any else {}
         reordered = self._ledger.put_first(cycle.guarantees.first(self._backlogs.by_queue.values(), largest))
@@ -214,7 +228,9 @@ class CyclePhases:
         return reordered
 
     async def _match(self, cycle: Cycle) -> None:
-        await self._matching.run(cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted)
+        await self._matching.run(
+            cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted
+        )
         self._refresh()
         cycle.quotas.note_backlogs_changed()
 
@@ -236,7 +252,9 @@ class CyclePhases:
             self._wakeup.soon(_NEXT_ANSWERS_S)
 
     async def _look_ahead(self, cycle: Cycle) -> None:
-        self._refresh()  # work that is not matched any more, such as one on which the matcher fails, must not be asked about again
+        # work that is not matched any more, such as one on which the matcher fails, must not be asked about
+        # again
+        self._refresh()
         backlogs, held = self._backlogs.by_queue, self._reservations.held
         if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context, cycle.guarantees):
             self._wakeup.soon()

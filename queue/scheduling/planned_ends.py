@@ -1,4 +1,6 @@
-"""Planned ends of running work, where they are no longer true: work that drains ends sooner, work that overruns ends later."""
+"""Planned ends of running work, where they are no longer true:
+work that drains ends sooner, work that overruns ends later.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class PlannedEnds:
     async def expect_drained(self) -> bool:
         """Plan that evicted work, and slots that are given back, end soon; return whether any end moved.
 
-        Their nodes are then reserved for the work that waits for them. Until they end, no other work may delay that.
+        Their nodes are then reserved for the work that waits for them. Until they end, no other work may
+        delay that.
         """
         now, wall = self._ledger.clock(), self._ledger.wall()
         moved = False
@@ -60,7 +63,9 @@ class PlannedEnds:
         return moved or bool(ends)
 
     async def plan_again(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
-        """Plan work until its stored end that goes on after it was told to stop; return the cause of each displaced reservation."""
+        """Plan work until its stored end that goes on after it was told to stop;
+        return the cause of each displaced reservation.
+        """
         displaced, ends = dict[WorkloadId, str](), list[tuple[FluxionJobId, datetime]]()
         for workload, allocation in self._graph.jobs.returning():
             end = end_of_going_on(workload, allocation, self._ledger.wall())
@@ -82,12 +87,18 @@ class PlannedEnds:
     async def lengthen(self, reservations: ReservationKeeper, *, predicted: bool) -> None:
         """Plan work until its stated end, or until the first reservation on its nodes.
 
-        That is work which gave pods back, and has more to do with the others; and if there are predictions, what started on one.
+        That is work which gave pods back, and has more to do with the others; and if there are predictions,
+        what started on one.
         """
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.live() if predicted else self._ledger.gave_back():
             stated = _stated_end(workload, allocation)
-            if stated is None or allocation.end is None or workload.evicting or workload.jobid != allocation.jobid:
+            if (
+                stated is None
+                or allocation.end is None
+                or workload.evicting
+                or workload.jobid != allocation.jobid
+            ):
                 continue
             nodes = [slot.node for slot in staying_slots(workload, allocation)]
             present = int(allocation.end.timestamp())
@@ -99,7 +110,9 @@ class PlannedEnds:
         await self._ledger.move_ends(ends)
 
     async def extend_overruns(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
-        """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
+        """Move the ends of work beyond its planned end;
+        return the cause of each reservation that this displaced.
+        """
         now, displaced = self._ledger.wall(), dict[WorkloadId, str]()
         for workload, jobid in self._graph.jobs.late():
             late = await self._graph.keep_leaving(workload, jobid)
@@ -119,10 +132,20 @@ class PlannedEnds:
                 end = extended_end(allocation.start, allocation.end, now)
             late = await self._graph.move_end(allocation, int(end.timestamp()))
             ends.append((allocation.jobid, end))
-            doing = "runs longer than predicted" if stated is not None and now < stated else "runs beyond its stated duration"
+            doing = (
+                "runs longer than predicted"
+                if stated is not None and now < stated
+                else "runs beyond its stated duration"
+            )
             doing = _SLOW if workload.evicting or limited else doing
             displaced |= dict.fromkeys(reservations.forget_jobs(late), f"{workload.ref} {doing}")
-            log.info("allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(late))
+            log.info(
+                "allocation.end_moved",
+                workload=workload.id,
+                jobid=allocation.jobid,
+                end=end.isoformat(),
+                displaced=list(late),
+            )
         if ends:
             reach(CrashPoint.EXTENDED)
         await self._ledger.move_ends(ends)

@@ -1,11 +1,14 @@
-"""Tracks where pods are, and evaluates the rules about other pods (affinity, anti-affinity, topology spread) of work to be matched.
+"""Tracks where pods are, and evaluates the rules about other pods (affinity, anti-affinity, topology spread)
+of work to be matched.
 
-The nodes that a rule admits change with every pod that comes or goes. So they are not stored when the intake reads a workload. They are
-computed when the workload is matched, one such workload at a time, each after the grants of the others. Then two workloads of one cycle
-cannot contradict each other, and pending work need not be read again. A pod counts on its node once it is bound. Before that, its granted
-slot counts. Reservations were made under the rules of their time, so each cycle first checks whether they still hold.
+The nodes that a rule admits change with every pod that comes or goes. So they are not stored when the intake
+reads a workload. They are computed when the workload is matched, one such workload at a time, each after the
+grants of the others. Then two workloads of one cycle cannot contradict each other, and pending work need not
+be read again. A pod counts on its node once it is bound. Before that, its granted slot counts. Reservations
+were made under the rules of their time, so each cycle first checks whether they still hold.
 
-If no work has such rules and no pod has required anti-affinity, each pod is checked once and nothing is indexed.
+If no work has such rules and no pod has required anti-affinity, each pod is checked once and nothing is
+indexed.
 """
 
 from __future__ import annotations
@@ -29,13 +32,21 @@ from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, Wor
 from fluxqueue.queue.noderules.admitted_nodes import AdmittedNodes, NodeTopology, admitted_nodes, selectors_of
 from fluxqueue.queue.noderules.jobspec_rules import nodes_of_pods, rule_pods, rules_in, with_admitted_nodes
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods, SelectorIndex
-from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Selector, repelling_terms, rules_of, with_labels
+from fluxqueue.queue.noderules.pod_rules import (
+    NodeFacts,
+    PodRules,
+    Selector,
+    repelling_terms,
+    rules_of,
+    with_labels,
+)
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PodRuleTracker"]
 
 _MOST_ALIKE = 64
-"""Terms of required anti-affinity of the pods of one namespace that each waiting pod of the cluster is compared with: 0.1 ms for all."""
+"""Terms of required anti-affinity of the pods of one namespace that each waiting pod of the cluster is
+compared with: 0.1 ms for all."""
 
 
 class PodRuleTracker:
@@ -49,7 +60,8 @@ class PodRuleTracker:
     Attributes
     ----------
     individual
-        Workloads of this cycle without rules that rules of other pods keep off nodes. Their refusals hold for no other workload.
+        Workloads of this cycle without rules that rules of other pods keep off nodes. Their refusals hold for
+        no other workload.
     changed
         A pod came or went that rules of pending work select.
     """
@@ -80,7 +92,7 @@ class PodRuleTracker:
         """Call the listener when rules of pending work may admit other nodes than before."""
         self._listeners.append(listener)
 
-    # ---- for the cycle -----------------------------------------------------------------------------------------------------------
+    # ---- for the cycle -------------------------------------------------------------------------------------
 
     def begin_cycle(self) -> bool:
         """Forget what the former cycle assumed; return whether rules may admit other nodes than before."""
@@ -91,7 +103,9 @@ class PodRuleTracker:
         return changed
 
     def applies_to(self, workload: Workload) -> bool:
-        """True if a workload is matched under rules about other pods: its own, or required anti-affinity of placed pods."""
+        """True if a workload is matched under rules about other pods:
+        its own, or required anti-affinity of placed pods.
+        """
         if self._pods is None:
             return False
         if rules_in(workload.jobspec) is not None:
@@ -100,21 +114,32 @@ class PodRuleTracker:
         if not pods.any_repel or (rules := self._rules(workload)) is None:
             return False
         labels = self._labels_of(rules.namespace)
-        return any(next(iter(pods.repelling(rules.namespace, labels, each)), None) is not None for each in rules.all_labels)
+        return any(
+            next(iter(pods.repelling(rules.namespace, labels, each)), None) is not None
+            for each in rules.all_labels
+        )
 
     def constrained(self, workload: Workload) -> tuple[str, str]:
-        """Return the request of a workload as the rules constrain it now; or an empty request and why no node is admitted."""
+        """Return the request of a workload as the rules constrain it now;
+        or an empty request and why no node is admitted.
+        """
         if rules_in(workload.jobspec) is None:
             self.individual.add(workload.id)
         admitted = self._admitted(workload)
-        return ("", admitted.refusal) if admitted.refusal else (with_admitted_nodes(workload.jobspec, admitted), "")
+        return (
+            ("", admitted.refusal)
+            if admitted.refusal
+            else (with_admitted_nodes(workload.jobspec, admitted), "")
+        )
 
     def violation(self, workload: Workload, shares: Iterable[NodeShare]) -> str:
         """Return why a workload may not have these nodes, as a sentence; empty if it may."""
         return self._admitted(workload).problem(nodes_of_pods(shares), self._topology())
 
     def assume(self, workload: Workload, shares: Iterable[NodeShare]) -> None:
-        """Count the pods of a workload on these nodes. The next cycle forgets that, so a grant that fails does no harm."""
+        """Count the pods of a workload on these nodes.
+        The next cycle forgets that, so a grant that fails does no harm.
+        """
         if self._pods is None:
             return
         self._granted.add(workload.id)
@@ -122,19 +147,28 @@ class PodRuleTracker:
         self._put_slots(workload, Counter(nodes_of_pods(shares)))
 
     def mark_temporary(self, changes: Iterable[ReasonChange]) -> list[ReasonChange]:
-        """Return the changes with *never* replaced by *not now* where only rules about other pods are in the way. Pods come and go."""
+        """Return the changes with *never* replaced by *not now* where only rules about other pods are in the
+        way. Pods come and go.
+        """
         return [self._temporary(change) for change in changes]
 
     def _temporary(self, change: ReasonChange) -> ReasonChange:
         workload = self._ledger.get(change.workload) if change.reason is Reason.UNSATISFIABLE else None
         if workload is None or not self.applies_to(workload):
             return change
-        own = "its rules about other pods" if rules_in(workload.jobspec) is not None else "required podAntiAffinity of other pods"
-        why = self._admitted(workload).refusal or "spec.affinity, spec.topologySpreadConstraints and the anti-affinity of others"
+        own = (
+            "its rules about other pods"
+            if rules_in(workload.jobspec) is not None
+            else "required podAntiAffinity of other pods"
+        )
+        why = (
+            self._admitted(workload).refusal
+            or "spec.affinity, spec.topologySpreadConstraints and the anti-affinity of others"
+        )
         text = f"{own} leave no place for it as pods lie now ({why}): it waits until some come or go"
         return replace(change, reason=Reason.WAITING_FOR_NODES, message=text)
 
-    # ---- rules -------------------------------------------------------------------------------------------------------------------
+    # ---- rules ---------------------------------------------------------------------------------------------
 
     def _admitted(self, workload: Workload) -> AdmittedNodes:
         rules = self._rules(workload)
@@ -162,7 +196,9 @@ class PodRuleTracker:
             return with_labels(rules_of(members[0].spec, workload.namespace, labels[0]), labels)
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is not None:
-            return rules_of(job.spec.template.spec, workload.namespace, job.spec.template.metadata.labels or {})
+            return rules_of(
+                job.spec.template.spec, workload.namespace, job.spec.template.metadata.labels or {}
+            )
         pod = self._caches.pods.get_by_uid(workload.uid)
         return rules_of(pod.spec, workload.namespace, pod.metadata.labels or {}) if pod is not None else None
 
@@ -176,7 +212,7 @@ class PodRuleTracker:
         present = self._caches.namespaces.get("", namespace)
         return (present.metadata.labels or {}) if present is not None else {}
 
-    # ---- placed pods -------------------------------------------------------------------------------------------------------------
+    # ---- placed pods ---------------------------------------------------------------------------------------
 
     def _placed(self) -> PlacedPods:
         """All placed pods, with the slots of those that are still to come."""
@@ -212,7 +248,9 @@ class PodRuleTracker:
                 for pod in self._caches.pods_of_job(workload.uid)
                 if job_served_by(pod) is None and self._ledger.by_uid(pod.metadata.uid) is None
             ]
-        return slots - Counter(pod.spec.node_name for pod in pods if pod is not None and pod.spec.node_name and not pod.terminal)
+        return slots - Counter(
+            pod.spec.node_name for pod in pods if pod is not None and pod.spec.node_name and not pod.terminal
+        )
 
     def _put_slots(self, workload: Workload, slots: Counter[str]) -> None:
         self._drop_slots(workload.id)
@@ -233,7 +271,7 @@ class PodRuleTracker:
                 self._pods.drop(name)
                 self._note_change(placed)
 
-    # ---- changes -----------------------------------------------------------------------------------------------------------------
+    # ---- changes -------------------------------------------------------------------------------------------
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
@@ -263,7 +301,11 @@ class PodRuleTracker:
         group = self._caches.group_of(pod)
         own = self._ledger.by_uid(pod.metadata.uid)
         job = owning_job_uid(pod)
-        return own or (self._ledger.group(group) if group is not None else None) or (self._ledger.by_uid(job) if job else None)
+        return (
+            own
+            or (self._ledger.group(group) if group is not None else None)
+            or (self._ledger.by_uid(job) if job else None)
+        )
 
     def _slots_changed(self, workload_id: WorkloadId) -> None:
         self._dirty.add(workload_id)
@@ -290,15 +332,25 @@ class PodRuleTracker:
             self._node_topology = None
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
-        if change.old is not None and change.new is not None and change.old.metadata.labels == change.new.metadata.labels:
+        if (
+            change.old is not None
+            and change.new is not None
+            and change.old.metadata.labels == change.new.metadata.labels
+        ):
             return
         if self._selectors_of:
             self.changed = True
             self._notify()
 
     def _note_change(self, placed: PlacedPod) -> None:
-        """Record whether rules of pending work select the pod that came or went, or whether it repels pending work."""
-        self.changed = self.changed or bool(self._selectors_of and placed.repels) or any(True for _ in self._selectors.about(placed.labels))
+        """Record whether rules of pending work select the pod that came or went,
+        or whether it repels pending work.
+        """
+        self.changed = (
+            self.changed
+            or bool(self._selectors_of and placed.repels)
+            or any(True for _ in self._selectors.about(placed.labels))
+        )
 
     def _notify(self) -> None:
         if self.changed:

@@ -1,7 +1,7 @@
 """Which running work may be preempted by the rules of its queue, and what would be lost by it.
 
-A queue may grant its work a minimum run time. What is lost is what the work did since its start, or since the last checkpoint that it told
-of. A checkpoint in the future counts as now.
+A queue may grant its work a minimum run time. What is lost is what the work did since its start, or since the
+last checkpoint that it told of. A checkpoint in the future counts as now.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class ShownVictims(Protocol):
         """Return the budgets of disruption that select its pods."""
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        """Return since when each of its pods runs, or has saved nothing, by uid; empty if it cannot go on without some."""
+        """Return since when each of its pods runs, or has saved nothing, by uid;
+        empty if it cannot go on without some.
+        """
 
 
 class OnlyJobs:
@@ -53,7 +55,8 @@ class OnlyJobs:
 
 
 class PossibleVictims:
-    """The rules of all queues about who may be preempted, at one time. What the cluster shows of a workload is read once.
+    """The rules of all queues about who may be preempted, at one time. What the cluster shows of a workload
+    is read once.
 
     Parameters
     ----------
@@ -67,7 +70,8 @@ class PossibleVictims:
     Attributes
     ----------
     wait_s
-        In how many seconds there may be more of them: the first has run long enough then, or a budget may allow more; None if neither.
+        In how many seconds there may be more of them: the first has run long enough then, or a budget may
+        allow more; None if neither.
     """
 
     def __init__(self, now: datetime, disciplines: Mapping[str, Discipline], shown: ShownVictims) -> None:
@@ -89,12 +93,16 @@ class PossibleVictims:
 
     def ran_enough_at(self, workload: Workload, allocation: Allocation) -> datetime:
         """Return when a workload will have run for the time that its queue grants."""
-        return _start(workload, allocation) + timedelta(seconds=self._disciplines[workload.queue].preemption_rules.min_run_seconds)
+        return _start(workload, allocation) + timedelta(
+            seconds=self._disciplines[workload.queue].preemption_rules.min_run_seconds
+        )
 
     def obstacle(self, workload: Workload, allocation: Allocation) -> str:
-        """Return why a workload may not be preempted, as the cluster shows it, in words that follow its name; empty if it may.
+        """Return why a workload may not be preempted, as the cluster shows it, in words that follow its name;
+        empty if it may.
 
-        Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a moment.
+        Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a
+        moment.
         """
         view = self._view(workload, allocation)
         if view.again_s is not None:
@@ -108,7 +116,14 @@ class PossibleVictims:
         since = start if saved is None else min(max(start, saved), self._now)
         lost_s = max((self._now - since).total_seconds(), 0.0)
         nodes = allocation.open_nodes
-        return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * len(nodes), view.returns.sure, nodes=nodes)
+        return PreemptionCandidate(
+            workload.id,
+            workload.priority,
+            allocation.start,
+            lost_s * len(nodes),
+            view.returns.sure,
+            nodes=nodes,
+        )
 
     def job_of(self, workload: Workload, allocation: Allocation) -> str:
         """Return the uid of the Job of which a workload is a pod that was matched alone; empty if of none."""
@@ -121,14 +136,30 @@ class PossibleVictims:
         return self._budgets[workload.id]
 
     def refused_by_budgets(self) -> None:
-        """Note that budgets of disruption do not allow all that may be preempted: nobody tells when they do."""
+        """Note that budgets of disruption do not allow all that may be preempted:
+        nobody tells when they do.
+        """
         self._look_again(_BUDGETS_AGAIN_S)
 
     def eviction(
-        self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "", told: datetime | None = None
+        self,
+        victim: Workload,
+        allocation: Allocation,
+        workload: Workload,
+        guaranteed_to: str = "",
+        told: datetime | None = None,
     ) -> Eviction:
-        """Return the eviction of a victim, at the time that it was told before, or with the grace of its queue; see `preempt`."""
-        return preempt(victim, workload, self._now, told or self.stop_at(victim), guaranteed_to, self._view(victim, allocation).returns)
+        """Return the eviction of a victim, at the time that it was told before,
+        or with the grace of its queue; see `preempt`.
+        """
+        return preempt(
+            victim,
+            workload,
+            self._now,
+            told or self.stop_at(victim),
+            guaranteed_to,
+            self._view(victim, allocation).returns,
+        )
 
     def stop_at(self, victim: Workload) -> datetime:
         """Return until when a victim may go on that is chosen now."""

@@ -1,7 +1,8 @@
 """Predicted durations of the work that waits, for the queues that backfill by them.
 
-What ended before this leader began is read from the tables once, when the first queue asks for predictions. The end of each workload adds
-to it, and what waits of the same people is predicted anew (`fluxqueue.queue.scheduling.policies.predictions`).
+What ended before this leader began is read from the tables once, when the first queue asks for predictions.
+The end of each workload adds to it, and what waits of the same people is predicted anew
+(`fluxqueue.queue.scheduling.policies.predictions`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ __all__ = ["PredictedDurations", "key_of"]
 
 
 def key_of(workload: Workload) -> PredictionKey:
-    """Return whose run times predict those of a workload: the user's, or where none is known the namespace's."""
+    """Return whose run times predict those of a workload:
+    the user's, or where none is known the namespace's.
+    """
     return workload.submitted_by or programs_of(workload.namespace), workload.account, workload.queue
 
 
@@ -51,10 +54,13 @@ class PredictedDurations:
         return bool(self._queues)
 
     async def begin_cycle(self, disciplines: Mapping[str, Discipline]) -> set[WorkloadId]:
-        """Take the disciplines of a cycle; return the pending workloads whose predictions may be others now."""
+        """Take the disciplines of a cycle; return the pending workloads whose predictions may be others
+        now.
+        """
         queues = frozenset(name for name, each in disciplines.items() if each.predicts)
         if queues and not self._read:
-            stored = DurationHistory()  # an end is stored before it is noted, so this has all that was noted until now
+            # an end is stored before it is noted, so this has all that was noted until now
+            stored = DurationHistory()
             for key, ran_s in await self._ledger.last_run_times():
                 stored.add(key, ran_s)
             self._history, self._read = stored, True
@@ -65,12 +71,19 @@ class PredictedDurations:
         return {
             workload.id
             for workload in self._ledger.all()
-            if workload.state is State.PENDING and (workload.queue in toggled or (workload.queue in queues and key_of(workload) in ended))
+            if workload.state is State.PENDING
+            and (workload.queue in toggled or (workload.queue in queues and key_of(workload) in ended))
         }
 
     def of(self, workload: Workload) -> int | None:
-        """Return the predicted duration of a workload; None if there is none, or if its queue does not ask for it."""
-        return self._history.predicted(key_of(workload), workload.duration_s) if workload.queue in self._queues else None
+        """Return the predicted duration of a workload; None if there is none,
+        or if its queue does not ask for it.
+        """
+        return (
+            self._history.predicted(key_of(workload), workload.duration_s)
+            if workload.queue in self._queues
+            else None
+        )
 
     def _note(self, workload_id: WorkloadId) -> None:
         """Record the start or the end of a workload."""
@@ -80,7 +93,11 @@ class PredictedDurations:
                 key, started_at = ran
                 self._history.add(key, (self._ledger.clock() - started_at).total_seconds())
                 self._ended.add(key)
-        elif workload.started_at is None or workload.state is State.PENDING or started_pods(workload) < workload.pods:
+        elif (
+            workload.started_at is None
+            or workload.state is State.PENDING
+            or started_pods(workload) < workload.pods
+        ):
             self._running.pop(workload_id, None)
         else:
             self._running[workload_id] = key_of(workload), workload.started_at

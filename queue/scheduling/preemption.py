@@ -1,29 +1,34 @@
-"""Preemption: evicts less important work if that lets more important work start, in queues that take part in preemption.
+"""Preemption: evicts less important work if that lets more important work start, in queues that take part in
+preemption.
 
-At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one of them could start now
-without some running work of lower priority, that work is evicted (`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time,
-and its reason names the work it was evicted for. Work of every kind of the queues that take part can be a victim, but never a part of
-anything, and nothing of which a PodDisruptionBudget forbids it now (`fluxqueue.queue.scheduling.policies.disruption_budgets`). What nobody
-would create again is taken only where nothing else of its priority helps.
+At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one
+of them could start now without some running work of lower priority, that work is evicted
+(`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time, and its reason names the work it was
+evicted for. Work of every kind of the queues that take part can be a victim, but never a part of anything,
+and nothing of which a PodDisruptionBudget forbids it now
+(`fluxqueue.queue.scheduling.policies.disruption_budgets`). What nobody would create again is taken only where
+nothing else of its priority helps.
 
-Work is evicted only if that helps: the matcher is asked, in a trial (`fluxqueue.queue.scheduling.preemption_trials`). If the work could
-start without any victims, the next cycle starts it, and nothing is evicted. If no victims help, the next workload is tried, of another
-kind, since equal ones would fail as well: a few in each cycle, and in a queue with the policy ``fcfs`` only the first. What was tried in
-vain is not tried again before something is freed. While victims drain, their planned end is near
-(`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no work behind it takes the nodes
-that are free next to them.
+Work is evicted only if that helps: the matcher is asked, in a trial
+(`fluxqueue.queue.scheduling.preemption_trials`). If the work could start without any victims, the next cycle
+starts it, and nothing is evicted. If no victims help, the next workload is tried, of another kind, since
+equal ones would fail as well: a few in each cycle, and in a queue with the policy ``fcfs`` only the first.
+What was tried in vain is not tried again before something is freed. While victims drain, their planned end is
+near (`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no
+work behind it takes the nodes that are free next to them.
 
-Work that is within what is guaranteed to its account may also preempt work of accounts that borrow, whatever the priorities, and work
-within the guarantee of another account is spared (`fluxqueue.queue.scheduling.guarantees`). Then only the queues of the victims have to
-take part.
+Work that is within what is guaranteed to its account may also preempt work of accounts that borrow, whatever
+the priorities, and work within the guarantee of another account is spared
+(`fluxqueue.queue.scheduling.guarantees`). Then only the queues of the victims have to take part.
 
 If nobody needs the nodes of victims any more that are still in their grace, they go on
-(`fluxqueue.queue.scheduling.withdrawals`). Before that, victims are searched anew, as if these had not been told to stop: those that
-other work needs stop at the time that they were told.
+(`fluxqueue.queue.scheduling.withdrawals`). Before that, victims are searched anew, as if these had not been
+told to stop: those that other work needs stop at the time that they were told.
 
-While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
-the victims are gone, the work they made room for is matched like any other. A victim that still has pods five minutes after it was stopped
-delays nobody any more, so a pod that never ends does not end preemption for all.
+While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a
+new leader knows it too. Once the victims are gone, the work they made room for is matched like any other. A
+victim that still has pods five minutes after it was stopped delays nobody any more, so a pod that never ends
+does not end preemption for all.
 """
 
 from __future__ import annotations
@@ -77,7 +82,8 @@ _MOST_TRIED = 4
 _MOST_AHEAD = 100
 """Workloads before it in order, in any queue. If there are more, no work is evicted for it."""
 _MOST_AHEAD_TOLD = 8
-"""Workloads before it in order that are matched in each trial. If there are more, it is not told why no work is evicted for it."""
+"""Workloads before it in order that are matched in each trial.
+If there are more, it is not told why no work is evicted for it."""
 _NEXT_S = 1.0
 """Until the next workload is told why no work is evicted for it."""
 _NO_PREEMPTION = "in a queue without preemption"
@@ -85,7 +91,9 @@ _STOPPING = "stopping already"
 _GUARANTEED = "within what is guaranteed to its account"
 _BUDGET = "whose budgets of disruption allow no eviction now"
 
-Evict = Callable[[Sequence[Eviction], Mapping[WorkloadId, GivenBack], Mapping[WorkloadId, str]], Awaitable[object]]
+Evict = Callable[
+    [Sequence[Eviction], Mapping[WorkloadId, GivenBack], Mapping[WorkloadId, str]], Awaitable[object]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,8 @@ class _Candidates:
     Attributes
     ----------
     elastic, wholes
-        In order: all that could go on with fewer pods, and so many as are searched of those that could end as a whole.
+        In order: all that could go on with fewer pods, and so many as are searched of those that could end as
+        a whole.
     spared
         Who holds nodes and could not be preempted, each with the cause.
     """
@@ -137,11 +146,14 @@ class Preemptor:
     shown
         What the cluster shows of running work.
     retry_after_s
-        After the last call: in how many seconds more work may be preempted, because it has run long enough, a budget of disruption
-        may allow it, or the victims of before are not waited for any more; None if none may.
+        After the last call: in how many seconds more work may be preempted, because it has run long enough, a
+        budget of disruption may allow it, or the victims of before are not waited for any more; None if none
+        may.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules, why_not: WhyNot) -> None:
+    def __init__(
+        self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules, why_not: WhyNot
+    ) -> None:
         self._ledger = ledger
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
@@ -159,7 +171,8 @@ class Preemptor:
         context: CycleContext,
         guarantees: Guarantees = NO_GUARANTEES,
     ) -> bool:
-        """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so.
+        """Evict work that keeps one of the first pending workloads from starting, if it would start then;
+        return True if so.
 
         If nothing is evicted for one of them, it is told why.
         """
@@ -179,21 +192,36 @@ class Preemptor:
         guarantees: Guarantees,
     ) -> bool:
         self.retry_after_s = None
-        taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
+        taking_part = {
+            name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY
+        }
 
         def may_preempt(first: Workload, victim: Workload) -> bool:
             known = first.queue in disciplines and first.shape not in context.unsatisfiable
             waits = known and waits_for_nodes(first) and not first.blocked
-            grounds = self._grounds(first, taking_part, guarantees) if waits and victim.queue in taking_part else []
+            grounds = (
+                self._grounds(first, taking_part, guarantees) if waits and victim.queue in taking_part else []
+            )
             return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
 
         def attempts(first: Workload) -> list[Attempt]:
             ahead = work_before(backlogs.values(), first, context.unsatisfiable, _MOST_AHEAD)
-            limits, accounts = disciplines[first.queue].limits, context.quotas.accounts.limiting(first.account)
+            limits, accounts = (
+                disciplines[first.queue].limits,
+                context.quotas.accounts.limiting(first.account),
+            )
             grounds = self._grounds(first, taking_part, guarantees) if len(ahead) <= _MOST_AHEAD else []
-            return [Attempt(first, ahead, frozenset(), limits, accounts, guaranteed_to) for guaranteed_to in grounds]
+            return [
+                Attempt(first, ahead, frozenset(), limits, accounts, guaranteed_to)
+                for guaranteed_to in grounds
+            ]
 
-        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
+        standing = Standing(
+            reservations,
+            context.quotas,
+            {name: each.match_policy for name, each in disciplines.items()},
+            guarantees,
+        )
         abandoned = await self._withdrawals.abandoned(may_preempt, attempts, standing)
         if not taking_part:
             self._why_not.keep(())
@@ -206,7 +234,9 @@ class Preemptor:
         who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees, abandoned)
         return await self._preempt_for_first(backlogs, who, standing, context)
 
-    async def _preempt_for_first(self, backlogs: Mapping[str, Backlog], who: _Rules, standing: Standing, context: CycleContext) -> bool:
+    async def _preempt_for_first(
+        self, backlogs: Mapping[str, Backlog], who: _Rules, standing: Standing, context: CycleContext
+    ) -> bool:
         """Evict work for the first that starts then; return True if something was evicted, or goes on."""
         elastic, disciplines = who.elastic, who.disciplines
         failed: list[tuple[object, ...]] = []
@@ -239,14 +269,24 @@ class Preemptor:
         if who.abandoned:
             return await self._withdraw(who.abandoned)
         victims_of = who.victims_of
-        waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
+        waits_s = (
+            victims_of.wait_s,
+            await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed),
+        )
         self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         return False
 
     async def _explain(
-        self, in_vain: Iterable[tuple[Attempt, Mapping[WorkloadId, str]]], victims_of: PossibleVictims, standing: Standing, *, freed: bool
+        self,
+        in_vain: Iterable[tuple[Attempt, Mapping[WorkloadId, str]]],
+        victims_of: PossibleVictims,
+        standing: Standing,
+        *,
+        freed: bool,
     ) -> float | None:
-        """Find for one workload why nothing is preempted for it; return in how many seconds that is due for another one."""
+        """Find for one workload why nothing is preempted for it;
+        return in how many seconds that is due for another one.
+        """
         later: list[float] = []
         found = False
         for attempt, spared in in_vain:
@@ -259,10 +299,18 @@ class Preemptor:
         return min(later, default=None)
 
     def _under_way_s(self, abandoned: Collection[WorkloadId] = ()) -> float:
-        """For how many seconds more the victims of an earlier preemption are waited for, but for those that are abandoned."""
+        """For how many seconds more the victims of an earlier preemption are waited for,
+        but for those that are abandoned.
+        """
         now = self._ledger.clock()
-        whole = (stopping_left_s(each, now) for each, _ in self._ledger.evicting() if each.id not in abandoned)
-        parts = (given_back_left_s(*each, now) for each in self._ledger.giving_back() if each[0].id not in abandoned)
+        whole = (
+            stopping_left_s(each, now) for each, _ in self._ledger.evicting() if each.id not in abandoned
+        )
+        parts = (
+            given_back_left_s(*each, now)
+            for each in self._ledger.giving_back()
+            if each[0].id not in abandoned
+        )
         return max((*whole, *parts), default=0.0)
 
     def _first(
@@ -278,7 +326,11 @@ class Preemptor:
             kinds: set[tuple[object, ...]] = set()
             for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
                 workload = self._ledger.get(waiting.id)
-                if workload is None or workload.shape in context.unsatisfiable or not waits_for_nodes(workload):
+                if (
+                    workload is None
+                    or workload.shape in context.unsatisfiable
+                    or not waits_for_nodes(workload)
+                ):
                     continue
                 if queue not in who.taking_part and not workload.comes_first:
                     break
@@ -293,19 +345,25 @@ class Preemptor:
         waiting_long = (
             each
             for each in heads
-            if each.id not in reservations or reservations[each.id].start > soon or not to_be_free.isdisjoint(reservations[each.id].nodes)
+            if each.id not in reservations
+            or reservations[each.id].start > soon
+            or not to_be_free.isdisjoint(reservations[each.id].nodes)
         )
         return sorted(waiting_long, key=key_of)[:_MOST_TRIED]
 
     @staticmethod
     def _grounds(workload: Workload, taking_part: Collection[str], guarantees: Guarantees) -> list[str]:
-        """Why work may be preempted for a workload: because of its priority (empty), or because this account has a guarantee."""
+        """Why work may be preempted for a workload: because of its priority (empty),
+        or because this account has a guarantee.
+        """
         grounds = [""] if workload.queue in taking_part else []
         covering = guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
     def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> _Candidates:
-        """Who could be preempted for a workload, in order; and who holds nodes and could not be, each with the cause."""
+        """Who could be preempted for a workload, in order;
+        and who holds nodes and could not be, each with the cause.
+        """
         running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
         spared: dict[WorkloadId, str] = {}
         for victim, allocation in who.elastic.live():
@@ -319,18 +377,31 @@ class Preemptor:
         if who.guarantees.any:
             holdings = list(held_nodes(running[each.workload] for each in candidates))
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
-            spared |= dict.fromkeys((each.workload for each in candidates if each.workload not in losing), _GUARANTEED)
+            spared |= dict.fromkeys(
+                (each.workload for each in candidates if each.workload not in losing), _GUARANTEED
+            )
             candidates = [each for each in candidates if each.workload in losing]
-        allowed = list(islice(allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload])), _MOST_CANDIDATES))
+        allowed = list(
+            islice(
+                allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload])),
+                _MOST_CANDIDATES,
+            )
+        )
         if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
             who.victims_of.refused_by_budgets()
-            spared |= dict.fromkeys({each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET)
+            spared |= dict.fromkeys(
+                {each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET
+            )
         for each in who.elastic.ending(allowed):
             spared.pop(each, None)  # a further pod of a Job, which ends with it
         return _Candidates(who.elastic.elastic(candidates), allowed, spared)
 
-    def _obstacle(self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str) -> str:
-        """Why running work may not be preempted for a workload, in words that follow its name; empty if it may."""
+    def _obstacle(
+        self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str
+    ) -> str:
+        """Why running work may not be preempted for a workload, in words that follow its name;
+        empty if it may.
+        """
         if victim.queue not in who.taking_part:
             return _NO_PREEMPTION
         if not guaranteed_to and not is_below(victim, workload):
@@ -343,16 +414,20 @@ class Preemptor:
             return MIN_RUN
         return who.victims_of.obstacle(victim, allocation)
 
-    async def _choose(self, attempt: Attempt, could_be: _Candidates, standing: Standing, elastic: ElasticVictims) -> Victims:
+    async def _choose(
+        self, attempt: Attempt, could_be: _Candidates, standing: Standing, elastic: ElasticVictims
+    ) -> Victims:
         """Return the victims without which the workload of the attempt would start; none if nothing helps.
 
-        The pods of elastic Jobs are read only if something would help. What loses least of them may be on nodes that do not help. Then what
-        is on the nodes that the work would get is tried.
+        The pods of elastic Jobs are read only if something would help. What loses least of them may be on
+        nodes that do not help. Then what is on the nodes that the work would get is tried.
         """
         choose, jobs = self._trials.choose, could_be.elastic
         parts: list[Victims] = []
         if jobs:
-            if not await self._trials.nodes(attempt, elastic.gone([*dict.fromkeys((*could_be.wholes, *jobs))]), standing):
+            if not await self._trials.nodes(
+                attempt, elastic.gone([*dict.fromkeys((*could_be.wholes, *jobs))]), standing
+            ):
                 return ()
             parts = elastic.parts(jobs)
         if parts and (taken := await self._trials.nodes(attempt, elastic.gone(jobs), standing)):
@@ -363,8 +438,12 @@ class Preemptor:
         search = choose_victims(could_be.wholes, priority, parts=[part for (part,) in parts])
         return await choose(search, attempt, standing, elastic.gone)
 
-    async def _preempt_for(self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing) -> bool:
-        """Evict the victims, or have them give pods back, unless the workload would start without that; return True if anything changed."""
+    async def _preempt_for(
+        self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing
+    ) -> bool:
+        """Evict the victims, or have them give pods back, unless the workload would start without that;
+        return True if anything changed.
+        """
         if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return await self._withdraw(who.abandoned)
         first, elastic = attempt.workload, who.elastic
@@ -378,9 +457,13 @@ class Preemptor:
             victims=[each.workload for each in victims if each.of is None],
             smaller=list(given),
         )
-        await self._evict([*evictions, *elastic.evictions(attempt, victims)], given, reasons_of(who.abandoned))
+        await self._evict(
+            [*evictions, *elastic.evictions(attempt, victims)], given, reasons_of(who.abandoned)
+        )
         self._withdrawals.note_helped(attempt)
-        self._why_not.made_room(first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s())
+        self._why_not.made_room(
+            first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s()
+        )
         return True
 
     async def _withdraw(self, abandoned: Mapping[WorkloadId, Abandoned]) -> bool:
@@ -395,4 +478,8 @@ def _priority_in_words(victim: Workload, workload: Workload) -> str:
     """How running work stands to work that it may not be preempted for."""
     if victim.priority == workload.priority:
         return "of equal priority"
-    return "of higher priority" if victim.priority > workload.priority else "first in the order, by the weights of priorities"
+    return (
+        "of higher priority"
+        if victim.priority > workload.priority
+        else "first in the order, by the weights of priorities"
+    )

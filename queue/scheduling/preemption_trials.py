@@ -1,9 +1,11 @@
-"""Trials of preemption: whether a workload would start now without certain running work, as the matcher itself answers.
+"""Trials of preemption: whether a workload would start now without certain running work, as the matcher
+itself answers.
 
-A trial is exactly what the next cycle would do. The victims are gone, and so are the reservations that would yield to the work: those
-behind it in its queue, and those for lower priorities in other queues. All work that comes before it in order, in any queue, is matched
-first. Then the work itself is matched, and its nodes are checked against the limits of its queue and account. What ended since the cycle
-began still has nodes in the graph, and is gone in each trial.
+A trial is exactly what the next cycle would do. The victims are gone, and so are the reservations that would
+yield to the work: those behind it in its queue, and those for lower priorities in other queues. All work that
+comes before it in order, in any queue, is matched first. Then the work itself is matched, and its nodes are
+checked against the limits of its queue and account. What ended since the cycle began still has nodes in the
+graph, and is gone in each trial.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ __all__ = ["NOTHING_GONE", "Attempt", "Gone", "PreemptionTrials", "Standing"]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A workload that is to start, the work before it in order, who could be evicted for it, and who could give pods back."""
+    """A workload that is to start, the work before it in order, who could be evicted for it,
+    and who could give pods back.
+    """
 
     workload: Workload
     ahead: tuple[Workload, ...]
@@ -108,7 +112,9 @@ class PreemptionTrials:
         standing: Standing,
         gone: Callable[[Sequence[PreemptionCandidate]], Gone],
     ) -> tuple[PreemptionCandidate, ...]:
-        """Carry a search out, and return what it chooses; ``gone`` returns what is gone while some victims are tried."""
+        """Carry a search out, and return what it chooses;
+        ``gone`` returns what is gone while some victims are tried.
+        """
         try:
             victims = next(search)
             while True:
@@ -118,18 +124,25 @@ class PreemptionTrials:
             return chosen
 
     async def nodes(self, attempt: Attempt, victims: Gone, standing: Standing) -> frozenset[str]:
-        """Return the nodes that the workload of the attempt and those before it would get without the victims; none if it would not start.
+        """Return the nodes that the workload of the attempt and those before it would get without the
+        victims; none if it would not start.
 
         What is given back in part counts against limits until it is gone.
         """
         reservations = standing.reservations
         own = [each.id for each in (*attempt.ahead, attempt.workload) if each.id in reservations]
-        aside = {*own, *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload))}
+        aside = {
+            *own,
+            *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload)),
+        }
         quotas = standing.quotas.without([*(each.workload for each in victims.allocations), *aside])
         jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
         if not jobspecs[attempt.workload.id]:
             return frozenset()
-        asked = [*(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)), attempt.workload]
+        asked = [
+            *(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)),
+            attempt.workload,
+        ]
         requests = [
             JobMatchRequest(
                 jobspecs[each.id],
@@ -143,9 +156,13 @@ class PreemptionTrials:
         freed, freed_parts = self._graph.jobs.held_by(self._ledger.freed)
         whole = [jobid for each in victims.allocations for jobid in self._graph.jobs.of(each.jobid)]
         gone = [*freed, *whole, *(reservations[workload_id].jobid for workload_id in aside)]
-        given = [part for _, its, ranks in victims.parts for part in self._graph.jobs.parts_without(its, ranks)]
+        given = [
+            part for _, its, ranks in victims.parts for part in self._graph.jobs.parts_without(its, ranks)
+        ]
         parts = [*(part for part in freed_parts if part.jobid not in gone), *given]
-        answers = (await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())).results
+        answers = (
+            await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())
+        ).results
         if not _within_limits(asked, answers, quotas):
             return frozenset()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
@@ -164,7 +181,9 @@ class PreemptionTrials:
         holder = self._ledger.get(workload_id)
         if holder is None:
             return False
-        return holder.order_priority < workload.order_priority or (holder.queue == workload.queue and key_of(holder) > key_of(workload))
+        return holder.order_priority < workload.order_priority or (
+            holder.queue == workload.queue and key_of(holder) > key_of(workload)
+        )
 
     async def _probes_for(self, count: int) -> list[FluxionJobId]:
         """Job ids for trials, the same each time."""
@@ -174,10 +193,14 @@ class PreemptionTrials:
 
 
 def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], quotas: Quotas) -> bool:
-    """True if the last workload was granted and its nodes are within the limits, once those before it use theirs."""
+    """True if the last workload was granted and its nodes are within the limits,
+    once those before it use theirs.
+    """
     for workload, answer in zip(asked[:-1], answers, strict=False):
         if answer.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
             quotas.add_usage(workload, [share.node for share in answer.shares], answer.shares)
     last, answer = asked[-1], answers[-1]
-    within = not (quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares], answer.shares))
+    within = not (
+        quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares], answer.shares)
+    )
     return answer.verdict is MatchVerdict.GRANTED and within

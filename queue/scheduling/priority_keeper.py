@@ -1,8 +1,10 @@
-"""Keeps the order of work as the weights of its queues say: once a minute, and when a FluxQueue or a FluxAccount was edited.
+"""Keeps the order of work as the weights of its queues say: once a minute, and when a FluxQueue or a
+FluxAccount was edited.
 
-The accounts are charged in the tables, their factors follow from that (`fluxqueue.queue.model.fair_share`), and the priorities of work from
-those (`fluxqueue.api.priorityfactors`). Between two such times a priority is constant. A cycle only reads it, and work that arrives gets
-its own by the same figures at once. Nothing is computed while no queue has weights, and nothing is charged while there are no accounts.
+The accounts are charged in the tables, their factors follow from that (`fluxqueue.queue.model.fair_share`),
+and the priorities of work from those (`fluxqueue.api.priorityfactors`). Between two such times a priority is
+constant. A cycle only reads it, and work that arrives gets its own by the same figures at once. Nothing is
+computed while no queue has weights, and nothing is charged while there are no accounts.
 """
 
 from __future__ import annotations
@@ -109,7 +111,11 @@ class PriorityKeeper:
             The priorities stay as they were.
         """
         tree = self._accounts()
-        uses = await self._ledger.charge_accounts(self._half_life_s, self._resource_weights) if tree.accounts else {}
+        uses = (
+            await self._ledger.charge_accounts(self._half_life_s, self._resource_weights)
+            if tree.accounts
+            else {}
+        )
         self.fair_shares = await self._with_users(tree, fair_shares(tree, uses))
         for listener in self._listeners:
             listener()
@@ -125,13 +131,17 @@ class PriorityKeeper:
             self._reordered()
 
     async def _with_users(self, tree: AccountTree, shares: dict[str, FairShare]) -> dict[str, FairShare]:
-        """Return fair shares with those of the users of accounts whose work is shared among them, who are charged too."""
+        """Return fair shares with those of the users of accounts whose work is shared among them,
+        who are charged too.
+        """
         among = sorted(name for name, account in tree.accounts.items() if account.among_users)
         if not among and not self._users_charged:
             return shares
         used = await self._ledger.charge_users(self._half_life_s, self._resource_weights, among)
         self._users_charged = bool(among)
-        return shares | {name: replace(shares[name], users=user_shares(shares[name], used.get(name, {}))) for name in among}
+        return shares | {
+            name: replace(shares[name], users=user_shares(shares[name], used.get(name, {}))) for name in among
+        }
 
     async def _apply(self) -> bool:
         """Give all work its priority; return True if any that waits has another one."""

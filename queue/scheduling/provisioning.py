@@ -1,13 +1,14 @@
 """Requests nodes from an autoscaler, for work that no present node could hold.
 
-A workload with the reason ``Provisioning`` has one request for nodes, in the way that its FluxQueue says: a ProvisioningRequest
-(`fluxqueue.queue.scheduling.provisioning_requests`), or pods that no scheduler binds (`fluxqueue.queue.scheduling.room_pods`). The request
-only asks for nodes. When they come, the graph has them, the work is matched and pinned like any other, and the request is deleted with the
-reason.
+A workload with the reason ``Provisioning`` has one request for nodes, in the way that its FluxQueue says: a
+ProvisioningRequest (`fluxqueue.queue.scheduling.provisioning_requests`), or pods that no scheduler binds
+(`fluxqueue.queue.scheduling.room_pods`). The request only asks for nodes. When they come, the graph has them,
+the work is matched and pinned like any other, and the request is deleted with the reason.
 
-The key of a request follows from the workload and what it needs. A request that is repeated after a crash finds its objects, and a changed
-request gets others. The resync lists all requests. It deletes those that no workload waits for and repairs those of which something is
-missing. If the autoscaler failed one, an event on the user's object reports it, and it is requested again after some minutes.
+The key of a request follows from the workload and what it needs. A request that is repeated after a crash
+finds its objects, and a changed request gets others. The resync lists all requests. It deletes those that no
+workload waits for and repairs those of which something is missing. If the autoscaler failed one, an event on
+the user's object reports it, and it is requested again after some minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from fluxqueue.minicluster.injection_settings import InvalidInjection
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.minicluster_jobs import services_of, with_flux
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.scheduling.node_requests import NodeRequest, NodeRequester, NotRequested, PresentRequest, pod_sets_of
+from fluxqueue.queue.scheduling.node_requests import (
+    NodeRequest,
+    NodeRequester,
+    NotRequested,
+    PresentRequest,
+    pod_sets_of,
+)
 from fluxqueue.queue.scheduling.provisioning_requests import ProvisioningRequests
 from fluxqueue.queue.scheduling.room_pods import RoomPods
 from fluxqueue.queue.status.subjects import subjects_of
@@ -98,7 +105,11 @@ class Provisioner:
         self._compare_wanted.set()
 
     def _note_queue(self, change: Change[FluxQueue]) -> None:
-        if change.old is None or change.new is None or change.old.spec.provision is not change.new.spec.provision:
+        if (
+            change.old is None
+            or change.new is None
+            or change.old.spec.provision is not change.new.spec.provision
+        ):
             self.resync()
 
     def _wanted(self, workload: Workload | None) -> Wanted | None:
@@ -140,7 +151,13 @@ class Provisioner:
             return _RETRY_S
         self._incomplete.discard(workload_id)
         self._told.discard(workload_id)
-        log.info("provisioning.requested", workload=workload.id, uid=workload.uid, request=wanted[1][1], pods=request.pods)
+        log.info(
+            "provisioning.requested",
+            workload=workload.id,
+            uid=workload.uid,
+            request=wanted[1][1],
+            pods=request.pods,
+        )
         return None
 
     def _request(self, workload: Workload, key: Key) -> NodeRequest | None:
@@ -175,7 +192,11 @@ class Provisioner:
             pods = workload.pods - (1 if services is not None else 0)
             yield template.metadata.labels or {}, with_defaults(spec, around.limit_ranges, runtime), pods
             if services is not None:
-                yield services.metadata.labels or {}, with_defaults(services.spec, around.limit_ranges, runtime), 1
+                yield (
+                    services.metadata.labels or {},
+                    with_defaults(services.spec, around.limit_ranges, runtime),
+                    1,
+                )
         elif workload.release_mode is ReleaseMode.GROUP:
             for member in self._caches.members_of(workload)[: workload.pods]:
                 yield member.metadata.labels or {}, member.spec, 1
@@ -196,7 +217,7 @@ class Provisioner:
         for subject in subjects_of(workload, self._caches):
             self._recorder.record(subject, "ProvisioningFailed", sentence, severity=Severity.WARNING)
 
-    # ---- comparison with the cluster ---------------------------------------------------------------------------------------------
+    # ---- comparison with the cluster -----------------------------------------------------------------------
 
     async def _compare_when_wanted(self) -> None:
         while True:
@@ -211,14 +232,22 @@ class Provisioner:
                     log.warning("provisioning.list_failed", error=str(error))
 
     async def _compare_all(self, way: Provision) -> None:
-        known = {workload_id: requested for workload_id, requested in self._requested.items() if requested[0] is way}
+        known = {
+            workload_id: requested
+            for workload_id, requested in self._requested.items()
+            if requested[0] is way
+        }
         present = await self._ways[way].present()
         existing = {request.key for request in present if request.complete}
         for workload_id, requested in known.items():
             if requested[1] not in existing and self._requested.get(workload_id) == requested:
                 self._incomplete.add(workload_id)
                 self._keys.add(workload_id)
-        waiting = {wanted[1]: row for row in self._ledger.all() if (wanted := self._wanted(row)) is not None and wanted[0] is way}
+        waiting = {
+            wanted[1]: row
+            for row in self._ledger.all()
+            if (wanted := self._wanted(row)) is not None and wanted[0] is way
+        }
         for request in present:
             await self._compare_one(way, request, waiting.get(request.key))
 

@@ -1,7 +1,7 @@
 """Nodes by ProvisioningRequest, which the cluster autoscaler serves (docs/decisions, 0008).
 
-A request names pod templates, one for each kind of pods, and the number of pods of each. No pod is ever created from them. The FluxJob owns
-the request and the templates, so they are deleted with it in any case.
+A request names pod templates, one for each kind of pods, and the number of pods of each. No pod is ever
+created from them. The FluxJob owns the request and the templates, so they are deleted with it in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from fluxqueue.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS, POD_TEMPLATES, PROVISIONING_REQUESTS, Key
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.scheduling.node_requests import NodeRequest, NotRequested, PodSetTemplate, PresentRequest, request_name
+from fluxqueue.queue.scheduling.node_requests import (
+    NodeRequest,
+    NotRequested,
+    PodSetTemplate,
+    PresentRequest,
+    request_name,
+)
 
 __all__ = ["MOST_TEMPLATES", "PROVISIONING_CLASS", "ProvisioningRequests", "template_body"]
 
@@ -45,7 +51,10 @@ class ProvisioningRequests:
     async def create(self, request: NodeRequest) -> None:
         """Create the templates and the request. Objects that exist already are the same."""
         if len(request.pod_sets) > MOST_TEMPLATES:
-            raise NotRequested(f"its pods are of {len(request.pod_sets)} kinds: a request to the autoscaler has at most {MOST_TEMPLATES}")
+            raise NotRequested(
+                f"its pods are of {len(request.pod_sets)} kinds: "
+                f"a request to the autoscaler has at most {MOST_TEMPLATES}"
+            )
         try:
             await self._create(request)
         except NotFound:
@@ -85,7 +94,10 @@ class ProvisioningRequests:
     async def present(self) -> list[PresentRequest]:
         """Return all requests of the queue."""
         listed = await self._api.list(PROVISIONING_REQUESTS, label_selector=names.PROVISIONS_LABEL)
-        return [PresentRequest((each.metadata.namespace, each.metadata.name), failed=each.failed) for each in listed]
+        return [
+            PresentRequest((each.metadata.namespace, each.metadata.name), failed=each.failed)
+            for each in listed
+        ]
 
 
 def _template_name(request: str, number: int) -> str:
@@ -94,4 +106,7 @@ def _template_name(request: str, number: int) -> str:
 
 def template_body(pod_set: PodSetTemplate, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the PodTemplate of a pod set."""
-    return {"metadata": metadata, "template": {"metadata": {"labels": dict(pod_set.labels)}, "spec": pod_set.spec}}
+    return {
+        "metadata": metadata,
+        "template": {"metadata": {"labels": dict(pod_set.labels)}, "spec": pod_set.spec},
+    }

@@ -1,13 +1,15 @@
 """What the ResourceQuotas of namespaces leave, in one cycle.
 
-Work that a quota would refuse is not matched: it would take nodes, and its pods would be refused there. It waits with the reason
-``QueueLimit`` and takes nothing from others. In a namespace, what fits is matched in the order of the policy. A grant or a reservation of
-the cycle takes its part of the room at once.
+Work that a quota would refuse is not matched: it would take nodes, and its pods would be refused there. It
+waits with the reason ``QueueLimit`` and takes nothing from others. In a namespace, what fits is matched in
+the order of the policy. A grant or a reservation of the cycle takes its part of the room at once.
 
-The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for the same shares one vector, so a
-round compares a few vectors, however many workloads wait. The work of a namespace is only looked at while a vector that is known there does
-not fit, and of that work only the first thousands in order: those behind them wait. Where nothing is known the first is measured, and other
-work when it is about to be granted. A grant changes the rows of its own namespace only, so what is known of the others is kept.
+The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for
+the same shares one vector, so a round compares a few vectors, however many workloads wait. The work of a
+namespace is only looked at while a vector that is known there does not fit, and of that work only the first
+thousands in order: those behind them wait. Where nothing is known the first is measured, and other work when
+it is about to be granted. A grant changes the rows of its own namespace only, so what is known of the others
+is kept.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class NamespaceRoom:
         return fitting
 
     def lacks(self, wanted: Vector) -> _Mask:
-        """Return which entries of a vector, or of rows of vectors, do not fit; what is not asked for never lacks."""
+        """Return which entries of a vector, or of rows of vectors, do not fit;
+        what is not asked for never lacks.
+        """
         lacking: _Mask = np.logical_and(wanted > 0, wanted > self.free)
         return lacking
 
@@ -146,7 +150,9 @@ class QuotaRoom:
         """Return in general terms that a workload waits for a quota."""
         namespace = workload.namespace
         key = Reason.QUEUE_LIMIT, "", (Partition.NAMESPACE, namespace)
-        return OverLimit(key, f"the ResourceQuotas of namespace {namespace!r} leave no room for it: {_REMEDY}", alone=True)
+        return OverLimit(
+            key, f"the ResourceQuotas of namespace {namespace!r} leave no room for it: {_REMEDY}", alone=True
+        )
 
     def lacks(self, workload: Workload) -> bool:
         """True if a workload does not fit."""
@@ -180,7 +186,9 @@ class QuotaRoom:
         return True
 
     def close(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
-        """Clear the rows of a backlog's mask that do not fit; those that hold reservations too, as they are not considered."""
+        """Clear the rows of a backlog's mask that do not fit;
+        those that hold reservations too, as they are not considered.
+        """
         if not self.spaces:
             return
         if len(self._open.get(queue, mask)) != len(mask):
@@ -202,7 +210,9 @@ class QuotaRoom:
         mask &= fitting
 
     def _measure_first(self, queue: str, backlog: Backlog) -> None:
-        """Measure the first workload of each namespace in which nothing is known, so that not each of them is tried alone."""
+        """Measure the first workload of each namespace in which nothing is known,
+        so that not each of them is tried alone.
+        """
         unknown = [namespace for namespace, space in self.spaces.items() if len(space.vectors()) == 1]
         for namespace in unknown:
             if (rows := self._rows_of(queue, backlog).get(namespace)) is not None:
@@ -237,9 +247,13 @@ class QuotaRoom:
         self._changed.clear()
 
     def copy(self, only: Iterable[str] | None = None) -> QuotaRoom:
-        """Return a copy that can be filled by itself: of all namespaces, or without the bounds of all but these."""
+        """Return a copy that can be filled by itself: of all namespaces,
+        or without the bounds of all but these.
+        """
         names = self.spaces if only is None else [name for name in only if name in self.spaces]
-        return QuotaRoom({name: self.spaces[name].copy() for name in names}, self.note_closed, self._held.copy())
+        return QuotaRoom(
+            {name: self.spaces[name].copy() for name in names}, self.note_closed, self._held.copy()
+        )
 
     def _rows_of(self, queue: str, backlog: Backlog) -> dict[str, _Rows]:
         """Return the rows of each namespace."""
@@ -249,7 +263,9 @@ class QuotaRoom:
             names = backlog.namespace_names
             ends = np.searchsorted(backlog.namespaces[order], np.arange(len(names)), side="right")
             parts = np.split(order, ends[:-1]) if names else []
-            known = self._by_namespace[queue] = {name: rows for name, rows in zip(names, parts, strict=True) if len(rows)}
+            known = self._by_namespace[queue] = {
+                name: rows for name, rows in zip(names, parts, strict=True) if len(rows)
+            }
         return known
 
 
@@ -257,12 +273,21 @@ _REMEDY = "it can start when work of the namespace ends, or its quota is raised"
 
 
 def _over(workload: Workload, bound: Bound, wanted: int, free: int) -> OverLimit:
-    key, alone = (Reason.QUEUE_LIMIT, bound.quota, (Partition.NAMESPACE, workload.namespace)), wanted > bound.hard
+    key, alone = (
+        (Reason.QUEUE_LIMIT, bound.quota, (Partition.NAMESPACE, workload.namespace)),
+        wanted > bound.hard,
+    )
     what, most = amount_in_words(bound.name, wanted), amount_in_words(bound.name, bound.hard)
     text = f"the ResourceQuota {bound.quota!r} of namespace {workload.namespace!r} allows {most}"
     if alone:
-        return OverLimit(key, f"{text}, and this asks for {what}: ask for less, or have the quota raised", alone=True)
-    return OverLimit(key, f"{text} and leaves {amount_in_words(bound.name, free)}, and this asks for {what}: {_REMEDY}", alone=True)
+        return OverLimit(
+            key, f"{text}, and this asks for {what}: ask for less, or have the quota raised", alone=True
+        )
+    return OverLimit(
+        key,
+        f"{text} and leaves {amount_in_words(bound.name, free)}, and this asks for {what}: {_REMEDY}",
+        alone=True,
+    )
 
 
 NO_ROOM_LIMITED = QuotaRoom({})

@@ -1,7 +1,9 @@
-"""Which nodes are set aside for people, and when: the FluxReservations with their nodes and the next of their times.
+"""Which nodes are set aside for people, and when: the FluxReservations with their nodes and the next of their
+times.
 
-The book is brought up to date at the beginning of a cycle, and only if a reservation or a node changed, or a time began or ended. A choice
-of nodes is stored before the matcher learns it. The oldest reservation chooses first.
+The book is brought up to date at the beginning of a cycle, and only if a reservation or a node changed, or a
+time began or ended. A choice of nodes is stored before the matcher learns it. The oldest reservation chooses
+first.
 """
 
 from __future__ import annotations
@@ -27,17 +29,24 @@ PLANNED_AHEAD = 16
 _MOST = 1_000
 """Reservations that are set aside; the matcher accepts no more."""
 _MOST_NODE_TIMES = 200_000
-"""Times of all reservations on all their nodes. The matcher enters each in its plan, 100,000 in about a second."""
+"""Times of all reservations on all their nodes.
+The matcher enters each in its plan, 100,000 in about a second."""
 _FOREVER = float("inf")
 
 
 def times_of(plan: ReservationPlan, now: int) -> tuple[Occurrence, ...]:
     """Return the times of a reservation that are planned ahead."""
-    return merged(occurrences(plan.times, now, PLANNED_AHEAD)) if plan.times is not None and not plan.problem else ()
+    return (
+        merged(occurrences(plan.times, now, PLANNED_AHEAD))
+        if plan.times is not None and not plan.problem
+        else ()
+    )
 
 
 def _first_end(plan: ReservationPlan, now: int) -> int:
-    """Return the end of the first time that is not over, as it was before times that touch became one; 0 if there is none."""
+    """Return the end of the first time that is not over, as it was before times that touch became one;
+    0 if there is none.
+    """
     first = occurrences(plan.times, now, 1) if plan.times is not None and not plan.problem else ()
     return first[0].end if first else 0
 
@@ -48,13 +57,18 @@ def _within(room: int, booked: BookedReservation) -> BookedReservation:
         return booked
     fitting = room // len(booked.nodes) if booked.nodes else 0
     if fitting < 1:
-        refusal = f"older reservations take up all that the queue sets aside ({_MOST:,} reservations, {_MOST_NODE_TIMES:,} nodes and times)"
+        refusal = (
+            f"older reservations take up all that the queue sets aside ({_MOST:,} reservations, "
+            f"{_MOST_NODE_TIMES:,} nodes and times)"
+        )
         return BookedReservation(booked.plan, refusal=f"{refusal}: delete some, or reserve fewer nodes")
     return replace(booked, times=booked.times[:fitting])
 
 
 class _GivenNodes:
-    """The nodes of reservations with their times. Each of a thousand is compared with all before it, so their times are columns."""
+    """The nodes of reservations with their times.
+    Each of a thousand is compared with all before it, so their times are columns.
+    """
 
     def __init__(self) -> None:
         self._nodes: list[tuple[str, ...]] = []
@@ -95,7 +109,12 @@ class ReservationBook:
         By name. Those that are over, or not valid, have no times.
     """
 
-    def __init__(self, ledger: Ledger, plans: Callable[[], Mapping[str, ReservationPlan]], nodes: Callable[[], Iterable[NodeView]]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        plans: Callable[[], Mapping[str, ReservationPlan]],
+        nodes: Callable[[], Iterable[NodeView]],
+    ) -> None:
         self.booked: Mapping[str, BookedReservation] = {}
         self._ledger = ledger
         self._plans = plans
@@ -146,7 +165,12 @@ class ReservationBook:
         passed = bool(self.booked) and now >= self._next_change
         changed = passed or booked != self.booked
         self._seen, self.booked = plans, booked
-        limits = (edge for each in booked.values() for time in each.times[:1] for edge in (time.start, time.end, each.renewed_at))
+        limits = (
+            edge
+            for each in booked.values()
+            for time in each.times[:1]
+            for edge in (time.start, time.end, each.renewed_at)
+        )
         self._next_change = min((edge for edge in limits if edge > now), default=_FOREVER)
         if changed:
             for listener in self._listeners:
@@ -161,7 +185,12 @@ class ReservationBook:
         room, given = _MOST_NODE_TIMES, _GivenNodes()
         for number, plan in enumerate(sorted(plans.values(), key=lambda each: (each.created_at, each.name))):
             known = self.booked.get(plan.name)
-            same = known is not None and known.plan is plan and not known.refusal and (not known.times or now < known.renewed_at)
+            same = (
+                known is not None
+                and known.plan is plan
+                and not known.refusal
+                and (not known.times or now < known.renewed_at)
+            )
             times = known.times if same and known is not None else times_of(plan, now)
             renewed_at = known.renewed_at if same and known is not None else _first_end(plan, now)
             kept = (self._chosen or {}).get(plan.uid, ())
@@ -183,10 +212,16 @@ class ReservationBook:
                 busy[share.node] = max(busy.get(share.node, 0), left)
         return busy
 
-    async def _store(self, plans: Mapping[str, ReservationPlan], booked: Mapping[str, BookedReservation]) -> None:
+    async def _store(
+        self, plans: Mapping[str, ReservationPlan], booked: Mapping[str, BookedReservation]
+    ) -> None:
         """Store the choices that are new, and forget those of reservations that are gone."""
         before = self._chosen or {}
-        chosen = {each.plan.uid: each.nodes for each in booked.values() if each.plan.count is not None and each.times}
+        chosen = {
+            each.plan.uid: each.nodes
+            for each in booked.values()
+            if each.plan.count is not None and each.times
+        }
         new = {uid: nodes for uid, nodes in chosen.items() if before.get(uid) != nodes}
         uids = {plan.uid for plan in plans.values()}
         gone = [uid for uid in before if uid not in uids]

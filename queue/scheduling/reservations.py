@@ -1,7 +1,9 @@
-"""Reservations of pending work: held in the graph, stored in the ledger, and cancelled once they no longer hold.
+"""Reservations of pending work: held in the graph, stored in the ledger, and cancelled once they no longer
+hold.
 
-The matcher keeps other work off a reservation, so the graph must hold exactly the reservations that are stored. A graph that was filled
-again gets them back on the same nodes. Before each round, the reservations that no longer hold are cancelled, each with its cause.
+The matcher keeps other work off a reservation, so the graph must hold exactly the reservations that are
+stored. A graph that was filled again gets them back on the same nodes. Before each round, the reservations
+that no longer hold are cancelled, each with its cause.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class ReservationKeeper:
         The reservations in the graph. The round driver adds and removes entries.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, backlogs: Backlogs, job_ids: JobIds, rules: MatchRules) -> None:
+    def __init__(
+        self, ledger: Ledger, graph: GraphKeeper, backlogs: Backlogs, job_ids: JobIds, rules: MatchRules
+    ) -> None:
         self.held: dict[WorkloadId, HeldReservation] = {}
         self._ledger = ledger
         self._graph = graph
@@ -50,12 +54,18 @@ class ReservationKeeper:
 
     def of_queue(self, queue: str) -> dict[WorkloadId, HeldReservation]:
         """Return the reservations of a queue."""
-        return {workload_id: held for workload_id, held in self.held.items() if self._backlogs.queue_of(workload_id) == queue}
+        return {
+            workload_id: held
+            for workload_id, held in self.held.items()
+            if self._backlogs.queue_of(workload_id) == queue
+        }
 
     @property
     def queues(self) -> set[str]:
         """The queues that have reservations."""
-        return {queue for workload_id in self.held if (queue := self._backlogs.queue_of(workload_id)) is not None}
+        return {
+            queue for workload_id in self.held if (queue := self._backlogs.queue_of(workload_id)) is not None
+        }
 
     def forget_jobs(self, jobids: Collection[int]) -> list[WorkloadId]:
         """Forget reservations that the matcher displaced; return their workloads."""
@@ -70,15 +80,21 @@ class ReservationKeeper:
         for workload_id in workloads:
             self.held.pop(workload_id, None)
 
-    # ---- before the round ------------------------------------------------------------------------------------------------------
+    # ---- before the round ----------------------------------------------------------------------------------
 
     def first_starts(self, dropped: Iterable[WorkloadId]) -> dict[WorkloadId, int]:
-        """Return the first reserved start of workloads that have a reservation, or had one until now, in Unix seconds."""
-        firsts = ((workload_id, self._ledger.first_start(workload_id)) for workload_id in (*self.held, *dropped))
+        """Return the first reserved start of workloads that have a reservation, or had one until now,
+        in Unix seconds.
+        """
+        firsts = (
+            (workload_id, self._ledger.first_start(workload_id)) for workload_id in (*self.held, *dropped)
+        )
         return {workload_id: int(first.timestamp()) for workload_id, first in firsts if first is not None}
 
     async def restore_after_rebuild(self, match_policies: Mapping[str, str]) -> dict[WorkloadId, str]:
-        """Reserve the stored reservations again, on the same nodes, if the graph was filled again; return the causes of those that fail."""
+        """Reserve the stored reservations again, on the same nodes, if the graph was filled again;
+        return the causes of those that fail.
+        """
         dropped: dict[WorkloadId, str] = {}
         if self._rebuilds_seen == self._graph.rebuilds:
             return dropped
@@ -87,7 +103,11 @@ class ReservationKeeper:
             workload = self._ledger.get(reservation.workload)
             if workload is None or workload.id not in self._backlogs:
                 continue
-            jobspec, refusal = self._rules.constrained(workload) if self._rules.applies_to(workload) else (workload.jobspec, "")
+            jobspec, refusal = (
+                self._rules.constrained(workload)
+                if self._rules.applies_to(workload)
+                else (workload.jobspec, "")
+            )
             if refusal:
                 dropped[workload.id] = "its rules about other pods admit no node any more"
                 continue
@@ -101,7 +121,12 @@ class ReservationKeeper:
             )
             if answer.verdict is MatchVerdict.RESERVED:
                 self.held[workload.id] = HeldReservation(
-                    workload.id, reservation.jobid, answer.at, answer.end, answer.shares, workload.order_priority
+                    workload.id,
+                    reservation.jobid,
+                    answer.at,
+                    answer.end,
+                    answer.shares,
+                    workload.order_priority,
                 )
                 self._shapes[workload.id] = workload.shape
                 self._job_ids.keep(workload.id, reservation.jobid)
@@ -111,7 +136,9 @@ class ReservationKeeper:
         return dropped
 
     async def cancel_on_changed_nodes(self) -> dict[WorkloadId, str]:
-        """Cancel reservations on nodes that are gone, are down, or filled up with foreign pods; return their causes."""
+        """Cancel reservations on nodes that are gone, are down, or filled up with foreign pods;
+        return their causes.
+        """
         displaced = self._graph.take_displaced()
         causes: dict[WorkloadId, str] = {}
         for workload_id, held in self.held.items():
@@ -122,7 +149,9 @@ class ReservationKeeper:
         return await self._cancel(causes)
 
     async def cancel_stale(self) -> dict[WorkloadId, str]:
-        """Cancel reservations of workloads whose request changed or that may no longer be matched; return their causes."""
+        """Cancel reservations of workloads whose request changed or that may no longer be matched;
+        return their causes.
+        """
         causes: dict[WorkloadId, str] = {}
         for workload_id in self.held:
             workload = self._ledger.get(workload_id)
@@ -133,7 +162,9 @@ class ReservationKeeper:
         return await self._cancel(causes)
 
     async def cancel_over_limits(self, quotas: Quotas) -> dict[WorkloadId, str]:
-        """Count reservations as use of their queues; cancel those that are over a limit since it was edited, and return their causes."""
+        """Count reservations as use of their queues; cancel those that are over a limit since it was edited,
+        and return their causes.
+        """
         causes: dict[WorkloadId, str] = {}
         for workload_id, held in sorted(self.held.items(), key=lambda item: (item[1].start, item[0])):
             workload = self._ledger.get(workload_id)
@@ -157,11 +188,14 @@ class ReservationKeeper:
         return await self._cancel(causes)
 
     def update_priorities(self) -> bool:
-        """Give reservations the present priorities of their workloads; return whether any changed, and with it what it yields to."""
+        """Give reservations the present priorities of their workloads;
+        return whether any changed, and with it what it yields to.
+        """
         changed = {
             workload_id: replace(held, priority=workload.order_priority)
             for workload_id, held in self.held.items()
-            if (workload := self._ledger.get(workload_id)) is not None and workload.order_priority != held.priority
+            if (workload := self._ledger.get(workload_id)) is not None
+            and workload.order_priority != held.priority
         }
         self.held.update(changed)
         return bool(changed)
@@ -172,7 +206,7 @@ class ReservationKeeper:
             await self._graph.fluxion.cancel_many(jobids, call=self._graph.call())
         return causes
 
-    # ---- after the round -------------------------------------------------------------------------------------------------------
+    # ---- after the round -----------------------------------------------------------------------------------
 
     async def store(self, results: Collection[PassResult], dropped: Mapping[WorkloadId, str]) -> None:
         """Store the reservations that were made or moved, and delete those that were dropped.
@@ -197,7 +231,9 @@ class ReservationKeeper:
                         jobid=FluxionJobId(answer.jobid),
                         first_start=self._ledger.first_start(workload_id) or start,
                         start=start,
-                        end=datetime.fromtimestamp(answer.end, UTC) if workload.duration_s is not None else None,
+                        end=datetime.fromtimestamp(answer.end, UTC)
+                        if workload.duration_s is not None
+                        else None,
                         shares=answer.shares,
                         cause=causes.get(workload_id, ""),
                     )
@@ -207,8 +243,14 @@ class ReservationKeeper:
         for workload_id, cause in causes.items():
             if self._ledger.reservation(workload_id) is None:
                 continue  # made and dropped in this same cycle
-            log.info("reservation.dropped", workload=workload_id, cause=cause, replaced=workload_id in renewed)
+            log.info(
+                "reservation.dropped", workload=workload_id, cause=cause, replaced=workload_id in renewed
+            )
         if made:
             reach(CrashPoint.RESERVED)
-        await self._ledger.reserve(made, [workload_id for workload_id in causes if workload_id not in renewed])
-        self._shapes = {workload_id: shape for workload_id, shape in self._shapes.items() if workload_id in self.held}
+        await self._ledger.reserve(
+            made, [workload_id for workload_id in causes if workload_id not in renewed]
+        )
+        self._shapes = {
+            workload_id: shape for workload_id, shape in self._shapes.items() if workload_id in self.held
+        }

@@ -1,11 +1,14 @@
-"""Nodes by room pods, for autoscalers that add nodes to pods which the scheduler could not place: Karpenter, and the cluster autoscaler.
+"""Nodes by room pods, for autoscalers that add nodes to pods which the scheduler could not place: Karpenter,
+and the cluster autoscaler.
 
-A request is as many pods as the work has, in the namespace of the queue, each with the placement of one of them. The name of a scheduler
-that nobody runs keeps them from being bound. The queue writes into their status what a scheduler writes about a pod without a node, and
-that is what autoscalers look for (docs/decisions, 0062). A room pod asks for a node only: the work itself is matched to what comes.
+A request is as many pods as the work has, in the namespace of the queue, each with the placement of one of
+them. The name of a scheduler that nobody runs keeps them from being bound. The queue writes into their status
+what a scheduler writes about a pod without a node, and that is what autoscalers look for (docs/decisions,
+0062). A room pod asks for a node only: the work itself is matched to what comes.
 
-Room pods have no labels of the work, so no Service, NetworkPolicy or budget of the queue's namespace can select them by what a user wrote.
-Of the rules about other pods they keep one, that no two of them share a node.
+Room pods have no labels of the work, so no Service, NetworkPolicy or budget of the queue's namespace can
+select them by what a user wrote. Of the rules about other pods they keep one, that no two of them share a
+node.
 """
 
 from __future__ import annotations
@@ -33,7 +36,15 @@ from fluxqueue.queue.scheduling.node_requests import (
     request_name,
 )
 
-__all__ = ["MOST_OF_ALL_WORK", "MOST_OF_ONE_WORKLOAD", "RoomPods", "ask_by_pod", "asks", "in_parallel", "unbound_pod"]
+__all__ = [
+    "MOST_OF_ALL_WORK",
+    "MOST_OF_ONE_WORKLOAD",
+    "RoomPods",
+    "ask_by_pod",
+    "asks",
+    "in_parallel",
+    "unbound_pod",
+]
 
 MOST_OF_ONE_WORKLOAD: Final = 1_000
 MOST_OF_ALL_WORK: Final = 2_000
@@ -62,7 +73,9 @@ class RoomPods:
         Called with work whose request waited for room pods of older work to go.
     """
 
-    def __init__(self, api: Api, namespace: str, wall: Callable[[], datetime], wake: Callable[[WorkloadId], None]) -> None:
+    def __init__(
+        self, api: Api, namespace: str, wall: Callable[[], datetime], wake: Callable[[WorkloadId], None]
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._wall = wall
@@ -87,7 +100,9 @@ class RoomPods:
         try:
             await in_parallel(made)
         except (Invalid, Forbidden) as error:
-            raise NotRequested(f"no pods could be created in {self._namespace} that request nodes: {error}") from error
+            raise NotRequested(
+                f"no pods could be created in {self._namespace} that request nodes: {error}"
+            ) from error
 
     async def delete(self, key: Key) -> None:
         """Delete the room pods of a request, and let the oldest work that waits for room ask."""
@@ -97,19 +112,26 @@ class RoomPods:
         self._wake_oldest()
 
     async def present(self) -> list[PresentRequest]:
-        """Return the requests of which there are room pods. A request of an earlier leader is not complete until it is created again."""
+        """Return the requests of which there are room pods.
+        A request of an earlier leader is not complete until it is created again.
+        """
         pods = await self._list(names.ROOM_LABEL)
-        keys = {pod.metadata.uid: (self._namespace, pod.metadata.label(names.ROOM_LABEL) or "") for pod in pods}
+        keys = {
+            pod.metadata.uid: (self._namespace, pod.metadata.label(names.ROOM_LABEL) or "") for pod in pods
+        }
         asking = Counter(keys[pod.metadata.uid] for pod in pods if asks(pod))
-        return [PresentRequest(key, complete=asking[key] == self._counts.get(key)) for key in {*keys.values()}]
+        return [
+            PresentRequest(key, complete=asking[key] == self._counts.get(key)) for key in {*keys.values()}
+        ]
 
-    # ---- room ----------------------------------------------------------------------------------------------------------------------
+    # ---- room ----------------------------------------------------------------------------------------------
 
     def _count(self, request: NodeRequest) -> None:
         """Count its pods, if there is room for them."""
         if request.pods > MOST_OF_ONE_WORKLOAD:
             raise NotRequested(
-                f"it has {request.pods:,} pods: nodes are requested for at most {MOST_OF_ONE_WORKLOAD:,} by pods, "
+                f"it has {request.pods:,} pods: nodes are requested for at most {MOST_OF_ONE_WORKLOAD:,} by "
+                "pods, "
                 "so split it, or use provision: gate with the cluster autoscaler"
             )
         mine = request.workload.submitted_at, request.workload.id
@@ -133,11 +155,15 @@ class RoomPods:
         if self._waiting and sum(self._counts.values()) < MOST_OF_ALL_WORK:
             self._wake(min(self._waiting.values())[1])
 
-    # ---- effects -------------------------------------------------------------------------------------------------------------------
+    # ---- effects -------------------------------------------------------------------------------------------
 
-    async def _create_one(self, request: NodeRequest, name: str, pod_set: PodSetTemplate, present: Pod | None) -> None:
+    async def _create_one(
+        self, request: NodeRequest, name: str, pod_set: PodSetTemplate, present: Pod | None
+    ) -> None:
         message = f"only nodes that do not exist yet could hold {request.workload.ref}"
-        await ask_by_pod(self._api, self._namespace, _room_pod(request, name, pod_set), present, message, self._wall())
+        await ask_by_pod(
+            self._api, self._namespace, _room_pod(request, name, pod_set), present, message, self._wall()
+        )
 
     async def _delete_one(self, pod: Pod) -> None:
         with contextlib.suppress(NotFound):
@@ -147,7 +173,9 @@ class RoomPods:
         return await self._api.list(PODS, self._namespace, label_selector=selector)
 
 
-async def ask_by_pod(api: Api, namespace: str, body: dict[str, Any], present: Pod | None, message: str, now: datetime) -> None:
+async def ask_by_pod(
+    api: Api, namespace: str, body: dict[str, Any], present: Pod | None, message: str, now: datetime
+) -> None:
     """Create a pod that autoscalers see as one that no node holds, unless it is there and they see it so.
 
     Parameters
@@ -174,7 +202,9 @@ async def ask_by_pod(api: Api, namespace: str, body: dict[str, Any], present: Po
     }
     status = {"metadata": {"uid": present.metadata.uid}, "status": {"conditions": [condition]}}
     with contextlib.suppress(NotFound):
-        await api.patch(PODS, name, status, namespace=namespace, patch_type=PatchType.STRATEGIC, subresource="status")
+        await api.patch(
+            PODS, name, status, namespace=namespace, patch_type=PatchType.STRATEGIC, subresource="status"
+        )
 
 
 def asks(pod: Pod) -> bool:
@@ -183,7 +213,9 @@ def asks(pod: Pod) -> bool:
     return pod.active and condition is not None and condition.reason == _UNSCHEDULABLE
 
 
-def unbound_pod(name: str, labels: dict[str, str], annotations: dict[str, str], spec: dict[str, Any]) -> dict[str, Any]:
+def unbound_pod(
+    name: str, labels: dict[str, str], annotations: dict[str, str], spec: dict[str, Any]
+) -> dict[str, Any]:
     """Return a pod that no scheduler binds, and that passes the restricted pod security level."""
     return {
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -191,7 +223,9 @@ def unbound_pod(name: str, labels: dict[str, str], annotations: dict[str, str], 
             "restartPolicy": "Never",
             **spec,
             "schedulerName": names.ROOM_SCHEDULER,
-            "containers": [{**container, "securityContext": _SECURE_CONTAINER} for container in spec["containers"]],
+            "containers": [
+                {**container, "securityContext": _SECURE_CONTAINER} for container in spec["containers"]
+            ],
             "securityContext": _SECURE_POD,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -205,12 +239,18 @@ def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[
     workload = request.workload
     room = {names.ROOM_LABEL: request.key[1]}
     affinity = pod_set.spec.get("affinity") or {}
-    wanted: dict[str, Any] = {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
+    wanted: dict[str, Any] = (
+        {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
+    )
     if rules_of(PodSpec(affinity=affinity), workload.namespace, pod_set.labels).keeps_apart({}):
         term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": room}}
         wanted["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    spec = {field: value for field, value in pod_set.spec.items() if field != "affinity"} | ({"affinity": wanted} if wanted else {})
-    return unbound_pod(name, {names.PROVISIONS_LABEL: workload.uid, **room}, {names.ROOM_FOR_ANNOTATION: workload.ref}, spec)
+    spec = {field: value for field, value in pod_set.spec.items() if field != "affinity"} | (
+        {"affinity": wanted} if wanted else {}
+    )
+    return unbound_pod(
+        name, {names.PROVISIONS_LABEL: workload.uid, **room}, {names.ROOM_FOR_ANNOTATION: workload.ref}, spec
+    )
 
 
 async def in_parallel(work: Iterable[Awaitable[None]]) -> None:

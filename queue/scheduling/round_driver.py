@@ -1,15 +1,16 @@
 """Carries out a round of the policies with the matcher, for the scheduling cycle and for the simulator.
 
-The passes propose steps and receive the answers; this module sends the steps to the matcher. It decides nothing, so the simulator shows
-what a policy does in a cluster.
+The passes propose steps and receive the answers; this module sends the steps to the matcher. It decides
+nothing, so the simulator shows what a policy does in a cluster.
 
-A request on which the matcher fails does not keep others from their answers. The requests of its batch are sent again one by one, and each
-one that fails then gets the answer of an invalid request.
+A request on which the matcher fails does not keep others from their answers. The requests of its batch are
+sent again one by one, and each one that fails then gets the answer of an invalid request.
 
 Work under rules about other pods is matched one by one, each under the rules after the grants before it.
 
-Moldable work may be granted with fewer slots (`fluxqueue.fluxion.match.molding`). That delays no reservation, not even one of another queue
-that yields to the work. So where reservations yield, it is tried with fewer slots in a call of its own, once they are in the graph again.
+Moldable work may be granted with fewer slots (`fluxqueue.fluxion.match.molding`). That delays no reservation,
+not even one of another queue that yields to the work. So where reservations yield, it is tried with fewer
+slots in a call of its own, once they are in the graph again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
-from fluxqueue.queue.scheduling.policies.passes import CancelStep, HeldReservation, ImproveStep, MatchStep, PassResult, Step
+from fluxqueue.queue.scheduling.policies.passes import (
+    CancelStep,
+    HeldReservation,
+    ImproveStep,
+    MatchStep,
+    PassResult,
+    Step,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 
 __all__ = ["RoundDriver"]
@@ -36,14 +44,17 @@ __all__ = ["RoundDriver"]
 log = structlog.get_logger()
 
 _MOST_TEXT = 65_536
-"""Bytes of requests in one call. Long rules about nodes cost up to a tenth of a second for a thousand nodes, and a call has a deadline."""
+"""Bytes of requests in one call.
+Long rules about nodes cost up to a tenth of a second for a thousand nodes, and a call has a deadline."""
 _LONG_REQUEST = 4_096
 _WEIGHT_OF_LONG = 4
 """A byte of a longer request counts as so many: most of it is rules, and each is compared with each node."""
 _LONGEST_STEP_S = 0.25
-"""CPU of the matcher after which a step is cut: what was asked is answered, and a later step asks the rest."""
+"""CPU of the matcher after which a step is cut:
+what was asked is answered, and a later step asks the rest."""
 _LATE_S = 60
-"""A reservation that starts at most this late keeps its planned end, so that a slow cycle delays no reservation behind it."""
+"""A reservation that starts at most this late keeps its planned end,
+so that a slow cycle delays no reservation behind it."""
 
 Granted = Callable[[Sequence[tuple[Workload, MatchResult]]], Awaitable[None]]
 Identify = Callable[[Sequence[Workload]], Awaitable[Sequence[FluxionJobId]]]
@@ -96,7 +107,9 @@ class RoundDriver:
     turns: NamespaceTurns | None = None
     steps: int = field(default=0, init=False)
 
-    async def run(self, round_: Round, reservations: dict[WorkloadId, HeldReservation], call: CallContext) -> list[PassResult]:
+    async def run(
+        self, round_: Round, reservations: dict[WorkloadId, HeldReservation], call: CallContext
+    ) -> list[PassResult]:
         """Run a round to its end.
 
         Parameters
@@ -116,7 +129,8 @@ class RoundDriver:
         Raises
         ------
         FluxionError
-            The matcher is away or refuses a call. The steps before remain in the graph and in ``reservations``.
+            The matcher is away or refuses a call. The steps before remain in the graph and in
+            ``reservations``.
         """
         while calls := round_.next_call(self.limit):
             self.steps += 1
@@ -139,19 +153,27 @@ class RoundDriver:
         return [pass_.result for pass_ in round_.passes]
 
     async def _do(
-        self, step: Step, lower: Sequence[HeldReservation], reservations: dict[WorkloadId, HeldReservation], call: CallContext
+        self,
+        step: Step,
+        lower: Sequence[HeldReservation],
+        reservations: dict[WorkloadId, HeldReservation],
+        call: CallContext,
     ) -> tuple[Sequence[MatchResult], Mapping[WorkloadId, str]]:
         """Carry out a step; return its answers, and the cause of each lower reservation that it displaced."""
         match step:
             case CancelStep():
-                await self.fluxion.cancel_many([reservation.jobid for reservation in step.reservations], call=call)
+                await self.fluxion.cancel_many(
+                    [reservation.jobid for reservation in step.reservations], call=call
+                )
                 for reservation in step.reservations:
                     reservations.pop(reservation.workload, None)
                 return (), {}
             case ImproveStep() | MatchStep():
                 requests = await self._requests(step, reservations, call.now or 0)
                 first = [replace(each, min_slots=0) for each in requests] if lower else requests
-                batch = await self._match_step(step, first, [reservation.jobid for reservation in lower], reservations, call)
+                batch = await self._match_step(
+                    step, first, [reservation.jobid for reservation in lower], reservations, call
+                )
                 if lower:
                     batch = await self._mold(requests, batch, call)
                 for workload, answer in zip(step.workloads, batch.results, strict=False):
@@ -174,21 +196,34 @@ class RoundDriver:
         reservations: Mapping[WorkloadId, HeldReservation],
         call: CallContext,
     ) -> MatchBatch:
-        """Match the workloads of a step; each one under rules alone, after the grants before it. A step that takes long is cut."""
+        """Match the workloads of a step; each one under rules alone, after the grants before it.
+        A step that takes long is cut.
+        """
         rules, workloads, stop = self.rules, step.workloads, isinstance(step, MatchStep) and step.stop
         results: list[MatchResult] = []
         displaced: set[int] = set()
         took_s = 0.0
-        while len(results) < len(requests) and not (stop and results and results[-1].verdict is not MatchVerdict.GRANTED):
+        while len(results) < len(requests) and not (
+            stop and results and results[-1].verdict is not MatchVerdict.GRANTED
+        ):
             first = len(results)
             if results and self._is_cut(workloads[first], took_s):
                 break
             if rules.applies_to(workloads[first]):
                 batch = await self._match_under(
-                    rules, workloads[first], requests[first], yielding, reservations.get(workloads[first].id), call
+                    rules,
+                    workloads[first],
+                    requests[first],
+                    yielding,
+                    reservations.get(workloads[first].id),
+                    call,
                 )
             else:
-                ruled = (number for number in range(first + 1, len(requests)) if rules.applies_to(workloads[number]))
+                ruled = (
+                    number
+                    for number in range(first + 1, len(requests))
+                    if rules.applies_to(workloads[number])
+                )
                 together = requests[first : next(ruled, None)]
                 batch = await self._match(together[: _in_one_call(together)], yielding, call, stop=stop)
             for workload, answer in zip(workloads[first:], batch.results, strict=False):
@@ -202,16 +237,27 @@ class RoundDriver:
         return MatchBatch(tuple(results), call.instance, took_s, tuple(displaced))
 
     def _is_cut(self, following: Workload, took_s: float) -> bool:
-        """True if a step ends before this workload: the step has taken long, or the turn of its namespace is over."""
+        """True if a step ends before this workload: the step has taken long,
+        or the turn of its namespace is over.
+        """
         return self.turns is not None and (took_s > _LONGEST_STEP_S or following.namespace in self.turns.over)
 
-    async def _mold(self, requests: Sequence[JobMatchRequest], batch: MatchBatch, call: CallContext) -> MatchBatch:
+    async def _mold(
+        self, requests: Sequence[JobMatchRequest], batch: MatchBatch, call: CallContext
+    ) -> MatchBatch:
         """Try moldable work that was not granted with fewer slots, beside all reservations."""
         waiting = (MatchVerdict.BUSY, MatchVerdict.RESERVED)
-        numbers = [number for number, each in enumerate(batch.results) if requests[number].min_slots and each.verdict in waiting]
+        numbers = [
+            number
+            for number, each in enumerate(batch.results)
+            if requests[number].min_slots and each.verdict in waiting
+        ]
         if not numbers:
             return batch
-        again = [replace(requests[number], improve=batch.results[number].verdict is MatchVerdict.RESERVED) for number in numbers]
+        again = [
+            replace(requests[number], improve=batch.results[number].verdict is MatchVerdict.RESERVED)
+            for number in numbers
+        ]
         answers = (await self._match(again, (), call, stop=False)).results
         results = list(batch.results)
         for number, answer in zip(numbers, answers, strict=True):
@@ -231,15 +277,23 @@ class RoundDriver:
         if reservation is not None and (violation := rules.violation(workload, reservation.shares)):
             await self.fluxion.cancel_many([reservation.jobid], call=call)
             if request.improve:
-                return MatchBatch((MatchResult(MatchVerdict.BUSY, request.jobid, reason=violation),), call.instance)
+                return MatchBatch(
+                    (MatchResult(MatchVerdict.BUSY, request.jobid, reason=violation),), call.instance
+                )
         jobspec, refusal = rules.constrained(workload)
         if refusal:
-            return MatchBatch((MatchResult(MatchVerdict.UNSATISFIABLE, request.jobid, reason=refusal),), call.instance)
+            return MatchBatch(
+                (MatchResult(MatchVerdict.UNSATISFIABLE, request.jobid, reason=refusal),), call.instance
+            )
         return await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
 
-    async def _match(self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool) -> MatchBatch:
+    async def _match(
+        self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool
+    ) -> MatchBatch:
         try:
-            return await self.fluxion.match_batch(requests, call=call, stop_at_first_failure=stop, yielding=yielding)
+            return await self.fluxion.match_batch(
+                requests, call=call, stop_at_first_failure=stop, yielding=yielding
+            )
         except (InternalError, InvalidCall) as error:
             log.warning("match.batch_failed", requests=len(requests), error=str(error))
         answers: list[MatchResult] = []
@@ -285,7 +339,11 @@ class RoundDriver:
         for workload, jobid, nodes in zip(step.workloads, ids, excluded, strict=True):
             duration_s = step.duration_s(workload) or 0
             reservation = reservations.get(workload.id)
-            if reservation is not None and duration_s and reservation.start < now <= reservation.start + _LATE_S:
+            if (
+                reservation is not None
+                and duration_s
+                and reservation.start < now <= reservation.start + _LATE_S
+            ):
                 duration_s = max(reservation.end - now, 1)
             predicted = step.predicted and workload.predicted_s is not None
             requests.append(
@@ -305,7 +363,9 @@ class RoundDriver:
 
 
 def _in_one_call(requests: Sequence[JobMatchRequest]) -> int:
-    """Return how many of these requests go to the matcher together: at least one, and no more text than is read in a few seconds."""
+    """Return how many of these requests go to the matcher together:
+    at least one, and no more text than is read in a few seconds.
+    """
     lengths = (len(request.jobspec) for request in requests)
     sizes = accumulate(length if length <= _LONG_REQUEST else length * _WEIGHT_OF_LONG for length in lengths)
     return max(sum(1 for _ in takewhile(lambda size: size <= _MOST_TEXT, sizes)), 1)
@@ -314,7 +374,12 @@ def _in_one_call(requests: Sequence[JobMatchRequest]) -> int:
 def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, answer: MatchResult) -> None:
     if answer.verdict is MatchVerdict.RESERVED:
         reservations[workload.id] = HeldReservation(
-            workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.order_priority
+            workload.id,
+            FluxionJobId(answer.jobid),
+            answer.at,
+            answer.end,
+            answer.shares,
+            workload.order_priority,
         )
     else:
         reservations.pop(workload.id, None)
@@ -335,13 +400,18 @@ def _workloads(step: Step) -> tuple[Workload, ...]:
             return ()
 
 
-def _displacement_cause(reservation: HeldReservation, workloads: Sequence[Workload], answers: Sequence[MatchResult]) -> str:
+def _displacement_cause(
+    reservation: HeldReservation, workloads: Sequence[Workload], answers: Sequence[MatchResult]
+) -> str:
     """Name the work that took nodes of a reservation, in a sentence."""
     nodes = {share.node for share in reservation.shares}
     for workload, answer in zip(workloads, answers, strict=False):
         if any(share.node in nodes for share in answer.shares):
             if workload.comes_first and reservation.priority < GUARANTEED_FIRST // 2:
-                return f"its nodes went to {workload.ref}, which is within what is guaranteed to its account {workload.account!r}"
+                return (
+                    f"its nodes went to {workload.ref}, which is within what is guaranteed to its account "
+                    f"{workload.account!r}"
+                )
             return (
                 f"its nodes went to {workload.ref} of priority {workload.weighed_priority} "
                 f"in the queue {workload.queue!r}: its own is {reservation.priority}"

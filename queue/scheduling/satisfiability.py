@@ -1,12 +1,14 @@
 """Which requests could never start in the cluster as it is, and which of those could start in a larger one.
 
-Satisfiability (could the request match this graph with nothing allocated and all nodes up?) depends on the family and the count of a
-request alone, and it is monotone in the count, and in the amounts of a slot within a group of families
-(`fluxqueue.queue.scheduling.policies.demands`). So a few questions about the largest answer for all shapes. A cycle asks a limited number
-of them, so that a queue of many shapes does not hold it up.
+Satisfiability (could the request match this graph with nothing allocated and all nodes up?) depends on the
+family and the count of a request alone, and it is monotone in the count, and in the amounts of a slot within
+a group of families (`fluxqueue.queue.scheduling.policies.demands`). So a few questions about the largest
+answer for all shapes. A cycle asks a limited number of them, so that a queue of many shapes does not hold it
+up.
 
-A request that does not fit the cluster may fit one with more nodes (`fluxqueue.queue.scheduling.node_shapes`). Its workload then waits for
-nodes that somebody adds or that are requested from an autoscaler.
+A request that does not fit the cluster may fit one with more nodes
+(`fluxqueue.queue.scheduling.node_shapes`). Its workload then waits for nodes that somebody adds or that are
+requested from an autoscaler.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _MOST_SIZES = 64
 
 
 class SatisfiabilityCache:
-    """Answers of the matcher, valid as long as the graph has the same version. The caller holds the lock of the graph.
+    """Answers of the matcher, valid as long as the graph has the same version. The caller holds the lock of
+    the graph.
 
     Parameters
     ----------
@@ -92,28 +95,46 @@ class SatisfiabilityCache:
         return shape not in self.unsatisfiable and shape in self._checked
 
     def learn(self, changes: Sequence[ReasonChange], match_policies: Mapping[str, str]) -> None:
-        """Take over the answers of a pass. Those by the match policy of a queue hold for that queue alone and are not taken."""
+        """Take over the answers of a pass.
+        Those by the match policy of a queue hold for that queue alone and are not taken.
+        """
         for change in changes:
             workload = self._ledger.get(change.workload) if change.reason is Reason.UNSATISFIABLE else None
             if workload is not None and workload.queue not in match_policies:
-                self._unsatisfiable[workload.shape] = MatchResult(MatchVerdict.UNSATISFIABLE, reason=change.message)
+                self._unsatisfiable[workload.shape] = MatchResult(
+                    MatchVerdict.UNSATISFIABLE, reason=change.message
+                )
 
     def learn_refused(self, changes: Sequence[ReasonChange], match_policies: Mapping[str, str]) -> None:
-        """Take over that what a pass refused for now fits the empty graph: the matcher has looked. They are its reasons as they came."""
+        """Take over that what a pass refused for now fits the empty graph: the matcher has looked.
+        They are its reasons as they came.
+        """
         for change in changes:
             workload = self._ledger.get(change.workload) if change.reason in _FOR_NOW else None
-            if workload is not None and workload.queue not in match_policies and workload.shape not in self.unsatisfiable:
+            if (
+                workload is not None
+                and workload.queue not in match_policies
+                and workload.shape not in self.unsatisfiable
+            ):
                 self._checked.add(workload.shape)
 
     async def check(self, workloads: Collection[WorkloadId]) -> set[WorkloadId]:
-        """Ask which of these workloads could never start, of each namespace in turn; return those left for the next cycle."""
+        """Ask which of these workloads could never start, of each namespace in turn;
+        return those left for the next cycle.
+        """
         asked = 0
         unknown: dict[str, tuple[Demand, Workload]] = {}
         for workload_id in workloads:
             workload = self._ledger.get(workload_id)
-            if workload is not None and workload.shape not in self.unsatisfiable and workload.shape not in self._checked:
+            if (
+                workload is not None
+                and workload.shape not in self.unsatisfiable
+                and workload.shape not in self._checked
+            ):
                 unknown.setdefault(workload.shape, (self._demand(workload.shape, workload.jobspec), workload))
-        largest_first = sorted(unknown.values(), key=lambda pair: (pair[0].group, pair[0].amounts, pair[0].count), reverse=True)
+        largest_first = sorted(
+            unknown.values(), key=lambda pair: (pair[0].group, pair[0].amounts, pair[0].count), reverse=True
+        )
         began_s = time.perf_counter()
         for demand, workload in _in_turns(largest_first):
             failed = self._fails.get(demand.family)
@@ -127,7 +148,9 @@ class SatisfiabilityCache:
             self._checked.add(workload.shape)
         left = unknown.keys() - self._checked
         found = ((workload_id, self._ledger.get(workload_id)) for workload_id in workloads) if left else ()
-        return {workload_id for workload_id, workload in found if workload is not None and workload.shape in left}
+        return {
+            workload_id for workload_id, workload in found if workload is not None and workload.shape in left
+        }
 
     def _is_known_to_fit(self, demand: Demand) -> bool:
         if demand.count <= self._fits.get(demand.family, 0):
@@ -150,7 +173,9 @@ class SatisfiabilityCache:
             del sizes[:-_MOST_SIZES]
 
     async def _ask(self, workload: Workload) -> MatchResult | None:
-        """Return the answer of the matcher; None if it fails on this request, which keeps no other from its reason."""
+        """Return the answer of the matcher; None if it fails on this request,
+        which keeps no other from its reason.
+        """
         try:
             return await self._graph.fluxion.satisfy(smallest(workload.jobspec), call=self._graph.call())
         except (InternalError, InvalidCall) as error:
@@ -167,7 +192,9 @@ class SatisfiabilityCache:
         return demand
 
     async def check_growth(self, workloads: Iterable[WorkloadId]) -> set[WorkloadId]:
-        """Ask which workloads that could never start could start in a larger cluster; return those left for the next cycle."""
+        """Ask which workloads that could never start could start in a larger cluster;
+        return those left for the next cycle.
+        """
         if not self._node_shapes.any:
             return set()
         if not self.unsatisfiable:
@@ -188,12 +215,16 @@ class SatisfiabilityCache:
             else:
                 asked[workload.shape] = workload.jobspec
         if asked:
-            needed = await self._node_shapes.needed([*asked.values()], self._graph.nodes, self._graph.added_pools)
+            needed = await self._node_shapes.needed(
+                [*asked.values()], self._graph.nodes, self._graph.added_pools
+            )
             self._needed_shapes.update(zip(asked, needed, strict=True))
         return later
 
     def needed_shapes(self, shape: str) -> tuple[str, ...]:
-        """Return the node shapes that must be added for a request that fits no present node; empty if more nodes do not help."""
+        """Return the node shapes that must be added for a request that fits no present node;
+        empty if more nodes do not help.
+        """
         return self._needed_shapes.get(shape, ()) if shape in self.unsatisfiable else ()
 
 

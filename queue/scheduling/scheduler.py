@@ -1,8 +1,9 @@
 """Runs scheduling cycles: one at a time, when something changed, and again when Fluxion failed.
 
-Events request cycles and many requests become one, so a burst of a thousand arrivals costs a few cycles. When Fluxion is away or lost the
-graph, nothing is lost: the cycle reports it, the graph is filled again, and the cycle is tried again. A reservation that begins, and an
-allocation that should have ended, request the next cycle by themselves. `fluxqueue.queue.scheduling.phases` is the cycle itself.
+Events request cycles and many requests become one, so a burst of a thousand arrivals costs a few cycles. When
+Fluxion is away or lost the graph, nothing is lost: the cycle reports it, the graph is filled again, and the
+cycle is tried again. A reservation that begins, and an allocation that should have ended, request the next
+cycle by themselves. `fluxqueue.queue.scheduling.phases` is the cycle itself.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Scheduler:
         self._wakeup = Wakeup(trigger)
         rules = rules if rules is not None else NoMatchRules()
         rules.subscribe(self.soon)
-        self._phases = CyclePhases(ledger, graph, trigger, self._wakeup, evict or ledger.evict, node_shapes or NodeShapes({}), rules)
+        self._phases = CyclePhases(
+            ledger, graph, trigger, self._wakeup, evict or ledger.evict, node_shapes or NodeShapes({}), rules
+        )
         self.estimates = self._phases.estimates
 
     def limit_accounts(self, accounts: Accounts) -> None:
@@ -128,10 +131,11 @@ class Scheduler:
         self._phases.book = book
 
     async def watch_matcher(self) -> None:
-        """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until cancelled.
+        """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until
+        cancelled.
 
-        A matcher that ends takes its connection with it, which is noticed at once. So it is asked rarely: each call wakes a dozen threads
-        of gRPC, which then look for more work for seconds.
+        A matcher that ends takes its connection with it, which is noticed at once. So it is asked rarely:
+        each call wakes a dozen threads of gRPC, which then look for more work for seconds.
         """
         while True:
             await self._graph.fluxion.wait_for_loss(_WATCH_S)
@@ -139,7 +143,9 @@ class Scheduler:
                 self.soon()
 
     async def cycle(self) -> None:
-        """Run one cycle. Failures of Fluxion are reported and the cycle is tried again; other errors are raised."""
+        """Run one cycle. Failures of Fluxion are reported and the cycle is tried again;
+        other errors are raised.
+        """
         began = time.perf_counter()
         try:
             async with self._graph.exclusive:
@@ -166,7 +172,9 @@ class Scheduler:
         CYCLES.labels("fluxion-away").inc()
 
     def _wake_when_planned(self) -> None:
-        """Request a cycle for the next planned event: a reservation begins, or an allocation should have ended."""
+        """Request a cycle for the next planned event: a reservation begins,
+        or an allocation should have ended.
+        """
         starts, reserved_time = self._phases.reserved_starts(), self._phases.next_reserved_time()
         now = self._ledger.wall()
         if reserved_time < float("inf"):
@@ -180,7 +188,9 @@ class Scheduler:
         if coming:
             self.soon(max(min(coming) - now.timestamp(), 0) + SOON_S)
 
-    def queue_changed(self, change: Change[FluxQueue] | Change[FluxAccount] | Change[FluxReservation]) -> None:
+    def queue_changed(
+        self, change: Change[FluxQueue] | Change[FluxAccount] | Change[FluxReservation]
+    ) -> None:
         """Request a cycle after an edit of a queue's rules, of an account, or of a reservation."""
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self.soon()

@@ -1,9 +1,11 @@
-"""How many workloads an account may have at once, waiting and running: those beyond that wait outside of the plan.
+"""How many workloads an account may have at once, waiting and running: those beyond that wait outside of the
+plan.
 
-Admission cannot refuse them as Slurm does: it knows one object and no counts, and a CronJob or JobSet would create what was refused again
-and again. So they are accepted and wait with the reason ``AccountLimit``. They are not matched, hold no reservation and get no estimate,
-until those that were submitted before them have ended. Work that holds nodes always counts first, then what waits in the order in which
-it was submitted, whatever its priority: a limit that a higher priority could pass would bound nothing.
+Admission cannot refuse them as Slurm does: it knows one object and no counts, and a CronJob or JobSet would
+create what was refused again and again. So they are accepted and wait with the reason ``AccountLimit``. They
+are not matched, hold no reservation and get no estimate, until those that were submitted before them have
+ended. Work that holds nodes always counts first, then what waits in the order in which it was submitted,
+whatever its priority: a limit that a higher priority could pass would bound nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def beyond_submitted(
     for workload in workloads:
         limits = limiting.get(workload.account)
         if limits is None:
-            limits = limiting[workload.account] = tuple(each for each in accounts.limiting(workload.account) if each.submitted is not None)
+            limits = limiting[workload.account] = tuple(
+                each for each in accounts.limiting(workload.account) if each.submitted is not None
+            )
         if limits and not holds(workload):
             waiting.append(workload)
         else:
@@ -54,7 +58,10 @@ def beyond_submitted(
     beyond: dict[WorkloadId, OverLimit] = {}
     for workload in waiting:
         limits = limiting[workload.account]
-        full = next((each for each in limits if each.submitted is not None and counted[each.name] >= each.submitted), None)
+        full = next(
+            (each for each in limits if each.submitted is not None and counted[each.name] >= each.submitted),
+            None,
+        )
         if full is None:
             counted.update(each.name for each in limits)
         else:
@@ -64,6 +71,7 @@ def beyond_submitted(
 
 def _over(account: Account, before: int) -> OverLimit:
     message = (
-        f"the account {account.name!r} may have {account.submitted} workloads submitted at once, and {before} were submitted before this"
+        f"the account {account.name!r} may have {account.submitted} workloads submitted at once, and "
+        f"{before} were submitted before this"
     )
     return OverLimit((Reason.ACCOUNT_LIMIT, account.name, None), message)

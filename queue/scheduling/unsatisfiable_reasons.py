@@ -1,8 +1,7 @@
 """The reasons of work that the present nodes could never hold.
 
-``Unsatisfiable`` replaces a reason that would raise false hopes. Work that would fit a larger cluster waits for nodes instead. The
-message itself is the
-matcher's (`fluxqueue.fluxion.match.explain`).
+``Unsatisfiable`` replaces a reason that would raise false hopes. Work that would fit a larger cluster waits
+for nodes instead. The message itself is the matcher's (`fluxqueue.fluxion.match.explain`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ __all__ = ["NO_PRESENT_NODE", "UnsatisfiableReasons"]
 NO_PRESENT_NODE = "no present node could hold it; "
 """How the reason of work begins that would fit nodes which somebody adds."""
 
-_WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION}) | LIMIT_REASONS
+_WAITING = (
+    frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION}) | LIMIT_REASONS
+)
 _SHORT = (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
 
 
@@ -53,8 +54,11 @@ class UnsatisfiableReasons:
         self._largest: dict[str, int] = {}
         self._daemons: Mapping[str, int] = {}
 
-    def refine(self, changes: Sequence[ReasonChange], provisions: Mapping[str, Provision]) -> list[ReasonChange]:
-        """Return the changes with ``Unsatisfiable``, or with the nodes to add, where a request fits no present node.
+    def refine(
+        self, changes: Sequence[ReasonChange], provisions: Mapping[str, Provision]
+    ) -> list[ReasonChange]:
+        """Return the changes with ``Unsatisfiable``, or with the nodes to add, where a request fits no
+        present node.
 
         Parameters
         ----------
@@ -65,17 +69,26 @@ class UnsatisfiableReasons:
         """
         refined = [self._refined(change, provisions) for change in changes]
         workloads = [self._ledger.get(change.workload) for change in refined]
-        return [_with_devices(_with_extra_requests(change, row), row) for change, row in zip(refined, workloads, strict=True)]
+        return [
+            _with_devices(_with_extra_requests(change, row), row)
+            for change, row in zip(refined, workloads, strict=True)
+        ]
 
     def _refined(self, change: ReasonChange, provisions: Mapping[str, Provision]) -> ReasonChange:
         workload = self._ledger.get(change.workload)
         never = self._satisfiability.unsatisfiable.get(workload.shape) if workload is not None else None
-        if workload is None or never is None or (change.reason not in _WAITING and change.reason is not Reason.UNSATISFIABLE):
+        if (
+            workload is None
+            or never is None
+            or (change.reason not in _WAITING and change.reason is not Reason.UNSATISFIABLE)
+        ):
             return change
         if shapes := self._satisfiability.needed_shapes(workload.shape):
             if change.reason in LIMIT_REASONS:
                 return change  # no nodes are added for work over a limit
-            return _waits_for_growth(change, shapes, requested=provisions.get(workload.queue, Provision.NONE) is not Provision.NONE)
+            return _waits_for_growth(
+                change, shapes, requested=provisions.get(workload.queue, Provision.NONE) is not Provision.NONE
+            )
         if change.reason in _WAITING:
             change = replace(change, reason=Reason.UNSATISFIABLE, message=never.reason)
         return self._with_daemons(change, workload)
@@ -84,7 +97,9 @@ class UnsatisfiableReasons:
         """Add what DaemonSets take of a node, if a pod would fit without them."""
         if self._sizes_version != self._graph.version:
             self._sizes_version, self._largest = self._graph.version, {}
-            for kind, total in ((pool.type, pool.total) for node in self._graph.nodes.values() for pool in node.pools):
+            for kind, total in (
+                (pool.type, pool.total) for node in self._graph.nodes.values() for pool in node.pools
+            ):
                 self._largest[kind] = max(self._largest.get(kind, 0), total)
             self._daemons = self._graph.largest_daemon_use()
         short = {
@@ -119,6 +134,8 @@ def _waits_for_growth(change: ReasonChange, shapes: tuple[str, ...], *, requeste
     """The reason of work that would fit nodes of these shapes."""
     fits = f"no present node could hold it; with more nodes of shape {' and '.join(shapes)} it would fit"
     if requested:
-        return replace(change, reason=Reason.PROVISIONING, message=f"{fits}: they are requested from the autoscaler")
+        return replace(
+            change, reason=Reason.PROVISIONING, message=f"{fits}: they are requested from the autoscaler"
+        )
     text = f"{fits}: it starts when they are added (the queue requests none: spec.provision of its FluxQueue)"
     return replace(change, reason=Reason.WAITING_FOR_NODES, message=text)

@@ -1,7 +1,7 @@
 """Why pending workloads wait, as each cycle reports it.
 
-Workloads that were matched get the answer of the matcher. The others behind them were not matched. They get a general reason once, while
-they have none. Several sources then refine the reasons, one after the other.
+Workloads that were matched get the answer of the matcher. The others behind them were not matched. They get a
+general reason once, while they have none. Several sources then refine the reasons, one after the other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class WaitReasons:
         self._outages = Outages(ledger, graph)
         self._unexplained: set[WorkloadId] = set()
         self._unchecked: set[WorkloadId] = set()
-        """Work of which it is not known yet whether it can ever start. It has a reason, and gets one again when that is known."""
+        """Work of which it is not known yet whether it can ever start.
+        It has a reason, and gets one again when that is known."""
         self._never: set[WorkloadId] = set()
         """Work that is told that no present node could hold it."""
         self._nodes_version = -1
@@ -86,7 +87,8 @@ class WaitReasons:
         self._limited: set[WorkloadId] = set()
         self._untold = False
         self._told: dict[WorkloadId, int | None] = {}
-        """Start of the reservation that the reason of a workload names; None: not known, since a former leader wrote it."""
+        """Start of the reservation that the reason of a workload names; None:
+        not known, since a former leader wrote it."""
         self._kept_out: set[WorkloadId] = set()
         """Work whose reason names what is set aside for people."""
         self._matcher_away: set[WorkloadId] = set()
@@ -106,7 +108,9 @@ class WaitReasons:
             self._outages.note_shown(workload)
             if workload.reason is Reason.RESERVATION:
                 self._kept_out.add(workload_id)
-            if workload.reason in (Reason.UNSATISFIABLE, Reason.PROVISIONING) or workload.message.startswith(NO_PRESENT_NODE):
+            if workload.reason in (Reason.UNSATISFIABLE, Reason.PROVISIONING) or workload.message.startswith(
+                NO_PRESENT_NODE
+            ):
                 self._never.add(workload_id)
             if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
                 self._unexplained.add(workload_id)
@@ -116,26 +120,51 @@ class WaitReasons:
                 self._told.setdefault(workload_id, None)
 
     def note_set_aside(self, reservations: Sequence[AdvanceReservation]) -> None:
-        """Explain again the work whose reason names none of what is set aside now: it is over, was deleted or has other times."""
-        kept_out = (workload for workload_id in self._kept_out if (workload := self._ledger.get(workload_id)) is not None)
-        self._unexplained |= {each.id for each in kept_out if not any(_names(each.message, one) for one in reservations)}
+        """Explain again the work whose reason names none of what is set aside now:
+        it is over, was deleted or has other times.
+        """
+        kept_out = (
+            workload
+            for workload_id in self._kept_out
+            if (workload := self._ledger.get(workload_id)) is not None
+        )
+        self._unexplained |= {
+            each.id for each in kept_out if not any(_names(each.message, one) for one in reservations)
+        }
 
     def begin_cycle(self, cycle: Cycle) -> None:
-        """Explain again where a queue changed whether it requests nodes, to the work that waits for nodes to be added."""
-        self._unexplained |= {workload_id for workload_id in self._matcher_away if workload_id in self._backlogs}
+        """Explain again where a queue changed whether it requests nodes,
+        to the work that waits for nodes to be added.
+        """
+        self._unexplained |= {
+            workload_id for workload_id in self._matcher_away if workload_id in self._backlogs
+        }
         self._matcher_away.clear()
         provisions = {name: each.provision for name, each in cycle.disciplines.items()}
         for queue, backlog in self._backlogs.by_queue.items():
             if provisions.get(queue) is not self._provisions.get(queue):
-                self._unexplained |= {waiting.id for waiting in backlog if self._satisfiability.needed_shapes(waiting.shape)}
+                self._unexplained |= {
+                    waiting.id for waiting in backlog if self._satisfiability.needed_shapes(waiting.shape)
+                }
         self._provisions = provisions
 
     async def report_matcher_away(self, message: str) -> None:
-        """Store why nothing is matched, for the first workloads that have no reason yet. The next cycle gives them another reason."""
-        arrived = (self._ledger.get(workload_id) for workload_id in self._backlogs.changed | self._unexplained)
-        unexplained = [row.id for row in arrived if row is not None and row.state is State.PENDING and row.reason is Reason.NONE]
+        """Store why nothing is matched, for the first workloads that have no reason yet.
+        The next cycle gives them another reason.
+        """
+        arrived = (
+            self._ledger.get(workload_id) for workload_id in self._backlogs.changed | self._unexplained
+        )
+        unexplained = [
+            row.id
+            for row in arrived
+            if row is not None and row.state is State.PENDING and row.reason is Reason.NONE
+        ]
         text = f"nothing is started at present: {message}"
-        changes = [ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text) for each in unexplained[:EXPLAINED]]
+        changes = [
+            ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text)
+            for each in unexplained[:EXPLAINED]
+        ]
         await self._ledger.set_reasons(changes)
         self._matcher_away |= {change.workload for change in changes}
 
@@ -160,45 +189,80 @@ class WaitReasons:
         changes = self._unsatisfiable.refine(changes, self._provisions)
         changes = await self._outages.refine(changes, held)
         changes = self._why_not.refine(self._deadlines.refine(self._avoided.refine(changes)))
-        await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
+        await self._ledger.set_reasons(
+            [each for each in changes if each.workload not in later and not self._is_known_preempted(each)]
+        )
         self._unexplained = (self._unexplained - {each.workload for each in changes}) | later
         return unchecked or bool(self._unchecked or later) or self._untold
 
     async def _compare_with_nodes(self, match_policies: Container[str]) -> bool:
-        """After a change of nodes, explain again what is told that it never fits and does, and what never fits and is not told so.
+        """After a change of nodes, explain again what is told that it never fits and does, and what never
+        fits and is not told so.
 
-        Most of it is not matched, since something smaller was refused before it. Return True if some of it is left for the next cycle.
+        Most of it is not matched, since something smaller was refused before it. Return True if some of it is
+        left for the next cycle.
         """
         if not self._nodes_changed and self._nodes_version == self._satisfiability.version:
             return False
         self._nodes_version = self._satisfiability.version
-        waiting = [each for queue, backlog in self._backlogs.by_queue.items() if queue not in match_policies for each in backlog]
-        self._nodes_changed = bool(await self._satisfiability.check(list({each.shape: each.id for each in waiting}.values())))
+        waiting = [
+            each
+            for queue, backlog in self._backlogs.by_queue.items()
+            if queue not in match_policies
+            for each in backlog
+        ]
+        self._nodes_changed = bool(
+            await self._satisfiability.check(list({each.shape: each.id for each in waiting}.values()))
+        )
         never = self._satisfiability.unsatisfiable
-        self._unexplained |= {each.id for each in waiting if (each.shape in never) is not (each.id in self._never)}
+        self._unexplained |= {
+            each.id for each in waiting if (each.shape in never) is not (each.id in self._never)
+        }
         return self._nodes_changed
 
     def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
-        """The reasons of the round: limits first, then the matcher's answers, reservations, and general reasons for the rest."""
+        """The reasons of the round: limits first, then the matcher's answers, reservations,
+        and general reasons for the rest.
+        """
         limited, aside = self._over_limits(cycle, held)
         for result in cycle.results:
             result.reasons = self._rules.mark_temporary(result.reasons)
-        changes = [*limited, *(change for result in cycle.results for change in result.reasons if change.workload not in aside)]
+        changes = [
+            *limited,
+            *(
+                change
+                for result in cycle.results
+                for change in result.reasons
+                if change.workload not in aside
+            ),
+        ]
         for result in cycle.results:
             self._satisfiability.learn(result.reasons, cycle.match_policies)
-            reserved = {workload_id: answer for workload_id, (_, answer) in result.reserved.items() if workload_id in held}
+            reserved = {
+                workload_id: answer
+                for workload_id, (_, answer) in result.reserved.items()
+                if workload_id in held
+            }
             changes += [_reserved(workload_id, answer) for workload_id, answer in reserved.items()]
             self._told |= {workload_id: answer.at for workload_id, answer in reserved.items()}
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)
-        self._unexplained |= {workload_id for workload_id in self._blocking.outdated(held) if workload_id in self._backlogs}
+        self._unexplained |= {
+            workload_id for workload_id in self._blocking.outdated(held) if workload_id in self._backlogs
+        }
         self._unexplained |= self._outages.outdated(self._backlogs)
         self._unexplained |= {workload_id for workload_id in self._unchecked if workload_id in self._backlogs}
         for workload_id in self._unexplained - explained:
             workload = self._ledger.get(workload_id)
             if workload is not None and workload.state is State.PENDING:
-                text = self._told_reservation(held[workload_id]) if workload_id in held else _in_general(workload, cycle.disciplines)
-                changes.append(ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text))
+                text = (
+                    self._told_reservation(held[workload_id])
+                    if workload_id in held
+                    else _in_general(workload, cycle.disciplines)
+                )
+                changes.append(
+                    ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text)
+                )
         return changes
 
     def _told_reservation(self, reservation: HeldReservation) -> str:
@@ -206,8 +270,12 @@ class WaitReasons:
         self._told[reservation.workload] = reservation.start
         return _reserved_words(reservation.nodes, reservation.start)
 
-    def _moved_reservations(self, held: Mapping[WorkloadId, HeldReservation], explained: Collection[WorkloadId]) -> list[ReasonChange]:
-        """New reasons for those whose reason names another start than their reservation has. Who lost it is explained again."""
+    def _moved_reservations(
+        self, held: Mapping[WorkloadId, HeldReservation], explained: Collection[WorkloadId]
+    ) -> list[ReasonChange]:
+        """New reasons for those whose reason names another start than their reservation has.
+        Who lost it is explained again.
+        """
         moved: list[ReasonChange] = []
         for workload_id, start in list(self._told.items()):
             reservation = held.get(workload_id)
@@ -218,13 +286,19 @@ class WaitReasons:
                 self._unexplained.add(workload_id)
             elif workload_id not in explained and reservation.start != start:
                 text = self._told_reservation(reservation)
-                moved.append(ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text))
+                moved.append(
+                    ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text)
+                )
         return moved
 
-    def _over_limits(self, cycle: Cycle, held: Collection[WorkloadId]) -> tuple[list[ReasonChange], set[WorkloadId]]:
-        """Return who is over a limit and why, and all that are: most of these were told so before, or are told in a later cycle.
+    def _over_limits(
+        self, cycle: Cycle, held: Collection[WorkloadId]
+    ) -> tuple[list[ReasonChange], set[WorkloadId]]:
+        """Return who is over a limit and why, and all that are: most of these were told so before, or are
+        told in a later cycle.
 
-        The first of each queue are told the figures, those behind in general terms, if they have no reason yet.
+        The first of each queue are told the figures, those behind in general terms, if they have no reason
+        yet.
         """
         known = [*cycle.over_limit, *(change for result in cycle.results for change in result.reasons)]
         changes = {change.workload: change for change in known if change.reason in LIMIT_REASONS}
@@ -242,18 +316,28 @@ class WaitReasons:
                     changes[workload.id] = _at_limit(workload, cycle.quotas, exact=exact)
                 else:
                     self._untold = self._untold or workload.reason is Reason.NONE
-        self._unexplained |= {workload_id for workload_id in self._limited - over if workload_id in self._backlogs}
+        self._unexplained |= {
+            workload_id for workload_id in self._limited - over if workload_id in self._backlogs
+        }
         self._limited = over
         return list(changes.values()), over
 
     def _is_told(self, workload: Workload) -> bool:
-        """True if a workload that waits for a limit has that reason, naming no day, or the one that it could not start anyway."""
+        """True if a workload that waits for a limit has that reason, naming no day,
+        or the one that it could not start anyway.
+        """
         if workload.reason is Reason.UNSATISFIABLE:
             return workload.shape in self._satisfiability.unsatisfiable
-        return workload.reason in LIMIT_REASONS and USED_UP not in workload.message and self._satisfiability.fits(workload.shape)
+        return (
+            workload.reason in LIMIT_REASONS
+            and USED_UP not in workload.message
+            and self._satisfiability.fits(workload.shape)
+        )
 
     def _is_known_preempted(self, change: ReasonChange) -> bool:
-        """True if the workload shows for whom it was preempted. That it waits for nodes since then adds nothing."""
+        """True if the workload shows for whom it was preempted.
+        That it waits for nodes since then adds nothing.
+        """
         workload = self._ledger.get(change.workload)
         waits = change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION)
         return waits and workload is not None and workload.reason is Reason.PREEMPTED
@@ -263,7 +347,11 @@ def _names(message: str, reservation: AdvanceReservation) -> bool:
     """True if a message names a reservation of people, with one of its times if it names any."""
     words = _WORDS.findall(message)
     times = {word for word in words if word.endswith("Z")}
-    edges = {f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%dT%H:%M:%SZ}" for time in reservation.times for edge in time}
+    edges = {
+        f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        for time in reservation.times
+        for edge in time
+    }
     return reservation.name in words and (not times or not times.isdisjoint(edges))
 
 
@@ -276,12 +364,16 @@ def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
 
 def _reserved_words(nodes: Sequence[str], at: int) -> str:
     start = datetime.fromtimestamp(at, UTC)
-    subject, free = (f"{len(nodes)} nodes are", "they are") if len(nodes) != 1 else (f"node {nodes[0]} is", "that is")
+    subject, free = (
+        (f"{len(nodes)} nodes are", "they are") if len(nodes) != 1 else (f"node {nodes[0]} is", "that is")
+    )
     return f"{subject} {_RESERVED} {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if {free} free"
 
 
 def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
-    """The limit that a workload is over, with both figures if that is asked for, or as it was found before."""
+    """The limit that a workload is over, with both figures if that is asked for,
+    or as it was found before.
+    """
     if not exact and workload.reason in LIMIT_REASONS and USED_UP not in workload.message:
         return ReasonChange(workload=workload.id, reason=workload.reason, message=workload.message)
     over = quotas.reached(workload, exact=exact)

@@ -1,11 +1,14 @@
-"""Why nothing is preempted for the first that wait: what holds the nodes that they need, and why it cannot be taken.
+"""Why nothing is preempted for the first that wait: what holds the nodes that they need, and why it cannot be
+taken.
 
-It is found by the same trials as victims (`fluxqueue.queue.scheduling.preemption_trials`). First all that may be preempted is gone, and
-that does not suffice. Then more is tried to be gone, in the order of preemption, whatever the rules say. What is needed of that is told,
-each with the rule that spares it: a few by name, those of other namespaces without it.
+It is found by the same trials as victims (`fluxqueue.queue.scheduling.preemption_trials`). First all that may
+be preempted is gone, and that does not suffice. Then more is tried to be gone, in the order of preemption,
+whatever the rules say. What is needed of that is told, each with the rule that spares it: a few by name,
+those of other namespaces without it.
 
-Trials cost, so this is done for one workload in a cycle, of those for which victims were searched, and for the same one at most every ten
-seconds. What was told is withdrawn as soon as one that it names frees its nodes or is spared for another cause.
+Trials cost, so this is done for one workload in a cycle, of those for which victims were searched, and for
+the same one at most every ten seconds. What was told is withdrawn as soon as one that it names frees its
+nodes or is spared for another cause.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ _MOST_NAMED: Final = 3
 
 @dataclass(slots=True)
 class _Told:
-    """What is told of a workload, when and with which attempt that was found, and what is named: its job ids and why it is spared."""
+    """What is told of a workload, when and with which attempt that was found, and what is named:
+    its job ids and why it is spared.
+    """
 
     at: datetime
     key: tuple[object, ...]
@@ -66,15 +71,20 @@ class WhyNot:
     def note_shown(self, workload: Workload) -> None:
         """Note a workload whose reason has words of this kind, which a former leader may have written.
 
-        What a former leader preempted for it goes on, so it is told of that until nothing is waited for any more.
+        What a former leader preempted for it goes on, so it is told of that until nothing is waited for any
+        more.
         """
         if _HELD in workload.message or _MADE in workload.message:
             self._shown.add(workload.id)
         if _MADE in workload.message and workload.id not in self._told:
-            self._told[workload.id] = _Told(self._ledger.clock(), (), f"{_MADE}{workload.message.partition(_MADE)[2]}")
+            self._told[workload.id] = _Told(
+                self._ledger.clock(), (), f"{_MADE}{workload.message.partition(_MADE)[2]}"
+            )
 
     def keep(self, workloads: Collection[WorkloadId]) -> None:
-        """Withdraw what is told of all others: they are not among the first any more, or something is preempted for them."""
+        """Withdraw what is told of all others: they are not among the first any more,
+        or something is preempted for them.
+        """
         self._told = {key: told for key, told in self._told.items() if key in workloads}
 
     def withdraw_past(self) -> None:
@@ -91,7 +101,8 @@ class WhyNot:
         return max((min(ends) - self._ledger.clock()).total_seconds(), 0.0) if ends else None
 
     def wait_s(self, attempt: Attempt, spared: Mapping[WorkloadId, str], *, freed: bool) -> float | None:
-        """Return in how many seconds it is to be found again why nothing is preempted for a workload; None if what is told holds.
+        """Return in how many seconds it is to be found again why nothing is preempted for a workload; None if
+        what is told holds.
 
         Parameters
         ----------
@@ -135,7 +146,12 @@ class WhyNot:
         pairs = {workload_id: pair for workload_id in spared if (pair := self._pair(workload_id)) is not None}
         lowest = sorted(pairs.values(), key=lambda pair: pair[0].priority)[:_MOST_SPARED]
         anyway = [pair[1] for each in attempt.candidates if (pair := self._pair(each)) is not None]
-        search = choose_victims([victims_of.candidate(*each) for each in lowest], None, singles=_SINGLES, most_removals=_MOST_REMOVALS)
+        search = choose_victims(
+            [victims_of.candidate(*each) for each in lowest],
+            None,
+            singles=_SINGLES,
+            most_removals=_MOST_REMOVALS,
+        )
 
         def gone(victims: Sequence[PreemptionCandidate]) -> Gone:
             return Gone([*anyway, *(pairs[each.workload][1] for each in victims)])
@@ -181,10 +197,16 @@ class WhyNot:
         changes = list[ReasonChange]()
         for workload_id in self._shown | self._told.keys():
             workload = self._ledger.get(workload_id)
-            if workload is None or workload.state is not State.PENDING or workload.reason is not Reason.WAITING_FOR_NODES:
+            if (
+                workload is None
+                or workload.state is not State.PENDING
+                or workload.reason is not Reason.WAITING_FOR_NODES
+            ):
                 continue
             message = workload.message.partition(_HELD)[0].partition(_MADE)[0]
-            changes.append(self._with_words(ReasonChange(workload=workload_id, reason=workload.reason, message=message)))
+            changes.append(
+                self._with_words(ReasonChange(workload=workload_id, reason=workload.reason, message=message))
+            )
         await self._ledger.set_reasons(changes)
         self._shown = {workload_id for workload_id, told in self._told.items() if told.words}
 
@@ -192,7 +214,9 @@ class WhyNot:
         told = self._told.get(change.workload)
         if told is None or not told.words or change.reason is not Reason.WAITING_FOR_NODES:
             return change
-        return ReasonChange(workload=change.workload, reason=Reason.WAITING_FOR_NODES, message=f"{change.message}{told.words}")
+        return ReasonChange(
+            workload=change.workload, reason=Reason.WAITING_FOR_NODES, message=f"{change.message}{told.words}"
+        )
 
     def _pair(self, workload_id: WorkloadId) -> tuple[Workload, Allocation] | None:
         workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)

@@ -1,9 +1,10 @@
 """Which requests got more nodes from the matcher than a limit allows.
 
-How many nodes a request gets is known only from the answer. So an answer over a limit is remembered: else the same work would be matched in
-vain in each cycle, and work behind it would never be looked at. While as many nodes as it needs are not free of the limit, the request is
-not matched; after a while it is, since other nodes may be free: after some minutes if the answer alone was over the limit, after some
-seconds if it was so together with other work, on nodes of which the next answer may have more.
+How many nodes a request gets is known only from the answer. So an answer over a limit is remembered: else the
+same work would be matched in vain in each cycle, and work behind it would never be looked at. While as many
+nodes as it needs are not free of the limit, the request is not matched; after a while it is, since other
+nodes may be free: after some minutes if the answer alone was over the limit, after some seconds if it was so
+together with other work, on nodes of which the next answer may have more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The nodes of an answer, how many of them the work under the limit did not use yet, and when it was given."""
+    """The nodes of an answer, how many of them the work under the limit did not use yet,
+    and when it was given.
+    """
 
     nodes: int
     further: int
@@ -61,7 +64,9 @@ class WideAnswers:
         if len(self._found) >= _MOST_KEPT:
             del self._found[next(iter(self._found))]
         again = _AGAIN if scope.too_wide(len(nodes)) is None else _AGAIN_ALONE
-        self._found[scope.key, shape] = _Answer(len(nodes), len(nodes - use.nodes.keys()), self.now, self.now + again)
+        self._found[scope.key, shape] = _Answer(
+            len(nodes), len(nodes - use.nodes.keys()), self.now, self.now + again
+        )
 
     def refusal(self, scope: LimitScope, use: ScopeUse, shape: str) -> OverLimit | None:
         """Return why a request of this shape is not matched again for now; None if it is."""
@@ -91,7 +96,11 @@ class WideAnswers:
         for key, shape in self._found:
             number = backlog.shape_number(shape)
             scope = scope_of(key) if number is not None else None
-            if number is not None and scope is not None and self.refusal(scope, use_of(scope), shape) is not None:
+            if (
+                number is not None
+                and scope is not None
+                and self.refusal(scope, use_of(scope), shape) is not None
+            ):
                 closed.setdefault(key, []).append(number)
         for key, shapes in closed.items():
             mask &= ~(np.isin(backlog.shapes, shapes) & rows_under(key, backlog, accounts))

@@ -1,8 +1,8 @@
 """Preemption that has become pointless: what was told to stop for work that does not need its nodes any more.
 
-Work that is told to stop goes on for its grace. Meanwhile the work that it makes room for may end, be held, or start on other nodes, or it
-cannot start any more because other work comes first. Then nothing is to end for it. The preemptor first looks whether other work that waits
-needs the same nodes, and withdraws the rest.
+Work that is told to stop goes on for its grace. Meanwhile the work that it makes room for may end, be held,
+or start on other nodes, or it cannot start any more because other work comes first. Then nothing is to end
+for it. The preemptor first looks whether other work that waits needs the same nodes, and withdraws the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = ["NOTHING_ABANDONED", "Abandoned", "Withdrawals", "reasons_of", "waits
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Work that was told to stop in vain: as it is when it goes on, until when it may go on, and which slots were to end.
+    """Work that was told to stop in vain: as it is when it goes on, until when it may go on, and which slots
+    were to end.
 
     Attributes
     ----------
@@ -53,7 +54,8 @@ NOTHING_ABANDONED: Final[Mapping[WorkloadId, Abandoned]] = {}
 class Withdrawals:
     """Finds what was told to stop in vain.
 
-    The matcher is asked again whether work would start without its victims if other work comes before it by now, or nodes changed.
+    The matcher is asked again whether work would start without its victims if other work comes before it by
+    now, or nodes changed.
 
     Parameters
     ----------
@@ -100,8 +102,12 @@ class Withdrawals:
                     helps[first.id] = await self._helps(first.id, attempts(first), standing)
                 if helps[first.id]:
                     continue
-            found[workload.id] = Abandoned(before, allocation, notice.stop_at, notice.ranks, _why(workload, first))
-        self._helped = {key: self._helped[key] for key, helped in helps.items() if helped and key in self._helped}
+            found[workload.id] = Abandoned(
+                before, allocation, notice.stop_at, notice.ranks, _why(workload, first)
+            )
+        self._helped = {
+            key: self._helped[key] for key, helped in helps.items() if helped and key in self._helped
+        }
         return found
 
     async def _helps(self, first: WorkloadId, attempts: Sequence[Attempt], standing: Standing) -> bool:
@@ -120,8 +126,16 @@ class Withdrawals:
     def _victims_of(self, first: WorkloadId) -> Gone:
         """Return all that ends for work, whether or not it may still go on."""
         whole = [its for row, its in self._ledger.evicting() if row.requeue_state.preempted_for == first]
-        leaving = ((row, its, row.requeue_state.given_back) for row, its in self._ledger.giving_back() if not row.evicting)
-        parts = [(row, its, leaving_ranks(row, its)) for row, its, given in leaving if given is not None and given.preempted_for == first]
+        leaving = (
+            (row, its, row.requeue_state.given_back)
+            for row, its in self._ledger.giving_back()
+            if not row.evicting
+        )
+        parts = [
+            (row, its, leaving_ranks(row, its))
+            for row, its, given in leaving
+            if given is not None and given.preempted_for == first
+        ]
         return Gone(whole, parts)
 
 
@@ -131,8 +145,14 @@ def reasons_of(abandoned: Mapping[WorkloadId, Abandoned]) -> dict[WorkloadId, st
 
 
 def waits_for_nodes(workload: Workload) -> bool:
-    """True for pending work that may start once nodes are free; not at a limit, and not before a FluxReservation that it names."""
-    if workload.state is not State.PENDING or workload.reason is Reason.UNSATISFIABLE or workload.reason in LIMIT_REASONS:
+    """True for pending work that may start once nodes are free;
+    not at a limit, and not before a FluxReservation that it names.
+    """
+    if (
+        workload.state is not State.PENDING
+        or workload.reason is Reason.UNSATISFIABLE
+        or workload.reason in LIMIT_REASONS
+    ):
         return False
     return workload.reason is not Reason.RESERVATION or not reservation_in(workload.jobspec)
 
@@ -141,4 +161,6 @@ def _why(workload: Workload, first: Workload | None) -> str:
     if first is None:
         return f"{workload.ref} goes on: the work for which it was preempted is gone"
     does = "waits for something else" if first.state is State.PENDING else "has started on other nodes"
-    return f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted, {does}"
+    return (
+        f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted, {does}"
+    )

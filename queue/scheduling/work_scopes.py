@@ -1,7 +1,7 @@
 """Which limits hold for a workload, and for each row of a backlog.
 
-A workload is under the limits of its queue, of its namespace and its user in it, and of its account and those above it, of which each may
-limit all of its work and that of each user.
+A workload is under the limits of its queue, of its namespace and its user in it, and of its account and those
+above it, of which each may limit all of its work and that of each user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from fluxqueue.queue.scheduling.policies.request_kinds import Column
 __all__ = ["RowGroups", "WorkScopes"]
 
 RowGroups = tuple[Sequence[Sequence[LimitScope]], Column | None]
-"""The limits of each group of rows, and the group of each row of a backlog; None: all rows are in the first."""
+"""The limits of each group of rows, and the group of each row of a backlog; None:
+all rows are in the first."""
 
 
 class WorkScopes:
@@ -51,11 +52,16 @@ class WorkScopes:
         self._known: dict[tuple[str, str, str, str], tuple[LimitScope, ...]] = {}
 
     def of(self, workload: Workload) -> tuple[LimitScope, ...]:
-        """Return the limits under which a workload is: those in its queue, then those of its account and of the accounts above it."""
+        """Return the limits under which a workload is: those in its queue,
+        then those of its account and of the accounts above it.
+        """
         key = workload.queue, workload.namespace, workload.submitted_by, workload.account
         scopes = self._known.get(key)
         if scopes is None:
-            scopes = self._known[key] = (*self._in_queue(workload), *self._in_accounts(workload.account, user_of(workload)))
+            scopes = self._known[key] = (
+                *self._in_queue(workload),
+                *self._in_accounts(workload.account, user_of(workload)),
+            )
         return scopes
 
     def find(self, key: ScopeKey, queue: str) -> LimitScope | None:
@@ -84,14 +90,22 @@ class WorkScopes:
         if self._accounts.limits_users:
             pairs, of_rows = np.unique(backlog.accounts * len(users) + backlog.users, return_inverse=True)
             both = [divmod(pair, len(users)) for pair in pairs.tolist()]
-            yield [account_user_scopes(accounts[account], self._accounts, users[user]) for account, user in both], of_rows
+            yield (
+                [
+                    account_user_scopes(accounts[account], self._accounts, users[user])
+                    for account, user in both
+                ],
+                of_rows,
+            )
 
     def _in_queue(self, workload: Workload) -> list[LimitScope]:
         limits, queue = self._limits.get(workload.queue), workload.queue
         if limits is None:
             return []
         parts = ((Partition.NAMESPACE, workload.namespace), (Partition.USER, user_of(workload)))
-        of_parts = (scope for partition, name in parts for scope in part_scopes(queue, limits, partition, [name]))
+        of_parts = (
+            scope for partition, name in parts for scope in part_scopes(queue, limits, partition, [name])
+        )
         return [queue_scope(queue, limits), *of_parts]
 
     def _in_accounts(self, account: str, user: str) -> list[LimitScope]:

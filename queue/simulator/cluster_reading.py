@@ -60,8 +60,14 @@ async def read_cluster(api: Api, job: Job, most_pods: int = MOST_PODS) -> Cluste
         async with asyncio.TaskGroup() as group:  # which ends the others if one is refused
             nodes, fluxjobs = group.create_task(api.list(NODES)), group.create_task(api.list(FLUXJOBS))
             pods = group.create_task(_pods(api, most_pods))
-            queues, accounts = group.create_task(api.list(FLUXQUEUES)), group.create_task(api.list(FLUXACCOUNTS))
-            reservations, classes = group.create_task(api.list(FLUXRESERVATIONS)), group.create_task(api.list(PRIORITY_CLASSES))
+            queues, accounts = (
+                group.create_task(api.list(FLUXQUEUES)),
+                group.create_task(api.list(FLUXACCOUNTS)),
+            )
+            reservations, classes = (
+                group.create_task(api.list(FLUXRESERVATIONS)),
+                group.create_task(api.list(PRIORITY_CLASSES)),
+            )
             namespace_read, limit_ranges = (
                 group.create_task(api.get(NAMESPACES, namespace)),
                 group.create_task(api.list(LIMIT_RANGES, namespace)),

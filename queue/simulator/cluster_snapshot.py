@@ -1,9 +1,11 @@
-"""A live installation as values for the simulator: its nodes, the running work with its planned ends, and the pending work.
+"""A live installation as values for the simulator: its nodes, the running work with its planned ends, and the
+pending work.
 
-All is read from objects that users with the view role may read: Nodes, Pods, FluxJobs and FluxQueues. A FluxJob has the jobspec that was
-matched and the nodes of its allocation. That is enough to restore the allocation, including the slots that have ended since. Bound pods
-that belong to no live allocation use their nodes without an end, as in the queue itself. Which devices nodes have is not read. Added nodes
-are copies of a present node, with what DaemonSets take of it.
+All is read from objects that users with the view role may read: Nodes, Pods, FluxJobs and FluxQueues. A
+FluxJob has the jobspec that was matched and the nodes of its allocation. That is enough to restore the
+allocation, including the slots that have ended since. Bound pods that belong to no live allocation use their
+nodes without an end, as in the queue itself. Which devices nodes have is not read. Added nodes are copies of
+a present node, with what DaemonSets take of it.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ class ClusterSnapshot:
     left_out: tuple[tuple[str, int], ...] = ()
 
 
-def _reserved(fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node], now: int) -> tuple[AdvanceReservation, ...]:
+def _reserved(
+    fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node], now: int
+) -> tuple[AdvanceReservation, ...]:
     """What is set aside for people; nodes that the queue chose are in the status."""
     views = [node_view(node) for node in nodes]
     booked = []
@@ -118,7 +122,11 @@ def _reserved(fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node]
 
 _BLOCKING = frozenset(Reason) - MATCHABLE_REASONS - {Reason.UNSATISFIABLE}
 """Unsatisfiable work may start on nodes that are added."""
-_WAITS_FOR_OTHERS = (Reason.WAITING_FOR_DEPENDENCY, Reason.DEPENDENCY_NEVER_SATISFIED, Reason.WAITING_FOR_BEGIN)
+_WAITS_FOR_OTHERS = (
+    Reason.WAITING_FOR_DEPENDENCY,
+    Reason.DEPENDENCY_NEVER_SATISFIED,
+    Reason.WAITING_FOR_BEGIN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +155,24 @@ def snapshot_of(
     now
         Timezone-aware.
     levels
-        Of the topology, from the top down. The configuration of the queue, where they are, is no object that all may read.
+        Of the topology, from the top down. The configuration of the queue, where they are, is no object that
+        all may read.
     """
     nodes = tuple(nodes)
     known = {NODE_LEVEL, *(name for name, _ in levels)}
-    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in site.queues}}
+    specs = {
+        names.DEFAULT_QUEUE: FluxQueueSpec(),
+        **{queue.metadata.name: queue.spec for queue in site.queues},
+    }
     accounts = account_tree(site.accounts)
     added = _added(specs, site.accounts, now)
     left_out: Counter[str] = Counter()
     running: list[RunningWorkload] = []
     pending: list[Workload] = []
     live: set[str] = set()
-    for number, job in enumerate(sorted(fluxjobs, key=lambda job: (job.status.submitted_at or "", job.metadata.name)), start=1):
+    for number, job in enumerate(
+        sorted(fluxjobs, key=lambda job: (job.status.submitted_at or "", job.metadata.name)), start=1
+    ):
         spec = specs.get(job.spec.queue)
         if job.status.state in LIVE:
             allocation = _allocation(number, job, now)
@@ -174,7 +188,9 @@ def snapshot_of(
                 workload = _workload(number, job, now, accounts.account_of(job.metadata.namespace))
                 pending.append(replace(workload, added_priority=added.of(workload)))
     foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
-    asked = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
+    asked = frozenset[str]().union(
+        *(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running)))
+    )
     types = frozenset(kind for kind in asked if not is_device(kind))
     return ClusterSnapshot(
         int(now.timestamp()),
@@ -192,7 +208,14 @@ def snapshot_of(
             for name, spec in specs.items()
         },
         _taken(foreign, types),
-        _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
+        _taken(
+            [
+                pod
+                for pod in foreign
+                if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"
+            ],
+            types,
+        ),
         accounts,
         shown_budgets(site.accounts),
         _reserved(site.reservations, nodes, int(now.timestamp())),
@@ -200,15 +223,25 @@ def snapshot_of(
     )
 
 
-def _graph_specs(nodes: Iterable[Node], levels: Sequence[TopologyLevel], types: frozenset[str]) -> tuple[GraphNodeSpec, ...]:
+def _graph_specs(
+    nodes: Iterable[Node], levels: Sequence[TopologyLevel], types: frozenset[str]
+) -> tuple[GraphNodeSpec, ...]:
     """The nodes as the graph has them, with pools for the types that work asks for."""
     rules, pools = NodeRules(levels=tuple(levels)), pools_for(types, {})
     return tuple(with_pools(graph_node(node, rules).spec, pools) for node in nodes)
 
 
-def _added(specs: Mapping[str, FluxQueueSpec], fluxaccounts: Iterable[FluxAccount], now: datetime) -> AddedPriorities:
-    """Return what the weights of the queues add to priorities now, with the factors that FluxAccounts show."""
-    weights = {name: (spec.priority_weights, spec.priority) for name, spec in specs.items() if spec.priority_weights is not None}
+def _added(
+    specs: Mapping[str, FluxQueueSpec], fluxaccounts: Iterable[FluxAccount], now: datetime
+) -> AddedPriorities:
+    """Return what the weights of the queues add to priorities now,
+    with the factors that FluxAccounts show.
+    """
+    weights = {
+        name: (spec.priority_weights, spec.priority)
+        for name, spec in specs.items()
+        if spec.priority_weights is not None
+    }
     return AddedPriorities(weights, {each.metadata.name: shown_share(each) for each in fluxaccounts}, now)
 
 
@@ -278,8 +311,22 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
         return f"cannot start as it is ({job.status.reason})"
     if claimed_devices(job.spec.jobspec):
         return "claims devices, which are not forecast"
-    unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")
-    return f"asks for the level {unknown!r:.80}: fluxqueue simulate takes the levels of the queue by --topology-level" if unknown else ""
+    unknown = next(
+        (
+            level
+            for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"])
+            if level not in levels
+        ),
+        "",
+    )
+    return (
+        (
+            f"asks for the level {unknown!r:.80}: fluxqueue simulate takes the levels of the queue by "
+            "--topology-level"
+        )
+        if unknown
+        else ""
+    )
 
 
 def _workload(number: int, job: FluxJob, now: datetime, account: str) -> Workload:
@@ -327,9 +374,14 @@ def _allocation(number: int, job: FluxJob, now: datetime) -> RestoredJob | str:
         pods = min(len(hosts), job.spec.pods) if min_pods_in(job.spec.jobspec) else job.spec.pods
         planned = start + timedelta(seconds=molded_duration(job.spec.duration_seconds, job.spec.pods, pods))
         end = int((planned if planned > now else extended_end(start, planned, now)).timestamp())
-    sizes = {label: {kind: amount for kind, amount in members.items() if not is_device(kind)} for label, _, members in slots}
+    sizes = {
+        label: {kind: amount for kind, amount in members.items() if not is_device(kind)}
+        for label, _, members in slots
+    }
     whole = takes_whole_nodes(job.spec.jobspec)
-    granted = tuple(replace(share_on(host, counts, sizes), exclusive=whole) for host, counts in shares.items())
+    granted = tuple(
+        replace(share_on(host, counts, sizes), exclusive=whole) for host, counts in shares.items()
+    )
     return RestoredJob(number, granted, min(int(start.timestamp()), int(now.timestamp())), end)
 
 

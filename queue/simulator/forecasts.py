@@ -1,8 +1,9 @@
-"""Forecasts for the queue of a live installation: who starts when, under its own policies or others, on its nodes or more.
+"""Forecasts for the queue of a live installation: who starts when, under its own policies or others, on its
+nodes or more.
 
-The same passes and the same matcher run on a virtual clock that begins at the time of the `ClusterSnapshot`. All work takes its stated
-duration and no other work arrives, so a forecast says what happens if nothing else does. Work without an end keeps its nodes for ever. Work
-that could only start after it has no start here.
+The same passes and the same matcher run on a virtual clock that begins at the time of the `ClusterSnapshot`.
+All work takes its stated duration and no other work arrives, so a forecast says what happens if nothing else
+does. Work without an end keeps its nodes for ever. Work that could only start after it has no start here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from fluxqueue.queue.model.records import GUARANTEED_FIRST, Allocation, FluxionJ
 from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    PendingQueue,
+    RefusalCache,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
@@ -34,7 +40,8 @@ __all__ = ["Forecast", "forecast", "forecast_table", "under"]
 
 _SHOWN = 20
 _MOST_PERIODS = 12
-"""Periods of budgets that begin one after the other, and at least the next one of each, before a forecast finds that nothing starts."""
+"""Periods of budgets that begin one after the other, and at least the next one of each,
+before a forecast finds that nothing starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,12 @@ class Forecast:
 
 def under(snapshot: ClusterSnapshot, policy: Policy, depth: int) -> ClusterSnapshot:
     """Return the snapshot with one policy for all queues. Each queue keeps its limits."""
-    return replace(snapshot, disciplines={name: replace(each, policy=policy, depth=depth) for name, each in snapshot.disciplines.items()})
+    return replace(
+        snapshot,
+        disciplines={
+            name: replace(each, policy=policy, depth=depth) for name, each in snapshot.disciplines.items()
+        },
+    )
 
 
 async def forecast(snapshot: ClusterSnapshot, match_policy: str = "lonode") -> Forecast:
@@ -79,14 +91,26 @@ class _Run:
             backlog.update(workload for workload in snapshot.pending if workload.queue == name)
         self._refusal_caches = {name: RefusalCache() for name in snapshot.disciplines}
         self._reservations: dict[WorkloadId, HeldReservation] = {}
-        self._holders = {each.workload.id: (each.workload, [share.node for share in each.allocation.shares]) for each in snapshot.running}
-        self._ends = [(each.allocation.end, each.allocation.jobid) for each in snapshot.running if each.allocation.end]
+        self._holders = {
+            each.workload.id: (each.workload, [share.node for share in each.allocation.shares])
+            for each in snapshot.running
+        }
+        self._ends = [
+            (each.allocation.end, each.allocation.jobid) for each in snapshot.running if each.allocation.end
+        ]
         heapq.heapify(self._ends)
-        self._limits = {name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None}
-        self._stopping = {name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP}
+        self._limits = {
+            name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None
+        }
+        self._stopping = {
+            name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP
+        }
         self._quotas = Quotas({}, ())
         self._budgets = SimulatedBudgets(snapshot.accounts, snapshot.budgets)
-        self._budgets.begin(self._now, ((each.workload, _allocation(each.workload, each.allocation)) for each in snapshot.running))
+        self._budgets.begin(
+            self._now,
+            ((each.workload, _allocation(each.workload, each.allocation)) for each in snapshot.running),
+        )
         self._periods_left, self._all_begun = _MOST_PERIODS, self._budgets.all_begun(self._now)
         self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
@@ -101,14 +125,22 @@ class _Run:
         await self._fluxion.init(match_policy, nodes=self._snapshot.nodes, call=call)
         await self._fluxion.restore([each.allocation for each in self._snapshot.running], call=call)
         known = {node.name for node in self._snapshot.nodes}
-        taken = [NodeShare(node, amounts=amounts) for node, amounts in self._snapshot.foreign.items() if node in known]
+        taken = [
+            NodeShare(node, amounts=amounts)
+            for node, amounts in self._snapshot.foreign.items()
+            if node in known
+        ]
         await self._fluxion.resize(taken, call=call)
         await self._fluxion.set_advance_reservations(self._snapshot.reservations, call=call)
         latest_nodes = {name for name, each in self._snapshot.disciplines.items() if each.reserves_latest}
         driver = RoundDriver(self._fluxion, self._identify, self._granted, latest_nodes=latest_nodes)
         for number in count():
             await self._cycle(driver, capacity_changed=number == 0 or self._now in self._edges)
-            times = [reservation.start for reservation in self._reservations.values() if reservation.start > self._now]
+            times = [
+                reservation.start
+                for reservation in self._reservations.values()
+                if reservation.start > self._now
+            ]
             times += [self._ends[0][0]] if self._ends else []
             times += [edge for edge in self._edges if edge > self._now]
             starts = self._next_period()
@@ -147,12 +179,21 @@ class _Run:
                 refusal_cache.clear()
 
     def _put_guaranteed_first(self) -> bool:
-        """Order work that is within what is guaranteed to its account before all other, as a cycle does; return True if that changed."""
+        """Order work that is within what is guaranteed to its account before all other, as a cycle does;
+        return True if that changed.
+        """
         guarantees = Guarantees(self._snapshot.accounts, self._holders.values())
-        before, self._first = self._first, guarantees.first(self._lines.values(), largest_of(self._snapshot.nodes))
+        before, self._first = (
+            self._first,
+            guarantees.first(self._lines.values(), largest_of(self._snapshot.nodes)),
+        )
         moved = before ^ self._first
         for backlog in self._lines.values() if moved else ():
-            added = [(each, GUARANTEED_FIRST if each.id in self._first else -GUARANTEED_FIRST) for each in backlog if each.id in moved]
+            added = [
+                (each, GUARANTEED_FIRST if each.id in self._first else -GUARANTEED_FIRST)
+                for each in backlog
+                if each.id in moved
+            ]
             backlog.update([replace(each, added_priority=each.added_priority + more) for each, more in added])
         return bool(moved)
 
@@ -172,8 +213,12 @@ class _Run:
         ]
         accounts, holders = self._snapshot.accounts, [holder for holder, _ in self._holders.values()]
         waiting = [workload for backlog in self._lines.values() for workload in backlog]
-        beyond = beyond_submitted([*waiting, *holders], accounts, lambda workload: workload.id in self._holders)
-        self._quotas = Quotas(self._limits, (), accounts, beyond, self._stopping, budgets=self._budgets.room(self._now))
+        beyond = beyond_submitted(
+            [*waiting, *holders], accounts, lambda workload: workload.id in self._holders
+        )
+        self._quotas = Quotas(
+            self._limits, (), accounts, beyond, self._stopping, budgets=self._budgets.room(self._now)
+        )
         for holder, hosts in self._holders.values():
             self._quotas.add_usage(holder, hosts)
         for reservation in self._reservations.values():
@@ -210,15 +255,22 @@ class _Run:
             self._budgets.start(workload, _allocation(workload, answer, ends=bool(workload.duration_s)))
             self._periods_left = _MOST_PERIODS
             self._starts[workload.id] = self._now
-            self._nodes[workload.id] = [share.node for share in answer.shares for _ in range(sum(share.slots.values()))]
+            self._nodes[workload.id] = [
+                share.node for share in answer.shares for _ in range(sum(share.slots.values()))
+            ]
             if workload.duration_s:
                 heapq.heappush(self._ends, (answer.end, int(workload.id)))
 
 
 def _allocation(workload: Workload, held: MatchResult | RestoredJob, *, ends: bool = True) -> Allocation:
-    start, end = datetime.fromtimestamp(held.at, UTC), datetime.fromtimestamp(held.end, UTC) if ends and held.end else None
+    start, end = (
+        datetime.fromtimestamp(held.at, UTC),
+        datetime.fromtimestamp(held.end, UTC) if ends and held.end else None,
+    )
     jobid = FluxionJobId(held.jobid)
-    return Allocation(jobid=jobid, workload=workload.id, shares=held.shares, granted_at=start, start=start, end=end)
+    return Allocation(
+        jobid=jobid, workload=workload.id, shares=held.shares, granted_at=start, start=start, end=end
+    )
 
 
 def forecast_table(snapshot: ClusterSnapshot, forecasts: Mapping[str, Forecast]) -> str:
@@ -227,16 +279,38 @@ def forecast_table(snapshot: ClusterSnapshot, forecasts: Mapping[str, Forecast])
     queues = [f"{len(snapshot.nodes)} nodes, {running} running, {len(pending)} pending"]
     queues += [f"  left out: {number}, because the work {why}" for why, number in snapshot.left_out]
     width = max(12, *(len(name) for name in forecasts))
-    queues += ["", f"{'plan'.ljust(width)}  {'start':>10}  {'mean wait':>10}  {'median':>10}  {'last start':>10}"]
+    queues += [
+        "",
+        f"{'plan'.ljust(width)}  {'start':>10}  {'mean wait':>10}  {'median':>10}  {'last start':>10}",
+    ]
     for name, each in forecasts.items():
         waits = [start - snapshot.now for start in each.starts.values() if start is not None]
-        cells = [_span(float(np.mean(waits))), _span(float(np.median(waits))), _span(max(waits))] if waits else ["-", "-", "-"]
-        queues.append("  ".join([name.ljust(width), f"{len(waits)} of {len(pending)}".rjust(10), *(cell.rjust(10) for cell in cells)]))
+        cells = (
+            [_span(float(np.mean(waits))), _span(float(np.median(waits))), _span(max(waits))]
+            if waits
+            else ["-", "-", "-"]
+        )
+        queues.append(
+            "  ".join(
+                [
+                    name.ljust(width),
+                    f"{len(waits)} of {len(pending)}".rjust(10),
+                    *(cell.rjust(10) for cell in cells),
+                ]
+            )
+        )
     if pending:
         queues += ["", "  ".join(["workload".ljust(40), *(name.rjust(width) for name in forecasts)])]
     for workload in pending[:_SHOWN]:
         cells = [_start(each, workload.id, snapshot.now) for each in forecasts.values()]
-        queues.append("  ".join([f"{workload.namespace}/{workload.name}"[:40].ljust(40), *(cell.rjust(width) for cell in cells)]))
+        queues.append(
+            "  ".join(
+                [
+                    f"{workload.namespace}/{workload.name}"[:40].ljust(40),
+                    *(cell.rjust(width) for cell in cells),
+                ]
+            )
+        )
     if len(pending) > _SHOWN:
         queues.append(f"and {len(pending) - _SHOWN} more")
     never = {reason for each in forecasts.values() for reason in each.reasons.values()}
@@ -254,5 +328,9 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return (
-        f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
+        f"{seconds / 60:.0f} min"
+        if seconds < 7_200
+        else f"{seconds / 3_600:.1f} h"
+        if seconds < 172_800
+        else f"{seconds / 86_400:.1f} d"
     )

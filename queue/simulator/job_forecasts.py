@@ -1,8 +1,9 @@
-"""What would become of a Job that was submitted now: when and where it would start, and which work would start later because of it.
+"""What would become of a Job that was submitted now: when and where it would start, and which work would
+start later because of it.
 
-The queue is forecast twice (`fluxqueue.queue.simulator.forecasts`), without the Job and with it. The Job is read as the intake reads it, so
-it gets the same queue, priority, duration and request. Nothing is created, and the live queue is not asked: it has no part in what this
-costs.
+The queue is forecast twice (`fluxqueue.queue.simulator.forecasts`), without the Job and with it. The Job is
+read as the intake reads it, so it gets the same queue, priority, duration and request. Nothing is created,
+and the live queue is not asked: it has no part in what this costs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ __all__ = ["ClusterObjects", "DelayedWork", "JobForecast", "forecast_job"]
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """What a forecast reads: all objects of each kind, and of the Job's namespace its labels and LimitRanges."""
+    """What a forecast reads: all objects of each kind, and of the Job's namespace its labels and
+    LimitRanges.
+    """
 
     nodes: Sequence[Node]
     pods: Sequence[Pod]
@@ -48,7 +51,9 @@ class ClusterObjects:
 
 @dataclass(frozen=True, slots=True)
 class DelayedWork:
-    """Work that would start later: its namespace and name, and both starts in Unix seconds; None: it would have no start any more."""
+    """Work that would start later: its namespace and name, and both starts in Unix seconds; None:
+    it would have no start any more.
+    """
 
     namespace: str
     name: str
@@ -97,7 +102,9 @@ class JobForecast:
     left_out: Sequence[tuple[str, int]] = ()
 
 
-async def forecast_job(objects: ClusterObjects, job: Job, now: datetime, match_policy: str = "lonode") -> JobForecast:
+async def forecast_job(
+    objects: ClusterObjects, job: Job, now: datetime, match_policy: str = "lonode"
+) -> JobForecast:
     """Forecast what would become of a Job.
 
     Parameters
@@ -119,22 +126,33 @@ async def forecast_job(objects: ClusterObjects, job: Job, now: datetime, match_p
     if described is None:
         return JobForecast(at, unknown="the queue would leave it alone, so it starts when Kubernetes lets it")
     if described.reason == Reason.INVALID_REQUEST and _names_unknown_level(job, context, described.queue):
-        return JobForecast(at, unknown="it asks for a level of the topology that is not known here", queue=described.queue)
+        return JobForecast(
+            at, unknown="it asks for a level of the topology that is not known here", queue=described.queue
+        )
     if described.reason:
         return JobForecast(at, reason=described.message, queue=described.queue)
-    without, with_job = (_snapshot(objects, more, now) for more in ([], [_fluxjob(described, _created(job) or now, now)]))
+    without, with_job = (
+        _snapshot(objects, more, now) for more in ([], [_fluxjob(described, _created(job) or now, now)])
+    )
     added = next((each for each in with_job.pending if each.uid == described.uid), None)
     if added is None:
         (why,) = Counter(dict(with_job.left_out)) - Counter(dict(without.left_out))
-        return JobForecast(at, unknown=f"Job {described.namespace}/{described.name} {why}", queue=described.queue)
+        return JobForecast(
+            at, unknown=f"Job {described.namespace}/{described.name} {why}", queue=described.queue
+        )
     before, after = await forecast(without, match_policy), await forecast(with_job, match_policy)
     start, deadline = after.starts.get(added.id), described.start_conditions.deadline
     ends = start + (described.duration_s or 0) if start is not None else None
     return JobForecast(
         at,
         start,
-        may_preempt=any(each.metadata.name == added.queue and each.spec.preemption is not Preemption.NEVER for each in objects.site.queues),
-        misses=int(deadline.timestamp()) if deadline is not None and ends is not None and ends > deadline.timestamp() else None,
+        may_preempt=any(
+            each.metadata.name == added.queue and each.spec.preemption is not Preemption.NEVER
+            for each in objects.site.queues
+        ),
+        misses=int(deadline.timestamp())
+        if deadline is not None and ends is not None and ends > deadline.timestamp()
+        else None,
         nodes=after.nodes.get(added.id, ()),
         reason=after.reasons.get(added.id, "") or (after.waits.get(added.id, "") if start is None else ""),
         queue=added.queue,
@@ -145,7 +163,9 @@ async def forecast_job(objects: ClusterObjects, job: Job, now: datetime, match_p
 
 
 def _created(job: Job) -> datetime | None:
-    """Return when the API server would have created a Job: the clock of whoever asks may differ from its own."""
+    """Return when the API server would have created a Job:
+    the clock of whoever asks may differ from its own.
+    """
     return datetime.fromisoformat(text) if (text := job.metadata.creation_timestamp) else None
 
 
@@ -153,13 +173,17 @@ def _not_forecast(spec: PodSpec) -> str:
     """Return what of a Job is not read for a forecast, as a sentence; empty if all is."""
     if spec.resource_claims:
         return "it claims devices, which are not forecast"
-    if any(each.persistent_volume_claim is not None or each.ephemeral is not None for each in spec.volumes or ()):
+    if any(
+        each.persistent_volume_claim is not None or each.ephemeral is not None for each in spec.volumes or ()
+    ):
         return "it has volumes, of which it is not read on which nodes they are"
     return ""
 
 
 def _names_unknown_level(job: Job, context: ClusterContext, queue: str) -> bool:
-    """True if a Job asks for a level that is not one of the usual ones: the levels of the installation are not read."""
+    """True if a Job asks for a level that is not one of the usual ones:
+    the levels of the installation are not read.
+    """
     annotations = (job.metadata.annotations, job.spec.template.metadata.annotations)
     try:
         topology_of(annotations, context.queues[queue].topology, context.levels)
@@ -176,7 +200,12 @@ def _context(objects: ClusterObjects, namespace: str) -> ClusterContext:
         site_context(site.queues, objects.priority_classes, objects.runtime_classes),
         reservations={each.metadata.name: plan_of(each) for each in site.reservations},
     )
-    return of_namespace(common, objects.namespace_labels, objects.limit_ranges, account_tree(site.accounts).account_of(namespace))
+    return of_namespace(
+        common,
+        objects.namespace_labels,
+        objects.limit_ranges,
+        account_tree(site.accounts).account_of(namespace),
+    )
 
 
 def _snapshot(objects: ClusterObjects, more: Sequence[FluxJob], now: datetime) -> ClusterSnapshot:
@@ -193,18 +222,32 @@ def _fluxjob(described: NewWorkload, submitted: datetime, now: datetime) -> Flux
     reference = ObjectRef(described.api_version, described.kind, described.name)
     return FluxJob(
         ObjectMeta(name=described.name, namespace=described.namespace, uid=described.uid),
-        FluxJobSpec(reference, described.queue, described.priority, described.duration_s or 0, described.pods, described.jobspec),
+        FluxJobSpec(
+            reference,
+            described.queue,
+            described.priority,
+            described.duration_s or 0,
+            described.pods,
+            described.jobspec,
+        ),
         FluxJobStatus(
-            state=State.PENDING, reason=reason, submitted_by=described.submitted_by, submitted_at=submitted.astimezone(UTC).isoformat()
+            state=State.PENDING,
+            reason=reason,
+            submitted_by=described.submitted_by,
+            submitted_at=submitted.astimezone(UTC).isoformat(),
         ),
     )
 
 
-def _delayed(without: ClusterSnapshot, before: Forecast, with_job: ClusterSnapshot, after: Forecast) -> list[DelayedWork]:
+def _delayed(
+    without: ClusterSnapshot, before: Forecast, with_job: ClusterSnapshot, after: Forecast
+) -> list[DelayedWork]:
     """Return the work that starts later with the Job than without it."""
     starts = {each.uid: before.starts[each.id] for each in without.pending}
     found = [_delay(each, starts.get(each.uid), after.starts[each.id]) for each in with_job.pending]
-    return sorted((each for each in found if each is not None), key=lambda each: (each.start, each.namespace, each.name))
+    return sorted(
+        (each for each in found if each is not None), key=lambda each: (each.start, each.namespace, each.name)
+    )
 
 
 def _delay(workload: Workload, start: int | None, later: int | None) -> DelayedWork | None:

@@ -1,9 +1,11 @@
 """The workload model of Lublin and Feitelson: rigid jobs as observed on five supercomputers.
 
-U. Lublin and D. G. Feitelson, *The workload on parallel supercomputers: modeling the characteristics of rigid jobs*, Journal of Parallel
-and Distributed Computing 63 (2003) 1105-1122, here with its parameters for all jobs together. A job is serial, or the logarithm of its size
-has a two-stage uniform distribution, often rounded to a power of two. The logarithm of a runtime has one of two gamma distributions, and
-larger jobs more often have the longer one. Times between submissions have a gamma distribution and follow the hours of the day.
+U. Lublin and D. G. Feitelson, *The workload on parallel supercomputers: modeling the characteristics of rigid
+jobs*, Journal of Parallel and Distributed Computing 63 (2003) 1105-1122, here with its parameters for all
+jobs together. A job is serial, or the logarithm of its size has a two-stage uniform distribution, often
+rounded to a power of two. The logarithm of a runtime has one of two gamma distributions, and larger jobs more
+often have the longer one. Times between submissions have a gamma distribution and follow the hours of the
+day.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _SHORT_BY_NODE, _SHORT_OF_SERIAL = -0.0054, 0.78
 _LONGEST_LN = 12.0
 
 _BETWEEN = (10.2303 * 1.0225, 0.4871)
-"""Shape and scale of the logarithm of the time between submissions. The factor converts the shape from rush hour to all day."""
+"""Shape and scale of the logarithm of the time between submissions.
+The factor converts the shape from rush hour to all day."""
 _BY_HOUR = (8.1737, 3.9631)
 _DAY_BEGINS = 11
 _SLOTS = 48
@@ -107,7 +110,9 @@ def _weights() -> list[float]:
     shape, scale = _BY_HOUR
     weights = [0.0] * _SLOTS
     for half_hour in range(_DAY_BEGINS, _DAY_BEGINS + _SLOTS):
-        weights[(half_hour - 1) % _SLOTS] = _gamma_cdf((half_hour + 0.5) / scale, shape) - _gamma_cdf((half_hour - 0.5) / scale, shape)
+        weights[(half_hour - 1) % _SLOTS] = _gamma_cdf((half_hour + 0.5) / scale, shape) - _gamma_cdf(
+            (half_hour - 0.5) / scale, shape
+        )
     mean = sum(weights) / _SLOTS
     return [weight / mean for weight in weights]
 

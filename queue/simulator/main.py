@@ -14,7 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy, Preemption, PreemptionRules, ReservedNodes
+from fluxqueue.api.fluxqueues import (
+    BackfillDurations,
+    Planning,
+    Policy,
+    Preemption,
+    PreemptionRules,
+    ReservedNodes,
+)
 from fluxqueue.api.topology import DEFAULT_LEVELS, InvalidTopology, TopologyLevel, levels_of
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
@@ -22,7 +29,12 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, FLUXRESERVATIONS, NODES, PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of, with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import (
+    ClusterSnapshot,
+    SiteObjects,
+    snapshot_of,
+    with_more_nodes,
+)
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
@@ -75,7 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     half_life_s = (options.half_life or _HALF_LIFE_H) * 3_600
     try:
         summaries, results = _simulate(
-            trace, disciplines, options.match_policy, shares, half_life_s, guaranteed, among_users=options.among_users
+            trace,
+            disciplines,
+            options.match_policy,
+            shares,
+            half_life_s,
+            guaranteed,
+            among_users=options.among_users,
         )
     except FluxionError as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
@@ -84,7 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if accounts:
         sys.stdout.write(accounts_table(trace, shares, results))
     if options.json is not None:
-        options.json.write_bytes(as_json(trace, options.seed if options.trace is None else None, summaries, results))
+        options.json.write_bytes(
+            as_json(trace, options.seed if options.trace is None else None, summaries, results)
+        )
     if options.csv is not None:
         options.csv.write_text(as_csv(summaries), encoding="utf-8")
     if options.pictures is not None:
@@ -108,7 +128,9 @@ def _check_options(options: argparse.Namespace) -> None:
     if options.half_life is not None and not options.account:
         raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
     if options.among_users and not (options.account and options.trace):
-        raise _UsageError("--among-users belongs to --account and --trace: the jobs of the model have no users")
+        raise _UsageError(
+            "--among-users belongs to --account and --trace: the jobs of the model have no users"
+        )
     for path in (options.json, options.csv):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
@@ -137,13 +159,23 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
         )
         for name in of_traces:
             if getattr(options, name) is not None:
-                raise _UsageError(f"--{name.replace('_', '-')} belongs to traces: with --from-cluster the work is what waits there now")
+                raise _UsageError(
+                    f"--{name.replace('_', '-')} belongs to traces: "
+                    "with --from-cluster the work is what waits there now"
+                )
         disciplines = dict(_discipline(text) for text in options.policy or [])
-        snapshot = asyncio.run(_read(options.kubeconfig, options.context, _levels(options.topology_level or [])))
+        snapshot = asyncio.run(
+            _read(options.kubeconfig, options.context, _levels(options.topology_level or []))
+        )
         plans = {"as it is": snapshot}
         plans.update((name, under(snapshot, each.policy, each.depth)) for name, each in disciplines.items())
         if options.add_nodes is not None:
-            plans.update({f"{name}, +{options.add_nodes}": with_more_nodes(plan, options.add_nodes) for name, plan in plans.items()})
+            plans.update(
+                {
+                    f"{name}, +{options.add_nodes}": with_more_nodes(plan, options.add_nodes)
+                    for name, plan in plans.items()
+                }
+            )
         forecasts = {name: asyncio.run(forecast(plan, options.match_policy)) for name, plan in plans.items()}
     except (_UsageError, ValueError, NoConfiguration, ApiError, FluxionError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
@@ -152,12 +184,18 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[TopologyLevel]) -> ClusterSnapshot:
+async def _read(
+    kubeconfig: str | None, context: str | None, levels: Sequence[TopologyLevel]
+) -> ClusterSnapshot:
     """The present state of an installation."""
     async with Api.connect(kubeconfig, context, user_agent="fluxqueue/simulate") as api:
         nodes, pods, fluxjobs = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS))
-        queues, accounts, reservations = await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS))
-    return snapshot_of(nodes, pods, fluxjobs, SiteObjects(queues, accounts, reservations), datetime.now(UTC), levels)
+        queues, accounts, reservations = await asyncio.gather(
+            api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS)
+        )
+    return snapshot_of(
+        nodes, pods, fluxjobs, SiteObjects(queues, accounts, reservations), datetime.now(UTC), levels
+    )
 
 
 def _simulate(
@@ -177,10 +215,16 @@ def _simulate(
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         for name, discipline in disciplines.items():
             bar = bars.add_task(name, total=len(trace.jobs))
-            simulated_shares = SimulatedShares(shares, half_life_s, among_users=among_users) if shares else None
-            simulation = Simulation(trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed)
+            simulated_shares = (
+                SimulatedShares(shares, half_life_s, among_users=among_users) if shares else None
+            )
+            simulation = Simulation(
+                trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed
+            )
             began = time.perf_counter()
-            results[name] = asyncio.run(simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            results[name] = asyncio.run(
+                simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended))
+            )  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             seconds = time.perf_counter() - began
             summaries[name] = summarise(results[name], trace.nodes, cycles=simulation.cycles, seconds=seconds)
     return summaries, results
@@ -192,19 +236,30 @@ def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[SimulatedJob]]
     (folder / "waits.svg").write_text(waits_chart(results), encoding="utf-8")
     for name, ran in results.items():
         until = min(_DAY_S, max(each.end_s for each in ran))
-        chart = occupancy_chart(ran, trace.nodes, until, f"{name}: jobs on nodes, framed if they had a reservation")
+        chart = occupancy_chart(
+            ran, trace.nodes, until, f"{name}: jobs on nodes, framed if they had a reservation"
+        )
         (folder / f"occupancy-{name.replace(':', '-')}.svg").write_text(chart, encoding="utf-8")
 
 
 def _trace(options: argparse.Namespace) -> Trace:
     if options.trace is not None:
         processors, size = options.processors_per_node, options.nodes
-        trace = read_swf(options.trace, processors_per_node=processors, nodes=size, limit=options.jobs, chains=options.chains)
+        trace = read_swf(
+            options.trace,
+            processors_per_node=processors,
+            nodes=size,
+            limit=options.jobs,
+            chains=options.chains,
+        )
     else:
         trace = lublin_trace(options.jobs or 10_000, options.nodes or 256, options.seed)
     if options.load is not None:
         if not _LOADS[0] <= options.load <= _LOADS[1]:
-            raise _UsageError(f"--load {options.load:g}: a load must be above 0: write one from {_LOADS[0]:g} to {_LOADS[1]:g}")
+            raise _UsageError(
+                f"--load {options.load:g}: a load must be above 0: "
+                f"write one from {_LOADS[0]:g} to {_LOADS[1]:g}"
+            )
         trace = trace.scaled(options.load)
     if options.overestimate is not None:
         trace = trace.overestimated(*_range(options.overestimate), options.seed)
@@ -220,7 +275,10 @@ def _range(text: str) -> tuple[float, float]:
     except ValueError:
         factors = 0.0, 0.0
     if not 1.0 <= factors[0] <= factors[1] <= _LARGEST_FACTOR:
-        message = f"two factors such as 2:5 are needed, the first at least 1 and not above the second, which is at most {_LARGEST_FACTOR:,}"
+        message = (
+            "two factors such as 2:5 are needed, the first at least 1 and not above the second, "
+            f"which is at most {_LARGEST_FACTOR:,}"
+        )
         raise _UsageError(f"--overestimate {text}: {message}")
     return factors
 
@@ -236,8 +294,13 @@ def _levels(texts: Sequence[str]) -> Sequence[TopologyLevel]:
 def _discipline(text: str) -> tuple[str, Discipline]:
     name, _, depth = text.partition(":")
     if name not in set(Policy):
-        raise _UsageError(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, hybrid:DEPTH or conservative:DEPTH")
-    if depth and (name not in (Policy.HYBRID, Policy.CONSERVATIVE) or not depth.isdecimal() or int(depth) < 1):
+        raise _UsageError(
+            f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, "
+            "hybrid:DEPTH or conservative:DEPTH"
+        )
+    if depth and (
+        name not in (Policy.HYBRID, Policy.CONSERVATIVE) or not depth.isdecimal() or int(depth) < 1
+    ):
         raise _UsageError(f"--policy {text}: a depth of at least 1 is for hybrid and conservative only")
     return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
 
@@ -253,13 +316,18 @@ def _with_rules(discipline: Discipline, options: argparse.Namespace) -> Discipli
         return discipline
     least, _, grace = options.preempt.partition(":")
     if not least.isdecimal() or not (grace or "0").isdecimal():
-        raise _UsageError(f"--preempt {options.preempt}: seconds such as 600:120 are needed: the least run time, and the grace")
+        raise _UsageError(
+            f"--preempt {options.preempt}: seconds such as 600:120 are needed: the least run time, "
+            "and the grace"
+        )
     rules = PreemptionRules(min_run_seconds=int(least), grace_seconds=int(grace or "0"))
     return replace(discipline, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
 
 
 def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
-    """Return the trace with a priority for each of these sizes: jobs of at most so many nodes have it, the first that fits."""
+    """Return the trace with a priority for each of these sizes:
+    jobs of at most so many nodes have it, the first that fits.
+    """
     bounds: list[tuple[int, int]] = []
     for text in texts:
         nodes, _, priority = text.partition("=")
@@ -267,69 +335,166 @@ def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
             raise _UsageError(f"--priority {text}: write NODES=PRIORITY, 4=10 for jobs of at most 4 nodes")
         bounds.append((int(nodes), int(priority)))
     bounds.sort()
-    jobs = (replace(job, priority=next((priority for nodes, priority in bounds if job.nodes <= nodes), 0)) for job in trace.jobs)
+    jobs = (
+        replace(job, priority=next((priority for nodes, priority in bounds if job.nodes <= nodes), 0))
+        for job in trace.jobs
+    )
     return replace(trace, jobs=tuple(jobs))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue simulate",
-        description="Run the queue's policies and its matcher over a workload, on a virtual clock, and compare what they come to.",
+        description=(
+            "Run the queue's policies and its matcher over a workload, on a virtual clock, "
+            "and compare what they come to."
+        ),
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--model", choices=["lublin"], default="lublin", help="make a workload (Lublin and Feitelson 2003); the default")
-    source.add_argument("--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format")
     source.add_argument(
-        "--from-cluster", action="store_true", help="take nodes and queue of a live installation, and say who would start when (read-only)"
+        "--model",
+        choices=["lublin"],
+        default="lublin",
+        help="make a workload (Lublin and Feitelson 2003); the default",
     )
-    parser.add_argument("--add-nodes", type=_positive, metavar="N", help="with --from-cluster: also plan with this many nodes more")
+    source.add_argument(
+        "--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format"
+    )
+    source.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="take nodes and queue of a live installation, and say who would start when (read-only)",
+    )
+    parser.add_argument(
+        "--add-nodes",
+        type=_positive,
+        metavar="N",
+        help="with --from-cluster: also plan with this many nodes more",
+    )
     parser.add_argument(
         "--topology-level",
         action="append",
         metavar="NAME=LABEL",
-        help="with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set (default zone, block and rack)",
+        help=(
+            "with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set "
+            "(default zone, block and rack)"
+        ),
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
     parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most")
-    parser.add_argument("--nodes", type=_positive, metavar="N", help="size of the machine (default 256, or what the trace says)")
-    parser.add_argument("--processors-per-node", type=_positive, default=1, metavar="N", help="of the trace's machine (default 1)")
-    parser.add_argument("--chains", action="store_true", help="with --trace: let jobs wait for the job before them that they name")
-    parser.add_argument("--load", type=float, metavar="X", help="stretch the times of submission to this offered load, 0.85 for example")
-    parser.add_argument("--overestimate", metavar="LOW:HIGH", help="let jobs ask for this many times what they take, 2:5 for example")
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=_positive,
+        metavar="N",
+        help="size of the machine (default 256, or what the trace says)",
+    )
+    parser.add_argument(
+        "--processors-per-node",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="of the trace's machine (default 1)",
+    )
+    parser.add_argument(
+        "--chains",
+        action="store_true",
+        help="with --trace: let jobs wait for the job before them that they name",
+    )
+    parser.add_argument(
+        "--load",
+        type=float,
+        metavar="X",
+        help="stretch the times of submission to this offered load, 0.85 for example",
+    )
+    parser.add_argument(
+        "--overestimate",
+        metavar="LOW:HIGH",
+        help="let jobs ask for this many times what they take, 2:5 for example",
+    )
     parser.add_argument(
         "--account",
         action="append",
         metavar="NAME=SHARES[:PART]",
-        help="an account with shares, that submits this part of the jobs (default 1); fair share decides the order; may be repeated",
+        help=(
+            "an account with shares, that submits this part of the jobs (default 1); "
+            "fair share decides the order; may be repeated"
+        ),
     )
-    parser.add_argument("--half-life", type=_positive, metavar="HOURS", help="with --account: when use counts half (default 168, 7 days)")
-    parser.add_argument("--among-users", action="store_true", help="with --account: who used less of an account comes first in it")
+    parser.add_argument(
+        "--half-life",
+        type=_positive,
+        metavar="HOURS",
+        help="with --account: when use counts half (default 168, 7 days)",
+    )
+    parser.add_argument(
+        "--among-users",
+        action="store_true",
+        help="with --account: who used less of an account comes first in it",
+    )
     parser.add_argument(
         "--guarantee",
         action="append",
         metavar="NAME=NODES",
-        help="nodes that are guaranteed to an --account: its jobs within them come first, with --preempt others are preempted for them",
+        help=(
+            "nodes that are guaranteed to an --account: its jobs within them come first, "
+            "with --preempt others are preempted for them"
+        ),
     )
-    parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, hybrid:DEPTH or conservative:DEPTH; may be repeated")
-    parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
-    parser.add_argument("--free-last", action="store_true", help="reserve the nodes that become free last (planning.reservedNodes)")
-    parser.add_argument("--predict", action="store_true", help="backfill by predicted durations (planning.backfillDurations)")
-    parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME",
+        help="fcfs, easy, hybrid:DEPTH or conservative:DEPTH; may be repeated",
+    )
+    parser.add_argument(
+        "--enforce-duration",
+        action="store_true",
+        help="end jobs at the end of their duration (spec.enforceDuration)",
+    )
+    parser.add_argument(
+        "--free-last",
+        action="store_true",
+        help="reserve the nodes that become free last (planning.reservedNodes)",
+    )
+    parser.add_argument(
+        "--predict", action="store_true", help="backfill by predicted durations (planning.backfillDurations)"
+    )
+    parser.add_argument(
+        "--preempt",
+        metavar="LEAST:GRACE",
+        help="preempt for higher priority: least run time and grace in seconds",
+    )
     parser.add_argument(
         "--min-pods",
         type=_percent,
         metavar="PERCENT",
         help="let jobs start with this part of their nodes, and grow",
     )
-    parser.add_argument("--priority", action="append", metavar="NODES=N", help="priority of jobs of at most so many nodes; may be repeated")
-    parser.add_argument("--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)")
+    parser.add_argument(
+        "--priority",
+        action="append",
+        metavar="NODES=N",
+        help="priority of jobs of at most so many nodes; may be repeated",
+    )
+    parser.add_argument(
+        "--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw utilisation, waits by size and the first day's occupancy (SVG)")
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="DIR",
+        help="draw utilisation, waits by size and the first day's occupancy (SVG)",
+    )
     return parser
 
 

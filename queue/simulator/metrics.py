@@ -38,7 +38,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     eta_error
         Median of abs(start - first reserved start) / max(wait, 60 s) over them; None if there are none.
     eta_in_range
-        Part of them whose start was in the range estimated with the first reservation; None if there are none.
+        Part of them whose start was in the range estimated with the first reservation; None if there are
+        none.
     cycles, seconds
         Number of rounds, and how long the simulation took.
     limited, preemptions
@@ -78,11 +79,18 @@ def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: 
     busy = sum(_mean_nodes(each) * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)
     waits = np.array([each.wait_s for each in ran], dtype=np.float64)
     runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
-    ran_s = np.array([each.end_s - each.start_s if each.molded else each.job.runtime_s for each in ran], dtype=np.float64)
+    ran_s = np.array(
+        [each.end_s - each.start_s if each.molded else each.job.runtime_s for each in ran], dtype=np.float64
+    )
     slowdowns = np.maximum((waits + ran_s) / np.maximum(runtimes, _SHORT_S), 1.0)
     reserved = [each for each in ran if each.first_reserved_start_s is not None]
-    errors = [abs(each.start_s - (each.first_reserved_start_s or 0)) / max(each.wait_s, _LEAST_WAIT_S) for each in reserved]
-    within = [(each.soonest_s or 0) <= each.start_s <= (each.first_reserved_start_s or 0) for each in reserved]
+    errors = [
+        abs(each.start_s - (each.first_reserved_start_s or 0)) / max(each.wait_s, _LEAST_WAIT_S)
+        for each in reserved
+    ]
+    within = [
+        (each.soonest_s or 0) <= each.start_s <= (each.first_reserved_start_s or 0) for each in reserved
+    ]
     return Summary(
         jobs=len(ran),
         utilisation=busy / (nodes * window),
@@ -107,11 +115,17 @@ def _mean_nodes(ran: SimulatedJob) -> float:
     """Return how many nodes a job had on average."""
     if not ran.molded:
         return ran.job.nodes
-    return ran.job.nodes * (ran.job.requested_s if ran.limited else ran.job.runtime_s) / (ran.end_s - ran.start_s)
+    return (
+        ran.job.nodes
+        * (ran.job.requested_s if ran.limited else ran.job.runtime_s)
+        / (ran.end_s - ran.start_s)
+    )
 
 
 def utilisation_over_time(ran: Sequence[SimulatedJob], nodes: int, points: int) -> npt.NDArray[np.float64]:
-    """Return the part of the machine in use as averages over ``points`` equal intervals from the first submission to the last end."""
+    """Return the part of the machine in use as averages over ``points`` equal intervals from the first
+    submission to the last end.
+    """
     first, last = ran[0].job.submit_s, max(each.end_s for each in ran)
     edges = np.linspace(first, max(last, first + 1), points + 1)
     starts = np.array([each.start_s for each in ran], dtype=np.float64)

@@ -1,7 +1,8 @@
 """Preemption in the simulation: the queue's own choice of victims, with the matcher of the simulation.
 
-As in a cluster, the first that waits in order is tried without the victims and without the reservations that yield to it, and less is lost
-with those that ran shorter. Jobs of a trace save nothing: a preempted job begins again.
+As in a cluster, the first that waits in order is tried without the victims and without the reservations that
+yield to it, and less is lost with those that ran shorter. Jobs of a trace save nothing: a preempted job
+begins again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import (
+    PreemptionCandidate,
+    choose_victims,
+    is_below,
+    preemption_order,
+)
 
 __all__ = ["SimulatedPreemption"]
 
@@ -54,7 +60,9 @@ class SimulatedPreemption:
         self._fluxion = fluxion
         self._disciplines = disciplines
         self._epoch = epoch
-        self._queues = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
+        self._queues = {
+            name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY
+        }
 
     @property
     def any(self) -> bool:
@@ -87,11 +95,14 @@ class SimulatedPreemption:
             )
             if guarantees.any:
                 holdings = [
-                    (workload, [f"n{host:05}" for host in ran.hosts]) for workload, ran in (running[each.workload] for each in candidates)
+                    (workload, [f"n{host:05}" for host in ran.hosts])
+                    for workload, ran in (running[each.workload] for each in candidates)
                 ]
                 losing = set(guarantees.losing(first, holdings, reclaim=reclaim))
                 candidates = [each for each in candidates if each.workload in losing]
-            if victims := await self._search(first, candidates, yielding, now, guarantees if reclaim else None):
+            if victims := await self._search(
+                first, candidates, yielding, now, guarantees if reclaim else None
+            ):
                 return victims
         return ()
 
@@ -108,8 +119,12 @@ class SimulatedPreemption:
             trial = next(choice)
             while True:
                 gone = [*(FluxionJobId(int(each.workload)) for each in trial), *yielding]
-                request = JobMatchRequest(first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0)
-                answers = (await self._fluxion.trial([request], without=gone, call=CallContext(now=now))).results
+                request = JobMatchRequest(
+                    first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0
+                )
+                answers = (
+                    await self._fluxion.trial([request], without=gone, call=CallContext(now=now))
+                ).results
                 nodes = [share.node for share in answers[0].shares]
                 covered = guarantees is None or guarantees.covers(first, nodes, ())
                 trial = choice.send(nodes if covered and answers[0].verdict is MatchVerdict.GRANTED else ())
@@ -134,4 +149,6 @@ class SimulatedPreemption:
     def _yields(self, held: HeldReservation, backlogs: Mapping[str, Backlog], first: Workload) -> bool:
         if held.workload == first.id or held.workload in backlogs[first.queue]:
             return True
-        return any(held.workload in backlog and held.priority < first.order_priority for backlog in backlogs.values())
+        return any(
+            held.workload in backlog and held.priority < first.order_priority for backlog in backlogs.values()
+        )

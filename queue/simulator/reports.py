@@ -33,10 +33,18 @@ _COLUMNS = (
 def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
     """Return a table with one line for each policy, under a line about the trace."""
     lines = [
-        f"{trace.name}: {len(trace.jobs)} jobs on {trace.nodes} nodes, offered load {trace.load:.1%}, {trace.span_s / 86_400:.1f} days"
+        (
+            f"{trace.name}: {len(trace.jobs)} jobs on {trace.nodes} nodes, offered load {trace.load:.1%}, "
+            f"{trace.span_s / 86_400:.1f} days"
+        )
     ]
     lines += [f"  left out: {count} jobs: {reason}" for reason, count in trace.left_out]
-    lines += ["", "  ".join(name.rjust(width) if index else name.ljust(width) for index, (name, width) in enumerate(_COLUMNS))]
+    lines += [
+        "",
+        "  ".join(
+            name.rjust(width) if index else name.ljust(width) for index, (name, width) in enumerate(_COLUMNS)
+        ),
+    ]
     for name, each in summaries.items():
         cells = (
             name,
@@ -51,28 +59,59 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
             f"{each.seconds:.0f} s",
         )
         paired = zip(cells, _COLUMNS, strict=True)
-        lines.append("  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, (_, width)) in enumerate(paired)))
-    lines += [f"{name}: {each.limited} jobs reached their time limit" for name, each in summaries.items() if each.limited]
-    lines += [f"{name}: {each.molded} jobs started with fewer nodes" for name, each in summaries.items() if each.molded]
-    lines += [f"{name}: jobs were preempted {each.preemptions} times" for name, each in summaries.items() if each.preemptions]
+        lines.append(
+            "  ".join(
+                cell.rjust(width) if index else cell.ljust(width)
+                for index, (cell, (_, width)) in enumerate(paired)
+            )
+        )
+    lines += [
+        f"{name}: {each.limited} jobs reached their time limit"
+        for name, each in summaries.items()
+        if each.limited
+    ]
+    lines += [
+        f"{name}: {each.molded} jobs started with fewer nodes"
+        for name, each in summaries.items()
+        if each.molded
+    ]
+    lines += [
+        f"{name}: jobs were preempted {each.preemptions} times"
+        for name, each in summaries.items()
+        if each.preemptions
+    ]
     return "\n".join(lines) + "\n"
 
 
-def accounts_table(trace: Trace, shares: Mapping[str, int], results: Mapping[str, Sequence[SimulatedJob]]) -> str:
-    """Return a table of accounts: their part of the shares, of the work that was submitted, and of the use under each policy.
+def accounts_table(
+    trace: Trace, shares: Mapping[str, int], results: Mapping[str, Sequence[SimulatedJob]]
+) -> str:
+    """Return a table of accounts: their part of the shares, of the work that was submitted, and of the use
+    under each policy.
 
     Use counts until the last submission: later there is nothing left to choose from.
     """
     until = trace.jobs[-1].submit_s if trace.jobs else 0
     total = sum(shares.values()) or 1
-    header = ["account".ljust(16), "shares".rjust(8), "share".rjust(8), "submitted".rjust(10), *(name.rjust(16) for name in results)]
+    header = [
+        "account".ljust(16),
+        "shares".rjust(8),
+        "share".rjust(8),
+        "submitted".rjust(10),
+        *(name.rjust(16) for name in results),
+    ]
     lines = ["", "  ".join(header)]
     submitted = Counter[str]()
     for job in trace.jobs:
         submitted[job.account] += job.nodes * job.runtime_s
     used = {name: _use_by_account(ran, until) for name, ran in results.items()}
     for account, number in shares.items():
-        cells = [account.ljust(16), str(number).rjust(8), f"{number / total:.1%}".rjust(8), _part(submitted, account).rjust(10)]
+        cells = [
+            account.ljust(16),
+            str(number).rjust(8),
+            f"{number / total:.1%}".rjust(8),
+            _part(submitted, account).rjust(10),
+        ]
         lines.append("  ".join([*cells, *(_part(each, account).rjust(16) for each in used.values())]))
     return "\n".join(lines) + "\n"
 
@@ -98,7 +137,12 @@ def as_csv(summaries: Mapping[str, Summary]) -> str:
     return text.getvalue()
 
 
-def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], results: Mapping[str, Sequence[SimulatedJob]]) -> bytes:
+def as_json(
+    trace: Trace,
+    seed: int | None,
+    summaries: Mapping[str, Summary],
+    results: Mapping[str, Sequence[SimulatedJob]],
+) -> bytes:
     """Return JSON with a summary for each policy, and submit, start and end of each job in seconds."""
     document: dict[str, Any] = {
         "trace": trace.name,
@@ -107,7 +151,10 @@ def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], re
         "load": trace.load,
         "seed": seed,
         "left_out": dict(trace.left_out),
-        "policies": {name: {"summary": summary, "jobs": [_job(each) for each in results[name]]} for name, summary in summaries.items()},
+        "policies": {
+            name: {"summary": summary, "jobs": [_job(each) for each in results[name]]}
+            for name, summary in summaries.items()
+        },
     }
     return msgspec.json.encode(document) + b"\n"
 

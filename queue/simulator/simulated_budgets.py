@@ -1,7 +1,8 @@
-"""The budgets of accounts in a forecast: what was used until its beginning, and what its own work uses as its clock goes on.
+"""The budgets of accounts in a forecast: what was used until its beginning, and what its own work uses as its
+clock goes on.
 
-What was used is what the FluxAccounts show, with running work. When the next period begins, what ended in the forecast before counts no
-longer.
+What was used is what the FluxAccounts show, with running work. When the next period begins, what ended in the
+forecast before counts no longer.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ class SimulatedBudgets:
     _before: dict[tuple[str, str, datetime], float] = field(default_factory=dict)
 
     def begin(self, now: int, running: Iterable[tuple[Workload, Allocation]]) -> None:
-        """Begin with the work that runs. It is part of what is shown as used, and is counted by itself from here on."""
+        """Begin with the work that runs.
+        It is part of what is shown as used, and is counted by itself from here on.
+        """
         for workload, allocation in running:
             self.start(workload, allocation)
         time = datetime.fromtimestamp(now, UTC)
-        for name, line in self._counted_room(time, Spending(self.tree, self.tree.periods_at(time))).lines.items():
+        for name, line in self._counted_room(
+            time, Spending(self.tree, self.tree.periods_at(time))
+        ).lines.items():
             status = self.shown.get(name)
             if status is None or status.start != f"{line.period.start:%Y-%m-%dT%H:%M:%SZ}":
                 continue
@@ -94,7 +99,11 @@ class SimulatedBudgets:
         """Count anew, now that a period began: what ended before all of them counts no longer."""
         first = min(period.start for period in periods.values())
         self._ended, self._counted = [each for each in self._ended if each[2] > first], 0
-        used = {(name, kind): use for (name, kind, start), use in self._before.items() if periods[name].start == start}
+        used = {
+            (name, kind): use
+            for (name, kind, start), use in self._before.items()
+            if periods[name].start == start
+        }
         self._spending = Spending(self.tree, periods, used)
 
     def next_period(self, now: int) -> int | None:
@@ -106,4 +115,7 @@ class SimulatedBudgets:
         return max(self._next_starts(now), default=0)
 
     def _next_starts(self, now: int) -> list[int]:
-        return [int(period.end.timestamp()) for period in self.tree.periods_at(datetime.fromtimestamp(now, UTC)).values()]
+        return [
+            int(period.end.timestamp())
+            for period in self.tree.periods_at(datetime.fromtimestamp(now, UTC)).values()
+        ]

@@ -1,7 +1,8 @@
-"""Chains of jobs in a trace: a job that names one before it waits for the end of that, and for a think time after it.
+"""Chains of jobs in a trace: a job that names one before it waits for the end of that, and for a think time
+after it.
 
-It is what ``fluxqueue/after: "any:job/NAME+DELAY"`` is in a cluster. The Standard Workload Format has both in its last fields. Such a job
-counts as waiting from the time at which nothing but nodes kept it.
+It is what ``fluxqueue/after: "any:job/NAME+DELAY"`` is in a cluster. The Standard Workload Format has both in
+its last fields. Such a job counts as waiting from the time at which nothing but nodes kept it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ __all__ = ["SimulatedChains"]
 
 
 class SimulatedChains:
-    """The jobs that wait for others, and the ends of all jobs. Times are seconds from the beginning of the trace."""
+    """The jobs that wait for others, and the ends of all jobs.
+    Times are seconds from the beginning of the trace.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -34,7 +37,9 @@ class SimulatedChains:
             self._put_later(job, at_s)
 
     def eligible(self, submitted: Iterable[TraceJob], now_s: int) -> list[TraceJob]:
-        """Return the jobs that wait for nodes only from now on: those of the submitted ones, and those that were held back until now."""
+        """Return the jobs that wait for nodes only from now on:
+        those of the submitted ones, and those that were held back until now.
+        """
         ready: list[TraceJob] = []
         for job in submitted:
             if not job.after:

@@ -1,7 +1,7 @@
 """Jobs of a trace that start with fewer nodes than they ask for, and grow.
 
-The work of a job is its nodes times its runtime, and all nodes that it has share it. A node that it gets later is one more job of the
-matcher, as a pod by which a Job of a cluster grows.
+The work of a job is its nodes times its runtime, and all nodes that it has share it. A node that it gets
+later is one more job of the matcher, as a pod by which a Job of a cluster grows.
 """
 
 from __future__ import annotations
@@ -87,12 +87,19 @@ class SimulatedGrowth:
             if not wanted or ran.job.queue in closed or ran.end_s <= now_s:
                 continue
             length = max(ran.job.requested_s, ran.end_s - now_s)
-            requests = [JobMatchRequest(node_request(1), self._next + each, duration_s=length) for each in range(wanted)]
+            requests = [
+                JobMatchRequest(node_request(1), self._next + each, duration_s=length)
+                for each in range(wanted)
+            ]
             self._next += wanted
-            answers = (await self._fluxion.match_batch(requests, call=call, stop_at_first_failure=True)).results
+            answers = (
+                await self._fluxion.match_batch(requests, call=call, stop_at_first_failure=True)
+            ).results
             got = [answer for answer in answers if answer.verdict is MatchVerdict.GRANTED]
             if got:
-                _extend(progress, [node_number(share.node) for answer in got for share in answer.shares], now_s)
+                _extend(
+                    progress, [node_number(share.node) for answer in got for share in answer.shares], now_s
+                )
                 progress.pieces += [answer.jobid for answer in got]
                 grown.append((ran, len(got)))
         return grown

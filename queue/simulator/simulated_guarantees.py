@@ -1,4 +1,6 @@
-"""Guaranteed nodes on a trace: which waiting jobs come first because of them, by the queue's own rules (`scheduling.guarantees`)."""
+"""Guaranteed nodes on a trace: which waiting jobs come first because of them,
+by the queue's own rules (`scheduling.guarantees`).
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ class SimulatedGuarantees:
     def __init__(self, nodes: Mapping[str, int]) -> None:
         self.now: Guarantees = NO_GUARANTEES
         self.first: frozenset[WorkloadId] = frozenset()
-        self._tree = AccountTree({name: Account(name, (name,), guaranteed=Guarantee(number)) for name, number in nodes.items()})
+        self._tree = AccountTree(
+            {name: Account(name, (name,), guaranteed=Guarantee(number)) for name, number in nodes.items()}
+        )
 
-    def update(self, backlogs: Iterable[Backlog], running: Iterable[tuple[Workload, Sequence[str]]]) -> frozenset[WorkloadId]:
+    def update(
+        self, backlogs: Iterable[Backlog], running: Iterable[tuple[Workload, Sequence[str]]]
+    ) -> frozenset[WorkloadId]:
         """Find out what comes first while this work runs; return the workloads of which that changed."""
         if not self._tree.accounts:
             return frozenset()
@@ -56,6 +62,8 @@ def parse_guarantees(texts: Sequence[str], accounts: Iterable[str]) -> dict[str,
     for text in texts:
         name, _, nodes = text.partition("=")
         if name not in known or not nodes.isdecimal():
-            raise ValueError(f"--guarantee {text}: write NAME=NODES, with the name of an --account, such as physics=16")
+            raise ValueError(
+                f"--guarantee {text}: write NAME=NODES, with the name of an --account, such as physics=16"
+            )
         guaranteed[name] = int(nodes)
     return guaranteed

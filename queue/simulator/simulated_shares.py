@@ -1,7 +1,8 @@
 """Accounts with shares on a trace: their use, halved with time, and the order of work that follows from it.
 
-The factors and priorities are those of a cluster (`fluxqueue.queue.model.fair_share`, `fluxqueue.api.priorityfactors`). Between two events
-each account uses a constant number of nodes, so its use is known exactly at each event.
+The factors and priorities are those of a cluster (`fluxqueue.queue.model.fair_share`,
+`fluxqueue.api.priorityfactors`). Between two events each account uses a constant number of nodes, so its use
+is known exactly at each event.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class SimulatedShares:
         self._among_users = among_users
         self._used: Counter[tuple[str, str]] = Counter()
         """By account and user."""
-        self._tree = AccountTree({name: Account(name, (name,), shares=number) for name, number in shares.items()})
+        self._tree = AccountTree(
+            {name: Account(name, (name,), shares=number) for name, number in shares.items()}
+        )
         self._half_life_s = half_life_s
         self._weights = weights
         self._queues = queues
@@ -81,14 +84,17 @@ class SimulatedShares:
         halved = math.pow(0.5, (now_s - self._charged_until) / self._half_life_s)
         weighted_s = self._half_life_s / math.log(2) * (1 - halved)
         kinds = self._used.keys() | self._running.keys()
-        self._used = Counter({kind: self._used[kind] * halved + self._running[kind] * weighted_s for kind in kinds})
+        self._used = Counter(
+            {kind: self._used[kind] * halved + self._running[kind] * weighted_s for kind in kinds}
+        )
         self.uses = Counter(dict.fromkeys(self._tree.accounts, 0.0))
         for (account, _), use in sorted(self._used.items()):
             self.uses[account] += use
         self._charged_until = now_s
 
     def priorities(self, now_s: int, at: datetime) -> AddedPriorities | None:
-        """Return the priorities that hold from this time on if a minute is over and they may differ from those before; else None.
+        """Return the priorities that hold from this time on if a minute is over and they may differ from
+        those before; else None.
 
         Parameters
         ----------
@@ -99,18 +105,27 @@ class SimulatedShares:
             return None
         accounts = fair_shares(self._tree, self.uses)
         if self._among_users:
-            accounts = {name: replace(each, users=user_shares(each, self._uses_in(name))) for name, each in accounts.items()}
-        factors = {name: (each.factor or 0.0, {user: of.factor for user, of in each.users.items()}) for name, each in accounts.items()}
+            accounts = {
+                name: replace(each, users=user_shares(each, self._uses_in(name)))
+                for name, each in accounts.items()
+            }
+        factors = {
+            name: (each.factor or 0.0, {user: of.factor for user, of in each.users.items()})
+            for name, each in accounts.items()
+        }
         same = self._computed_at is not None and factors == self._factors and not self._weights.age
         self._computed_at, self._factors = now_s, factors
-        return None if same else AddedPriorities(dict.fromkeys(self._queues, (self._weights, 0)), accounts, at)
+        return (
+            None if same else AddedPriorities(dict.fromkeys(self._queues, (self._weights, 0)), accounts, at)
+        )
 
     def _uses_in(self, account: str) -> dict[str, float]:
         return {user: use for (of, user), use in self._used.items() if of == account and user}
 
 
 def parse_accounts(texts: Sequence[str]) -> dict[str, tuple[int, float]]:
-    """Read ``NAME=SHARES`` or ``NAME=SHARES:PART``: shares of each account, and its part of the jobs in proportion to those of the others.
+    """Read ``NAME=SHARES`` or ``NAME=SHARES:PART``: shares of each account, and its part of the jobs in
+    proportion to those of the others.
 
     Raises
     ------
@@ -126,7 +141,9 @@ def parse_accounts(texts: Sequence[str]) -> dict[str, tuple[int, float]]:
         except ValueError:
             weight = 0.0
         if not name or not (shares.isdecimal() and int(shares) <= _MOST_SHARES) or not 0 < weight < math.inf:
-            raise ValueError(f"--account {text}: write NAME=SHARES or NAME=SHARES:PART, such as physics=3 or biology=1:10")
+            raise ValueError(
+                f"--account {text}: write NAME=SHARES or NAME=SHARES:PART, such as physics=3 or biology=1:10"
+            )
         if name in accounts:
             raise ValueError(f"--account {text}: the account {name!r} is named twice")
         accounts[name] = int(shares), weight
@@ -134,8 +151,15 @@ def parse_accounts(texts: Sequence[str]) -> dict[str, tuple[int, float]]:
 
 
 def with_accounts(trace: Trace, accounts: Mapping[str, tuple[int, float]], seed: int) -> Trace:
-    """Return the same jobs, each given to an account at random, in proportion to the parts of the accounts."""
+    """Return the same jobs, each given to an account at random,
+    in proportion to the parts of the accounts.
+    """
     parts = np.array([part for _, part in accounts.values()])
     drawn = np.random.default_rng([seed, 2]).choice(len(parts), len(trace.jobs), p=parts / parts.sum())
     names = [*accounts]
-    return replace(trace, jobs=tuple(replace(job, account=names[at]) for job, at in zip(trace.jobs, drawn.tolist(), strict=True)))
+    return replace(
+        trace,
+        jobs=tuple(
+            replace(job, account=names[at]) for job, at in zip(trace.jobs, drawn.tolist(), strict=True)
+        ),
+    )

@@ -14,7 +14,17 @@ from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.predictions import PredictionKey
 from fluxqueue.queue.simulator.traces import TraceJob
 
-__all__ = ["EPOCH", "EPOCH_S", "SimulatedJob", "node_name", "node_number", "node_request", "prediction_key", "time_at", "workload_of"]
+__all__ = [
+    "EPOCH",
+    "EPOCH_S",
+    "SimulatedJob",
+    "node_name",
+    "node_number",
+    "node_request",
+    "prediction_key",
+    "time_at",
+    "workload_of",
+]
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """Beginning of each trace."""
@@ -28,7 +38,8 @@ class SimulatedJob:
     Attributes
     ----------
     reserved_at, first_reserved_start_s, soonest_s
-        When it got its first reservation, the reserved start, and the early end of the estimated range then; None if it had none.
+        When it got its first reservation, the reserved start, and the early end of the estimated range then;
+        None if it had none.
     hosts
         Numbers of the nodes it ran on, those that it got later at the end.
     started_nodes
@@ -66,7 +77,11 @@ class SimulatedJob:
     @property
     def stated_s(self) -> int:
         """How long it takes by what it stated, with the nodes that it started with."""
-        return molded_duration(self.job.requested_s, self.job.nodes, self.started_nodes) if self.molded else self.job.requested_s
+        return (
+            molded_duration(self.job.requested_s, self.job.nodes, self.started_nodes)
+            if self.molded
+            else self.job.requested_s
+        )
 
 
 def node_name(number: int) -> str:
@@ -88,7 +103,8 @@ _JOBSPECS: dict[tuple[int, int], str] = {}
 
 
 def node_request(nodes: int, least: int = 0) -> str:
-    """Return the jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share a jobspec.
+    """Return the jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share
+    a jobspec.
 
     Parameters
     ----------
@@ -101,7 +117,9 @@ def node_request(nodes: int, least: int = 0) -> str:
     if text is None:
         slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": 1}]}
         attributes = {"system": {}, "user": {MIN_PODS: least}} if least else {"system": {}}
-        text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": attributes}).decode()
+        text = orjson.dumps(
+            {"version": 1, "resources": [slot], "tasks": [], "attributes": attributes}
+        ).decode()
         _JOBSPECS[nodes, least] = text
     return text
 

@@ -1,8 +1,9 @@
 """The simulation: submissions and ends of jobs on a virtual clock, with the queue's own passes and matcher.
 
-Events are submissions, ends of jobs and starts of reservations. At the time of each event the simulation applies everything that is due
-and runs one round of the policies (`fluxqueue.queue.scheduling.round_driver.RoundDriver`), as the scheduling cycle of a cluster does. Only
-jobs take time, so the same input gives the same output to the second.
+Events are submissions, ends of jobs and starts of reservations. At the time of each event the simulation
+applies everything that is due and runs one round of the policies
+(`fluxqueue.queue.scheduling.round_driver.RoundDriver`), as the scheduling cycle of a cluster does. Only jobs
+take time, so the same input gives the same output to the second.
 """
 
 from __future__ import annotations
@@ -20,8 +21,18 @@ from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue, RefusalCache
-from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, end_beyond_prediction, lengthened_end
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    PassResult,
+    PendingQueue,
+    RefusalCache,
+)
+from fluxqueue.queue.scheduling.policies.predictions import (
+    DurationHistory,
+    end_beyond_prediction,
+    lengthened_end,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
@@ -64,7 +75,8 @@ class Simulation:
     match_policy
         Fluxion's match policy.
     fixed
-        Jobs that ran before and run again without waiting. Each takes its nodes at its start, after the jobs that start then.
+        Jobs that ran before and run again without waiting. Each takes its nodes at its start, after the jobs
+        that start then.
     shares
         Accounts whose fair shares order the work; None: there are none.
     guaranteed
@@ -90,7 +102,9 @@ class Simulation:
         self.steps = 0
         self._trace = trace
         self._queues = sorted({job.queue for job in trace.jobs})
-        self._disciplines = dict.fromkeys(self._queues, discipline) if isinstance(discipline, Discipline) else discipline
+        self._disciplines = (
+            dict.fromkeys(self._queues, discipline) if isinstance(discipline, Discipline) else discipline
+        )
         self._match_policy = match_policy
         self._shares = shares
         self._guarantees = SimulatedGuarantees(guaranteed)
@@ -101,7 +115,14 @@ class Simulation:
         self._backlogs = {name: Backlog() for name in self._queues}
         self._reservations: dict[WorkloadId, HeldReservation] = {}
         latest_nodes = {name for name, each in self._disciplines.items() if each.reserves_latest}
-        self._driver = RoundDriver(self._fluxion, self._identify, self._granted, explain=False, limit=_LIMIT, latest_nodes=latest_nodes)
+        self._driver = RoundDriver(
+            self._fluxion,
+            self._identify,
+            self._granted,
+            explain=False,
+            limit=_LIMIT,
+            latest_nodes=latest_nodes,
+        )
         self._ends: list[tuple[int, int]] = []
         self._planned_ends: dict[int, int] = {}
         self._overdue: list[tuple[int, int]] = []
@@ -119,7 +140,9 @@ class Simulation:
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
 
-    async def run(self, progress: Progress | None = None, until_s: int | None = None) -> Sequence[SimulatedJob]:
+    async def run(
+        self, progress: Progress | None = None, until_s: int | None = None
+    ) -> Sequence[SimulatedJob]:
         """Run to the end of the last job, or to a time.
 
         Parameters
@@ -127,7 +150,8 @@ class Simulation:
         progress
             Is called with the number of ended jobs from time to time.
         until_s
-            Stop at the first event from this second on; jobs that wait then have no start. None: at the end of the last job.
+            Stop at the first event from this second on; jobs that wait then have no start. None: at the end
+            of the last job.
         """
         nodes = [GraphNodeSpec(node_name(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
         await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=EPOCH_S))
@@ -163,7 +187,11 @@ class Simulation:
         return self.ran
 
     def _next_time(self, times: list[int]) -> int:
-        times += [reservation.start - EPOCH_S for reservation in self._reservations.values() if reservation.start - EPOCH_S > self._now]
+        times += [
+            reservation.start - EPOCH_S
+            for reservation in self._reservations.values()
+            if reservation.start - EPOCH_S > self._now
+        ]
         times += [heap[0][0] for heap in (self._ends, self._overdue, self._stops) if heap]
         times += [*(each.start_s for each in self._fixed[-1:]), *self._chains.times()]
         return max(min(times), self._now)
@@ -202,7 +230,9 @@ class Simulation:
             if self._planned_ends.get(number) != planned:
                 continue
             ran = self._of[number]
-            end = end_beyond_prediction(time_at(ran.start_s), time_at(planned), time_at(self._now), ran.stated_s)
+            end = end_beyond_prediction(
+                time_at(ran.start_s), time_at(planned), time_at(self._now), ran.stated_s
+            )
             await self._move_end(number, int((end - EPOCH).total_seconds()), holders)
 
     async def _move_end(self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId]) -> None:
@@ -228,7 +258,10 @@ class Simulation:
                 self._predicted.discard(number)
                 continue
             nodes = [node_name(host) for host in ran.hosts]
-            end = lengthened_end(EPOCH_S + planned, EPOCH_S + stated, nodes, self._reservations.values()) - EPOCH_S
+            end = (
+                lengthened_end(EPOCH_S + planned, EPOCH_S + stated, nodes, self._reservations.values())
+                - EPOCH_S
+            )
             if end > planned:
                 await self._move_end(number, end, {})
 
@@ -239,15 +272,21 @@ class Simulation:
 
     def _arriving(self, job: TraceJob) -> Workload:
         predicts = self._disciplines[job.queue].predicts
-        return workload_of(job, self._durations.predicted(prediction_key(job), job.requested_s) if predicts else None)
+        return workload_of(
+            job, self._durations.predicted(prediction_key(job), job.requested_s) if predicts else None
+        )
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self._added.of(workload) + (GUARANTEED_FIRST if workload.id in self._guarantees.first else 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def _reprioritise(self) -> None:
-        """Give all work that waits the priority that it has now, and so its reservations; shares count once a minute, as in a cluster."""
-        running = ((workload, [node_name(host) for host in ran.hosts]) for workload, ran in self._running().values())
+        """Give all work that waits the priority that it has now, and so its reservations;
+        shares count once a minute, as in a cluster.
+        """
+        running = (
+            (workload, [node_name(host) for host in ran.hosts]) for workload, ran in self._running().values()
+        )
         moved = self._guarantees.update(self._backlogs.values(), running)
         added = self._shares.priorities(self._now, time_at(self._now)) if self._shares is not None else None
         if added is None and not moved:
@@ -275,7 +314,9 @@ class Simulation:
             for workload_id in self._had_reservations
             if (first := self._of[workload_id].first_reserved_start_s) is not None
         }
-        context = CycleContext(EPOCH_S + self._now, capacity_changed=self._capacity_changed, first_starts=firsts)
+        context = CycleContext(
+            EPOCH_S + self._now, capacity_changed=self._capacity_changed, first_starts=firsts
+        )
         self._capacity_changed = False
         queues = [
             PendingQueue(
@@ -286,14 +327,20 @@ class Simulation:
             )
             for name, backlog in self._backlogs.items()
         ]
-        result = await self._driver.run(Round(queues, self._disciplines, context), self._reservations, self._call())
+        result = await self._driver.run(
+            Round(queues, self._disciplines, context), self._reservations, self._call()
+        )
         self.steps = self._driver.steps
         for each in result:
             self._record(each)
 
     async def _grow(self) -> None:
         """Let jobs grow that started with fewer nodes, behind all that waits."""
-        strict = {name for name, backlog in self._backlogs.items() if len(backlog) and not self._disciplines[name].reserves}
+        strict = {
+            name
+            for name, backlog in self._backlogs.items()
+            if len(backlog) and not self._disciplines[name].reserves
+        }
         for ran, nodes in await self._growth.grow(self._now, strict):
             heapq.heappush(self._ends, (ran.end_s, ran.job.number))
             if self._shares is not None:
@@ -303,21 +350,30 @@ class Simulation:
         """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
         if self._stops or not self._preemption.any:
             return False
-        choice = self._preemption.choose(self._backlogs, self._reservations, self._running(), self._now, self._guarantees.now)
+        choice = self._preemption.choose(
+            self._backlogs, self._reservations, self._running(), self._now, self._guarantees.now
+        )
         victims = await choice
         for victim in victims:
             ran = self._of[int(victim)]
-            stop_s = min(self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s)
+            stop_s = min(
+                self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s
+            )
             heapq.heappush(self._stops, (stop_s, int(victim)))
             self._planned_ends[int(victim)] = max(stop_s, self._now + 1)
-            await self._fluxion.extend(int(victim), EPOCH_S + self._planned_ends[int(victim)], call=self._call())
+            await self._fluxion.extend(
+                int(victim), EPOCH_S + self._planned_ends[int(victim)], call=self._call()
+            )
         wake_s = self._preemption.retry_s
         if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
             heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
         return bool(victims) and await self._stop_preempted()
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
-        return {WorkloadId(each): (self._prioritised(workload_of(self._of[each].job)), self._of[each]) for each in self._planned_ends}
+        return {
+            WorkloadId(each): (self._prioritised(workload_of(self._of[each].job)), self._of[each])
+            for each in self._planned_ends
+        }
 
     async def _stop_preempted(self) -> bool:
         """Stop victims whose grace is over: they wait again in their old place; True if there were any."""
@@ -360,7 +416,9 @@ class Simulation:
             ran = self._of[workload.id]
             ran.start_s = self._now
             if ran.first_reserved_start_s is not None and ran.reserved_at is not None:
-                self._estimate_history.add(ran.first_reserved_start_s - ran.reserved_at, self._now - ran.reserved_at)
+                self._estimate_history.add(
+                    ran.first_reserved_start_s - ran.reserved_at, self._now - ran.reserved_at
+                )
             enforced = self._disciplines[ran.job.queue].enforces_duration
             ran.limited = enforced and ran.job.runtime_s > ran.job.requested_s
             ran.hosts = tuple(node_number(share.node) for share in answer.shares)

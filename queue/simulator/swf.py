@@ -1,12 +1,14 @@
 """Traces in the Standard Workload Format, version 2.2 (Feitelson and others, the Parallel Workloads Archive).
 
-Each line is one job with eighteen numbers; -1 means unknown. Comment lines begin with a semicolon and may state the size of the machine.
-Real traces have gaps. Each kind of gap has a rule here, and every job that is left out is counted with the reason.
+Each line is one job with eighteen numbers; -1 means unknown. Comment lines begin with a semicolon and may
+state the size of the machine. Real traces have gaps. Each kind of gap has a rule here, and every job that is
+left out is counted with the reason.
 
 - runtime unknown or 0: left out (it never ran);
 - allocated processors unknown: the requested ones; neither known: left out;
 - more processors than the machine has: left out;
-- requested time unknown or below the runtime: the runtime (a limit that was not enforced would only be an overrun);
+- requested time unknown or below the runtime: the runtime (a limit that was not enforced would only be an
+  overrun);
 - submit time unknown: left out;
 - preceding job (read on request only) unknown, left out or not before the job: the job waits for none;
 - a line without eighteen numbers: an error that names it, because then the file is not a trace.
@@ -24,7 +26,17 @@ from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 __all__ = ["InvalidTrace", "parse_swf", "read_swf"]
 
 _FIELDS = 18
-_NUMBER, _SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _USER, _PRECEDING, _THINK = 0, 1, 3, 4, 7, 8, 11, 16, 17
+_NUMBER, _SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _USER, _PRECEDING, _THINK = (
+    0,
+    1,
+    3,
+    4,
+    7,
+    8,
+    11,
+    16,
+    17,
+)
 _SIZES = ("maxnodes", "maxprocs")
 
 
@@ -33,7 +45,12 @@ class InvalidTrace(ValueError):
 
 
 def read_swf(
-    path: Path, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None, chains: bool = False
+    path: Path,
+    *,
+    processors_per_node: int = 1,
+    nodes: int | None = None,
+    limit: int | None = None,
+    chains: bool = False,
 ) -> Trace:
     """Return the trace of a file; see `parse_swf`.
 
@@ -44,7 +61,14 @@ def read_swf(
     """
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            return parse_swf(lines, path.name, processors_per_node=processors_per_node, nodes=nodes, limit=limit, chains=chains)
+            return parse_swf(
+                lines,
+                path.name,
+                processors_per_node=processors_per_node,
+                nodes=nodes,
+                limit=limit,
+                chains=chains,
+            )
     except OSError as error:
         raise InvalidTrace(f"the trace {path} cannot be read: {error.strerror}") from None
 
@@ -67,7 +91,8 @@ def parse_swf(
     processors_per_node
         Processors of the trace for one simulated node. Jobs are rounded up to whole nodes.
     nodes
-        Size of the machine; None: that of the header (``MaxNodes``, else ``MaxProcs``), else that of the largest job.
+        Size of the machine; None: that of the header (``MaxNodes``, else ``MaxProcs``), else that of the
+        largest job.
     limit
         Most jobs to read.
     chains
@@ -104,7 +129,9 @@ def parse_swf(
     if len(fitting) < len(jobs):
         left_out[f"asks for more than {size} nodes"] += len(jobs) - len(fitting)
     if not fitting:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "it holds no job lines"
+        reasons = (
+            ", ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "it holds no job lines"
+        )
         raise InvalidTrace(f"the trace {name} has no job that can be run ({reasons})")
     return Trace(name, size, numbered(fitting), tuple(sorted(left_out.items())))
 
@@ -118,7 +145,8 @@ def _job(text: str, number: int, name: str) -> TraceJob | str:
         values = []
     if len(values) < _FIELDS:
         raise InvalidTrace(
-            f"{name}, line {number}: {text[:60]!r} is not a job of the Standard Workload Format: {_FIELDS} numbers are needed"
+            f"{name}, line {number}: {text[:60]!r} is not a job of the Standard Workload Format: "
+            f"{_FIELDS} numbers are needed"
         )
     submit_s, runtime_s = int(values[_SUBMIT]), int(values[_RUNTIME])
     size = int(values[_ALLOCATED]) if values[_ALLOCATED] > 0 else int(values[_REQUESTED])

@@ -1,7 +1,7 @@
 """A trace: when each job was submitted, its size, its runtime and its stated duration.
 
-All times are whole seconds and all sizes whole nodes. `Trace.scaled` changes the offered load: it scales the time between submissions and
-leaves the jobs as they are, which is the usual method since Feitelson.
+All times are whole seconds and all sizes whole nodes. `Trace.scaled` changes the offered load: it scales the
+time between submissions and leaves the jobs as they are, which is the usual method since Feitelson.
 """
 
 from __future__ import annotations
@@ -91,19 +91,30 @@ class Trace:
             The load is not above 0, or all jobs have the same submit time.
         """
         if load <= 0 or not self.span_s:
-            raise ValueError(f"the load {load} cannot be offered: it must be above 0, and jobs must be submitted at different times")
+            raise ValueError(
+                f"the load {load} cannot be offered: it must be above 0, "
+                "and jobs must be submitted at different times"
+            )
         factor = self.load / load
         first = self.jobs[0].submit_s
-        return replace(self, jobs=tuple(replace(job, submit_s=round((job.submit_s - first) * factor)) for job in self.jobs))
+        return replace(
+            self,
+            jobs=tuple(replace(job, submit_s=round((job.submit_s - first) * factor)) for job in self.jobs),
+        )
 
     def moldable(self, percent: int) -> Trace:
         """Return the same jobs, each of which may start with so many percent of its nodes."""
         least = {job.nodes: -(-job.nodes * percent // 100) for job in self.jobs}
-        jobs = tuple(replace(job, least_nodes=least[job.nodes] if least[job.nodes] < job.nodes else 0) for job in self.jobs)
+        jobs = tuple(
+            replace(job, least_nodes=least[job.nodes] if least[job.nodes] < job.nodes else 0)
+            for job in self.jobs
+        )
         return replace(self, jobs=jobs)
 
     def overestimated(self, low: float, high: float, seed: int) -> Trace:
-        """Return the same jobs, each with a stated duration between ``low`` and ``high`` times its runtime."""
+        """Return the same jobs, each with a stated duration between ``low`` and ``high`` times its
+        runtime.
+        """
         factors = np.random.default_rng([seed, 1]).uniform(low, high, len(self.jobs))
         jobs = tuple(
             replace(job, requested_s=max(job.runtime_s, round(job.runtime_s * factor)))
@@ -113,9 +124,15 @@ class Trace:
 
 
 def numbered(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
-    """Return the jobs in order of submission, numbered from 1. A job that waits for one that is missing or not before it waits for none."""
+    """Return the jobs in order of submission, numbered from 1.
+    A job that waits for one that is missing or not before it waits for none.
+    """
     ordered = sorted(jobs, key=lambda job: job.submit_s)
-    places = {job.number: number for number, job in enumerate(ordered, start=1)} if any(job.after for job in ordered) else {}
+    places = (
+        {job.number: number for number, job in enumerate(ordered, start=1)}
+        if any(job.after for job in ordered)
+        else {}
+    )
     return tuple(_numbered(job, number, places) for number, job in enumerate(ordered, start=1))
 
 

@@ -1,7 +1,7 @@
 """How many Events that can wait are sent: a rate for all work together, which no burst of work can raise.
 
-What finds nothing left is looked at again later, by the sweep at the latest, and nothing is kept for it. What is looked at first is what
-was submitted first.
+What finds nothing left is looked at again later, by the sweep at the latest, and nothing is kept for it. What
+is looked at first is what was submitted first.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""Reports what happens to a workload on the user's own object: Events, and the label of work that can never start.
+"""Reports what happens to a workload on the user's own object: Events, and the label of work that can never
+start.
 
-An Event costs a write, and somebody's attention. So work that starts at once gets none. A problem that only a person can solve is
-reported at once. Waiting for nodes is reported after it has lasted for a while, with the expected start, and then the release is reported
-too. A requeue is always reported, with its cause.
+An Event costs a write, and somebody's attention. So work that starts at once gets none. A problem that only a
+person can solve is reported at once. Waiting for nodes is reported after it has lasted for a while, with the
+expected start, and then the release is reported too. A requeue is always reported, with its cause.
 
-Of much work that comes together, the Events about its first wait are sent over time, since each costs the API server as much as a start.
+Of much work that comes together, the Events about its first wait are sent over time, since each costs the API
+server as much as a start.
 
-An API server keeps Events for an hour. So what still waits is reported again before that, or when its expected start has moved, but not
-within ten minutes, and for all work together at most once a second: ``kubectl describe`` answers why and until when, and a burst of work
-costs no further Events.
+An API server keeps Events for an hour. So what still waits is reported again before that, or when its
+expected start has moved, but not within ten minutes, and for all work together at most once a second:
+``kubectl describe`` answers why and until when, and a burst of work costs no further Events.
 
-`kubectl get jobs -l fluxqueue/unschedulable=yes` finds work that no set of nodes of this cluster could hold: the label
-``fluxqueue/unschedulable`` is set as long as that is so.
+`kubectl get jobs -l fluxqueue/unschedulable=yes` finds work that no set of nodes of this cluster could hold:
+the label ``fluxqueue/unschedulable`` is set as long as that is so.
 """
 
 from __future__ import annotations
@@ -57,10 +59,12 @@ _WORKERS = 4
 _SETTLED_S = 0.5
 _REPEATS_EVERY_S = 1.0
 _REPEATS_AT_ONCE = 60
-"""Of all work together, an Event that repeats another may be sent each second, and so many after a quiet minute."""
+"""Of all work together, an Event that repeats another may be sent each second,
+and so many after a quiet minute."""
 _WAITS_EVERY_S = 0.2
 _WAITS_AT_ONCE = 100
-"""Of all work together, an Event about a first wait may be sent five times a second, and so many after a quiet while."""
+"""Of all work together, an Event about a first wait may be sent five times a second,
+and so many after a quiet while."""
 _WAITS_LATER_S = 30.0
 _LONGEST_NODES = 200
 
@@ -95,7 +99,9 @@ class LastReport:
 
 @dataclass(frozen=True, slots=True)
 class DueEvent:
-    """An Event to send; one that ``repeats`` an earlier one can wait, and one about a first wait, which ``notes_wait``."""
+    """An Event to send; one that ``repeats`` an earlier one can wait, and one about a first wait,
+    which ``notes_wait``.
+    """
 
     reason: str
     message: str
@@ -129,7 +135,8 @@ def due_events(
     Returns
     -------
     tuple
-        The Events, the report after them, and in how many seconds to check again although nothing changes (None: not needed).
+        The Events, the report after them, and in how many seconds to check again although nothing changes
+        (None: not needed).
     """
     reason, message = workload.reason, workload.message
     if workload.requeues > last.requeues:
@@ -151,7 +158,9 @@ def due_events(
         shown = nodes if len(nodes) <= _LONGEST_NODES else f"{nodes[:_LONGEST_NODES]}..."
         place = f", {where}," if (where := reached(workload)) else ""
         waited_s = (now - workload.submitted_at).total_seconds()
-        text = f"{workload.ref} starts on {shown}{place} after {waited_s:.0f} s in the queue {workload.queue!r}"
+        text = (
+            f"{workload.ref} starts on {shown}{place} after {waited_s:.0f} s in the queue {workload.queue!r}"
+        )
         return [DueEvent("Released", text)], LastReport(requeues=last.requeues), None
     return [], last, None
 
@@ -217,13 +226,18 @@ class EventReporter:
         await run_workers(self._keys, _WORKERS, self._reconcile)
 
     def resync(self) -> None:
-        """Check every workload. The first call, at the start of the leader, takes what it finds as reported."""
+        """Check every workload.
+        The first call, at the start of the leader, takes what it finds as reported.
+        """
         now = self._ledger.clock()
         for workload in self._ledger.all():
             if not self._started:
-                # When the former leader reported it is unknown: it is reported again at some time before that can have expired twice.
+                # When the former leader reported it is unknown: it is reported again at some time before that
+                # can have expired twice.
                 sent = now - timedelta(seconds=workload.id % EXPIRES_S)
-                self._reports[workload.id] = LastReport(workload.reason, workload.message, True, workload.requeues, at=sent)
+                self._reports[workload.id] = LastReport(
+                    workload.reason, workload.message, True, workload.requeues, at=sent
+                )
             self._keys.add(workload.id)
         self._started = True
 
@@ -232,7 +246,8 @@ class EventReporter:
         if workload is None:
             self._reports.pop(workload_id, None)
         elif last is not None and workload.requeues > last.requeues:
-            self._report(workload, last)  # at once: the next reason to wait overwrites the cause of the requeue
+            # at once: the next reason to wait overwrites the cause of the requeue
+            self._report(workload, last)
         else:
             self._keys.add_after(workload_id, _SETTLED_S)
 
@@ -248,12 +263,18 @@ class EventReporter:
         """Send the Events that are due; return the seconds after which to check again."""
         estimate = self._estimates.get(workload.id)
         events, report, again_s = due_events(workload, last, self._ledger.clock(), self._reached, estimate)
-        if any(event.repeats for event in events) and not self._repeats.take(asyncio.get_running_loop().time()):
+        if any(event.repeats for event in events) and not self._repeats.take(
+            asyncio.get_running_loop().time()
+        ):
             return None  # the next sweep looks again
-        if any(event.notes_wait for event in events) and not self._waits.take(asyncio.get_running_loop().time()):
+        if any(event.notes_wait for event in events) and not self._waits.take(
+            asyncio.get_running_loop().time()
+        ):
             return _WAITS_LATER_S
         self._reports[workload.id] = report
-        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ():
+        for subject in (
+            subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ()
+        ):
             for event in events:
                 self._recorder.record(subject, event.reason, event.message, severity=event.severity)
         return again_s
@@ -280,10 +301,17 @@ class EventReporter:
         if obj is None or (obj.metadata.label(names.UNSCHEDULABLE_LABEL) is not None) == wanted:
             return
         meta = obj.metadata
-        body = {"metadata": {"uid": meta.uid, "labels": {names.UNSCHEDULABLE_LABEL: names.UNSCHEDULABLE_VALUE if wanted else None}}}
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                "labels": {names.UNSCHEDULABLE_LABEL: names.UNSCHEDULABLE_VALUE if wanted else None},
+            }
+        }
         try:
             await self._api.patch(kind, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
         except (NotFound, Conflict):
             return  # it is deleted, or another object has its name
         except (Forbidden, Invalid) as error:
-            log.warning("label.write_failed", object=kind.describe(meta.name, meta.namespace), error=str(error))
+            log.warning(
+                "label.write_failed", object=kind.describe(meta.name, meta.namespace), error=str(error)
+            )

@@ -1,8 +1,9 @@
 """Reports on an object that work on it failed, if the failure is the object's own.
 
-Nothing that one person applies may stop the work for others. So a controller continues with the other objects and tries the failed one
-again alone. Its owner gets a warning Event with one sentence; the traceback is only in the log. While the database or the API server is
-unavailable, no object is at fault, and nothing is reported.
+Nothing that one person applies may stop the work for others. So a controller continues with the other objects
+and tries the failed one again alone. Its owner gets a warning Event with one sentence; the traceback is only
+in the log. While the database or the API server is unavailable, no object is at fault, and nothing is
+reported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ __all__ = ["EVENT", "FailureReporter", "failure_message"]
 EVENT = "ProcessingFailed"
 """Reason of the Event."""
 _LONGEST = 300
-_NOT_THE_OBJECTS_FAULT = (DatabaseUnavailable, StaleLeader, Unreachable, ServerError, TooManyRequests, NotLeading)
+_NOT_THE_OBJECTS_FAULT = (
+    DatabaseUnavailable,
+    StaleLeader,
+    Unreachable,
+    ServerError,
+    TooManyRequests,
+    NotLeading,
+)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -49,10 +57,14 @@ class FailureReporter(Generic[K]):
         if self._recorder is None or isinstance(error, _NOT_THE_OBJECTS_FAULT):
             return
         for subject in self._subjects(key):
-            self._recorder.record(subject, EVENT, failure_message(subject, self._action, error), severity=Severity.WARNING)
+            self._recorder.record(
+                subject, EVENT, failure_message(subject, self._action, error), severity=Severity.WARNING
+            )
 
     def counting(self, name: str) -> Callable[[K, Exception], None]:
-        """Make a function that also counts the failure: a work queue, unlike batches, does not count failures itself."""
+        """Make a function that also counts the failure:
+        a work queue, unlike batches, does not count failures itself.
+        """
 
         def count(key: K, error: Exception) -> None:
             OBJECT_FAILURES.labels(name).inc()
@@ -66,4 +78,7 @@ def failure_message(subject: Subject, action: str, error: Exception) -> str:
     where = f"{subject.namespace}/{subject.name}" if subject.namespace else subject.name
     cause = " ".join(str(error).split()) or type(error).__name__
     cause = cause if len(cause) <= _LONGEST else f"{cause[:_LONGEST]}..."
-    return f"{subject.kind} {where} could not be {action}: {cause}; it is tried again by itself, and the queue goes on without it"
+    return (
+        f"{subject.kind} {where} could not be {action}: {cause}; it is tried again by itself, "
+        "and the queue goes on without it"
+    )

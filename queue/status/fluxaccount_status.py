@@ -1,6 +1,8 @@
-"""What a FluxAccount's status shows: how much work it has with all accounts below it, its fair share, and whether its spec takes effect.
+"""What a FluxAccount's status shows: how much work it has with all accounts below it, its fair share, and
+whether its spec takes effect.
 
-The condition ``Ready`` is false while something in the spec cannot take effect. Its message has a sentence for each such part.
+The condition ``Ready`` is false while something in the spec cannot take effect. Its message has a sentence
+for each such part.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ _LONGEST_USER = 256
 """Users that are shown; the CRD has the same bounds."""
 
 
-def usage_by_account(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], tree: AccountTree) -> dict[str, WorkUsage]:
-    """Count by account; work counts for its account and for each one above it, and a node once for each of them."""
+def usage_by_account(
+    workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], tree: AccountTree
+) -> dict[str, WorkUsage]:
+    """Count by account; work counts for its account and for each one above it,
+    and a node once for each of them.
+    """
     return usage_by(lambda workload: tree.path_of(workload.account), workloads, live)
 
 
@@ -62,8 +68,14 @@ def account_status(
 def _shown(fair: FairShare) -> FairShareStatus:
     """Round the figures: use fades at any time, and is worth a write when it changed by some thousandths."""
     most = sorted(fair.users.items(), key=lambda each: (-each[1].use, each[0]))
-    shown = [UserShareStatus(user, _rounded(each.use), each.factor) for user, each in most if len(user) <= _LONGEST_USER][:_MOST_USERS]
-    return FairShareStatus(share=round(fair.share, _DECIMALS), use=_rounded(fair.use), factor=fair.factor, users=shown or None)
+    shown = [
+        UserShareStatus(user, _rounded(each.use), each.factor)
+        for user, each in most
+        if len(user) <= _LONGEST_USER
+    ][:_MOST_USERS]
+    return FairShareStatus(
+        share=round(fair.share, _DECIMALS), use=_rounded(fair.use), factor=fair.factor, users=shown or None
+    )
 
 
 def _rounded(use: float) -> int:
@@ -73,7 +85,9 @@ def _rounded(use: float) -> int:
 def _ready(account: FluxAccount, tree: AccountTree) -> ObjectCondition:
     problems = tree.problems.get(account.metadata.name, ())
     if not problems:
-        return ObjectCondition(type="Ready", status="True", reason="Ready", message="its spec takes effect as it is written")
+        return ObjectCondition(
+            type="Ready", status="True", reason="Ready", message="its spec takes effect as it is written"
+        )
     message = "; ".join(problem.message for problem in problems)
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}..."

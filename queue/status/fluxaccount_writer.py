@@ -1,4 +1,6 @@
-"""Writes the status of FluxAccounts: at most every few seconds, only if it differs, and from what the leader knows."""
+"""Writes the status of FluxAccounts: at most every few seconds, only if it differs,
+and from what the leader knows.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         For Events on accounts whose status cannot be written.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None) -> None:
+    def __init__(
+        self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None
+    ) -> None:
         super().__init__(FLUXACCOUNTS, caches.fluxaccounts, api, ledger, recorder)
         self._caches = caches
         self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
@@ -48,11 +52,15 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         self._fair_shares = fair_shares
 
     def show_guarantees(self, guarantees: Callable[[], GuaranteesShown]) -> None:
-        """Show what is guaranteed; the function is called before each write, and what it returns with the name of each account."""
+        """Show what is guaranteed; the function is called before each write,
+        and what it returns with the name of each account.
+        """
         self._guarantees = guarantees
 
     def show_budgets(self, budgets: Callable[[], Mapping[str, BudgetStatus]]) -> None:
-        """Show what is left of budgets; the function is called before each write, and returns it by account."""
+        """Show what is left of budgets; the function is called before each write,
+        and returns it by account.
+        """
         self._budgets = budgets
 
     async def _write(self, names: list[str]) -> None:
@@ -64,11 +72,16 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
             if account is None:
                 continue
             try:
-                status = account_status(account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name))
+                status = account_status(
+                    account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name)
+                )
                 status = msgspec.structs.replace(status, guaranteed=guaranteed(name) or None)
                 status = msgspec.structs.replace(status, budget=_budget(tree, account, budgets))
                 if status != account.status:
-                    own = {"fairShare": _json(status.fair_share), "guaranteed": msgspec.to_builtins(status.guaranteed)}
+                    own = {
+                        "fairShare": _json(status.fair_share),
+                        "guaranteed": msgspec.to_builtins(status.guaranteed),
+                    }
                     own["budget"] = _amounts_json(status.budget)
                     await self._patch(name, status, own)
             except Exception as error:
@@ -79,10 +92,16 @@ def _nothing(_account: str) -> list[GuaranteedStatus]:
     return []
 
 
-def _budget(tree: AccountTree, account: FluxAccount, budgets: Mapping[str, BudgetStatus]) -> BudgetStatus | None:
+def _budget(
+    tree: AccountTree, account: FluxAccount, budgets: Mapping[str, BudgetStatus]
+) -> BudgetStatus | None:
     """Return what to show; until the first cycle of a leader has counted, what is shown."""
     known = tree.accounts.get(account.metadata.name)
-    return budgets.get(account.metadata.name, account.status.budget) if known is not None and known.budget is not None else None
+    return (
+        budgets.get(account.metadata.name, account.status.budget)
+        if known is not None and known.budget is not None
+        else None
+    )
 
 
 def _amounts_json(shown: BudgetStatus | None) -> dict[str, Any] | None:
@@ -94,7 +113,9 @@ def _amounts_json(shown: BudgetStatus | None) -> dict[str, Any] | None:
 
 
 def _json(shown: FairShareStatus | None) -> dict[str, Any] | None:
-    """Return every field, also zeros, and None for a factor that there is not: a merge patch would leave the old one."""
+    """Return every field, also zeros, and None for a factor that there is not:
+    a merge patch would leave the old one.
+    """
     if shown is None:
         return None
     users = [{"user": each.user, "use": each.use, "factor": each.factor} for each in shown.users or ()]

@@ -1,8 +1,8 @@
 """How long the statuses of FluxJobs wait, so that states that pass quickly are not written.
 
-Work that starts soon costs one write: its FluxJob is created with the status that it has by then. In a burst, starts come first: FluxJobs
-of work that has started wait for them. While many workloads start and end, each waits longer for the next state, and fewer estimates are
-shown.
+Work that starts soon costs one write: its FluxJob is created with the status that it has by then. In a burst,
+starts come first: FluxJobs of work that has started wait for them. While many workloads start and end, each
+waits longer for the next state, and fewer estimates are shown.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ _UNDECIDED_S = 2.0
 _PASSING_S = 5.0
 """How long a state that usually passes by itself may stay unwritten."""
 _PASSING_BUSY_S = 10.0
-"""The same while more than `_BUSY` FluxJobs wait, or many workloads start and end: then starts take longer, and more writes would slow them
-further. Work that runs waits as long then: short work shows its end only."""
+"""The same while more than `_BUSY` FluxJobs wait, or many workloads start and end: then starts take longer,
+and more writes would slow them further. Work that runs waits as long then: short work shows its end only."""
 _CREATED_BUSY_S = 20.0
-"""The same for work that has no FluxJob yet: if it is created once the work runs, it costs one write instead of two."""
+"""The same for work that has no FluxJob yet: if it is created once the work runs,
+it costs one write instead of two."""
 _STARTED_BUSY_S = 1.0
-"""How long work that has started waits for its FluxJob, again and again, while more than `_STARTING` pods start: starts come first."""
+"""How long work that has started waits for its FluxJob, again and again,
+while more than `_STARTING` pods start: starts come first."""
 _BUSY = 50
 _STARTING = 20
 _MESSAGE_S = 2.0
-"""How long a status may stay unwritten if only the words of its reason are others: they change with each job that comes or goes."""
+"""How long a status may stay unwritten if only the words of its reason are others:
+they change with each job that comes or goes."""
 _MANY = 45.0
 """Starts and ends, of which those of 2 s ago count half: at about 15 a second, there are many."""
 _HALF_LIFE_S = 2.0
@@ -44,7 +47,8 @@ _ESTIMATES_AT_ONCE = 20
 _FEW_ESTIMATES = 4
 _MOST_EARLY = 20
 _EARLY_A_SECOND = 1.0
-"""Estimates that change sooner than after half a minute: so many at once, and so many a second in the long run."""
+"""Estimates that change sooner than after half a minute:
+so many at once, and so many a second in the long run."""
 
 
 class FluxJobPace:
@@ -71,7 +75,9 @@ class FluxJobPace:
         self._early = float(_MOST_EARLY)
 
     def early_estimates(self, passed_s: float) -> int:
-        """Return how many estimates may be written sooner than after half a minute, this long after the last question."""
+        """Return how many estimates may be written sooner than after half a minute,
+        this long after the last question.
+        """
         self._early = min(self._early + passed_s * _EARLY_A_SECOND, _MOST_EARLY)
         return 0 if self.hurried else int(self._early)
 
@@ -121,7 +127,9 @@ class FluxJobPace:
         return _PASSING_BUSY_S if exists and self.hurried else SETTLED_S
 
     def too_early_to_create_s(self, workload: Workload) -> float:
-        """Return for how long its state is likely to pass, or others are first, so that it has no FluxJob yet; 0 if it is time."""
+        """Return for how long its state is likely to pass, or others are first,
+        so that it has no FluxJob yet; 0 if it is time.
+        """
         if workload.state is State.RUNNING:
             waits = self._starts_first and self._left_s(workload.submitted_at, _CREATED_BUSY_S) > 0
             return _STARTED_BUSY_S if waits else 0.0
@@ -131,12 +139,18 @@ class FluxJobPace:
         return 0.0
 
     def too_early_to_write_s(self, workload: Workload) -> float:
-        """Return for how long its state is likely to pass, so that its FluxJob does not show it yet; 0 if it is time."""
-        since = {State.ALLOCATED: workload.allocated_at, State.RUNNING: workload.started_at}.get(workload.state)
+        """Return for how long its state is likely to pass, so that its FluxJob does not show it yet;
+        0 if it is time.
+        """
+        since = {State.ALLOCATED: workload.allocated_at, State.RUNNING: workload.started_at}.get(
+            workload.state
+        )
         return self._left_s(since, _PASSING_BUSY_S) if since is not None and self.hurried else 0.0
 
     def _left_s(self, since: datetime, patience_s: float) -> float:
-        """Return what is left of a time to wait; 0 if it has not begun, since then the clock is not to be trusted."""
+        """Return what is left of a time to wait; 0 if it has not begun,
+        since then the clock is not to be trusted.
+        """
         age_s = (self._ledger.clock() - since).total_seconds()
         return max(patience_s - age_s, 0.0) if age_s >= 0 else 0.0
 
@@ -148,7 +162,10 @@ class FluxJobPace:
         return self._pods_starting > _STARTING
 
     def _starts_soon(self, workload: Workload) -> bool:
-        return workload.allocated_at is None or (self._ledger.clock() - workload.allocated_at).total_seconds() < _CREATED_BUSY_S
+        return (
+            workload.allocated_at is None
+            or (self._ledger.clock() - workload.allocated_at).total_seconds() < _CREATED_BUSY_S
+        )
 
     def _forget(self, workload_id: WorkloadId) -> None:
         if (workload := self._starting.pop(workload_id, None)) is not None:
@@ -158,4 +175,6 @@ class FluxJobPace:
         """Return how many workloads started and ended lately, each counted the less the longer ago it was."""
         if self._counted_at is None:
             return 0.0
-        return self._counted * math.pow(0.5, (self._ledger.clock() - self._counted_at).total_seconds() / _HALF_LIFE_S)
+        return self._counted * math.pow(
+            0.5, (self._ledger.clock() - self._counted_at).total_seconds() / _HALF_LIFE_S
+        )

@@ -39,9 +39,11 @@ _ESTIMATE_AGE_S = 30.0
 _EARLY_AGE_S = 2.0
 """The same while few estimates change."""
 _UNRESERVED_AGE_S = 4.0
-"""The same if nodes are reserved since, as the reason says at once: long enough that a reservation that comes and goes costs few writes."""
+"""The same if nodes are reserved since, as the reason says at once:
+long enough that a reservation that comes and goes costs few writes."""
 _NEW_AGE_S = 120.0
-"""An estimate that no FluxJob shows yet counts as so old, so it comes before those that are shown already, except of the very first."""
+"""An estimate that no FluxJob shows yet counts as so old, so it comes before those that are shown already,
+except of the very first."""
 _FIRST_POSITIONS = 10
 """Positions within which an estimate is twice as urgent, about."""
 _LONGEST_MESSAGE = 1_000
@@ -50,7 +52,8 @@ StartEstimates = Mapping[WorkloadId, Estimate]
 """Estimates of the last scheduling cycle."""
 
 ShownEstimates = Mapping[WorkloadId, tuple[Estimate, float]]
-"""Estimates that FluxJobs show, each with the time (seconds of any monotonic clock) at which it was chosen."""
+"""Estimates that FluxJobs show, each with the time (seconds of any monotonic clock) at which it was
+chosen."""
 
 
 class ChosenEstimates(NamedTuple):
@@ -71,12 +74,15 @@ class ChosenEstimates(NamedTuple):
     early: int = 0
 
 
-def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float, most: int = 1_000, early: int = 0) -> ChosenEstimates:
+def estimates_to_show(
+    shown: ShownEstimates, known: StartEstimates, now: float, most: int = 1_000, early: int = 0
+) -> ChosenEstimates:
     """Choose the estimates that FluxJobs show.
 
-    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost or moved reservation is
-    shown at once, a new one after a few seconds, and another position or start after two seconds for a few, the first in their queues.
-    If many have changed, those go first that are old or far ahead in their queues, so that many queues do not keep the API server busy.
+    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost
+    or moved reservation is shown at once, a new one after a few seconds, and another position or start after
+    two seconds for a few, the first in their queues. If many have changed, those go first that are old or far
+    ahead in their queues, so that many queues do not keep the API server busy.
 
     Parameters
     ----------
@@ -104,7 +110,10 @@ def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float, 
             if before[0] == estimate:
                 continue
             if now - before[1] < _least_age_s(before[0], estimate):
-                if now - before[1] >= _EARLY_AGE_S and (before[0].position, before[0].eta) != (estimate.position, estimate.eta):
+                if now - before[1] >= _EARLY_AGE_S and (before[0].position, before[0].eta) != (
+                    estimate.position,
+                    estimate.eta,
+                ):
                     soon.append((estimate.position or 0, workload_id))
                 continue
         if estimate.reserved or (before is not None and before[0].reserved):
@@ -115,7 +124,9 @@ def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float, 
     chosen = nsmallest(most, due)
     first = nsmallest(min(early, most - len(chosen)), soon)
     changed += [workload_id for _, workload_id in [*chosen, *first]]
-    return ChosenEstimates(wanted | {workload_id: (known[workload_id], now) for workload_id in changed}, changed, len(first))
+    return ChosenEstimates(
+        wanted | {workload_id: (known[workload_id], now) for workload_id in changed}, changed, len(first)
+    )
 
 
 def _least_age_s(before: Estimate, estimate: Estimate) -> float:
@@ -127,7 +138,9 @@ def _least_age_s(before: Estimate, estimate: Estimate) -> float:
     return 0.0 if before.reserved else _UNRESERVED_AGE_S
 
 
-def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Sequence[Transition] = ()) -> FluxJobStatus:
+def status_of(
+    workload: Workload, estimate: Estimate | None = None, requeues: Sequence[Transition] = ()
+) -> FluxJobStatus:
     """Return the status that a FluxJob should show.
 
     Parameters
@@ -142,7 +155,12 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
     limited = is_over_time_limit(workload) and workload.state in LIVE and not workload.evicting
     eta = _timestamp(estimate.eta) if estimate is not None else None
     first = workload.promised_at or (estimate.eta_first if estimate is not None else None)
-    reasons = [RequeueReason(at=_timestamp(each.at) or "", reason=each.reason, message=each.detail[:_LONGEST_MESSAGE]) for each in requeues]
+    reasons = [
+        RequeueReason(
+            at=_timestamp(each.at) or "", reason=each.reason, message=each.detail[:_LONGEST_MESSAGE]
+        )
+        for each in requeues
+    ]
     return FluxJobStatus(
         state=str(workload.state),
         reason=str(Reason.TIME_LIMIT if limited else workload.reason),
@@ -198,11 +216,18 @@ def status_json(status: FluxJobStatus) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
 
 
-def fluxjob_manifest(name: str, workload: Workload, owners: list[dict[str, Any]], status: FluxJobStatus) -> dict[str, Any]:
+def fluxjob_manifest(
+    name: str, workload: Workload, owners: list[dict[str, Any]], status: FluxJobStatus
+) -> dict[str, Any]:
     """Return the FluxJob to create for a workload."""
     editable = expected_spec(workload)
     spec: dict[str, Any] = {
-        "objectRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid},
+        "objectRef": {
+            "apiVersion": workload.api_version,
+            "kind": workload.kind,
+            "name": workload.name,
+            "uid": workload.uid,
+        },
         **msgspec.to_builtins(editable),
         "cancel": workload.overrides.cancel,
         "pods": workload.pods,

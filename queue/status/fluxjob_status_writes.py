@@ -1,9 +1,10 @@
 """Writes the status of FluxJobs that exist.
 
-The status is no subresource of the present CRD: one request creates a FluxJob with its status, and the same path changes both. It is one in
-the CRD of versions up to 0.1, which a cluster has while an upgrade or a rollback is under way, or for long if somebody else keeps the CRDs.
-Then the API server drops the status of such a request without an error. So the answer is read, and a status that is not in it is written by
-the subresource. What worked is used for the next write.
+The status is no subresource of the present CRD: one request creates a FluxJob with its status, and the same
+path changes both. It is one in the CRD of versions up to 0.1, which a cluster has while an upgrade or a
+rollback is under way, or for long if somebody else keeps the CRDs. Then the API server drops the status of
+such a request without an error. So the answer is read, and a status that is not in it is written by the
+subresource. What worked is used for the next write.
 """
 
 from __future__ import annotations
@@ -80,7 +81,12 @@ class FluxJobStatusWrites:
             {"op": "add", "path": "/status", "value": status_json(status)},
         ]
         patched = await self._api.patch(
-            FLUXJOBS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.JSON, subresource=subresource
+            FLUXJOBS,
+            meta.name,
+            body,
+            namespace=meta.namespace,
+            patch_type=PatchType.JSON,
+            subresource=subresource,
         )
         return patched.status
 

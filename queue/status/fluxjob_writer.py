@@ -1,13 +1,16 @@
 """Writes a FluxJob for each workload, next to the user's object.
 
-Writes are the budget of a cluster, so creation and status wait for a while (`fluxqueue.queue.status.fluxjob_pace`). Position and estimate
-change with every job that comes or goes: they are written for the first hundred of each queue, within seconds while few change, else at
-most twice a minute, and ten a second in all, or two while much work starts and ends. The user's object owns its FluxJob, so garbage
-collection removes it. A FluxJob that a person deletes is created again, with the overrides that people had set in it.
+Writes are the budget of a cluster, so creation and status wait for a while
+(`fluxqueue.queue.status.fluxjob_pace`). Position and estimate change with every job that comes or goes: they
+are written for the first hundred of each queue, within seconds while few change, else at most twice a minute,
+and ten a second in all, or two while much work starts and ends. The user's object owns its FluxJob, so
+garbage collection removes it. A FluxJob that a person deletes is created again, with the overrides that
+people had set in it.
 
-People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
-in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
-refused: the spec is reverted, and an Event gives the reason.
+People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after
+every edit in it is stored in the row, and with the resource version it has read, so a newer edit is never
+overwritten. Edits of a workload that holds nodes are refused: the spec is reverted, and an Event gives the
+reason.
 """
 
 from __future__ import annotations
@@ -45,7 +48,13 @@ from fluxqueue.queue.status.fluxjob_edits import (
     refusal_message,
 )
 from fluxqueue.queue.status.fluxjob_pace import SETTLED_S, FluxJobPace
-from fluxqueue.queue.status.fluxjob_status import ShownEstimates, StartEstimates, estimates_to_show, fluxjob_manifest, status_of
+from fluxqueue.queue.status.fluxjob_status import (
+    ShownEstimates,
+    StartEstimates,
+    estimates_to_show,
+    fluxjob_manifest,
+    status_of,
+)
 from fluxqueue.queue.status.fluxjob_status_writes import FluxJobStatusWrites
 from fluxqueue.queue.status.subjects import subjects_of, workload_subjects
 from fluxqueue.queue.status.unshown_ends import outdated_fluxjobs, without_fluxjob
@@ -62,7 +71,8 @@ _NO_NAME_S = 60.0
 _REJECTED_S = 5.0
 _REQUEUES_SHOWN = 5
 _OWNERS = 100
-"""Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group exist."""
+"""Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group
+exist."""
 _ESTIMATES_EVERY_S = 2.0
 
 
@@ -87,7 +97,8 @@ class FluxJobWriter:
         self._pace = FluxJobPace(caches, ledger, lambda: self._keys.delayed)
         self._created: dict[WorkloadId, ObjectMeta] = {}
         self._equal: dict[WorkloadId, tuple[Workload, FluxJob]] = {}
-        """What was compared and is equal: as long as both are the same objects, a resync need not compare them."""
+        """What was compared and is equal: as long as both are the same objects,
+        a resync need not compare them."""
         self._estimates: ShownEstimates = {}
         self._start_estimates: StartEstimates = {}
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
@@ -103,7 +114,9 @@ class FluxJobWriter:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            failures = FailureReporter(self._recorder, "shown in its FluxJob", workload_subjects(self._caches, self._ledger))
+            failures = FailureReporter(
+                self._recorder, "shown in its FluxJob", workload_subjects(self._caches, self._ledger)
+            )
             group.create_task(run_workers(self._keys, _WORKERS, self._write, failures.counting("fluxjobs")))
             group.create_task(self._follow_estimates())
             group.create_task(self._outdated.run(self._find_ended, limit=_BATCH))
@@ -111,12 +124,17 @@ class FluxJobWriter:
     def resync(self) -> None:
         """Compare every workload, and every FluxJob that does not show the end of its workload.
 
-        The first time, finished objects without a FluxJob are compared as well: the former leader may have ended before it created one.
+        The first time, finished objects without a FluxJob are compared as well: the former leader may have
+        ended before it created one.
         """
         equal, self._equal = self._equal, {}
         for workload in self._ledger.all():
             known = equal.get(workload.id)
-            if known is not None and known[0] is workload and known[1] is self._caches.fluxjob_of(workload.uid):
+            if (
+                known is not None
+                and known[0] is workload
+                and known[1] is self._caches.fluxjob_of(workload.uid)
+            ):
                 self._equal[workload.id] = known
             else:
                 self._keys.add(workload.id)
@@ -139,7 +157,9 @@ class FluxJobWriter:
         self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=workload_id in self._created))
 
     def _slots_changed(self, workload_id: WorkloadId) -> None:
-        """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be, since later pods are none."""
+        """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be,
+        since later pods are none.
+        """
         workload = self._ledger.get(workload_id)
         if workload is None or workload.release_mode is not ReleaseMode.GROUP:
             return
@@ -160,23 +180,30 @@ class FluxJobWriter:
         elif not change.obj.metadata.owner_references:
             self._keys.add(workload.id)  # somebody removed them: garbage collection needs them
         elif edits_of(change.obj, workload.overrides):
-            # The intake reads the edit of a pending workload first; an edit that changes nothing is acknowledged here.
+            # The intake reads the edit of a pending workload first; an edit that changes nothing is
+            # acknowledged here.
             self._keys.add_after(workload.id, SETTLED_S if workload.state is State.PENDING else 0)
 
     async def _follow_estimates(self) -> None:
-        """Write position and estimate of the first in each queue once they are known, and then as often as the pace allows."""
+        """Write position and estimate of the first in each queue once they are known,
+        and then as often as the pace allows.
+        """
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_ESTIMATES_EVERY_S)
             before = self._estimates
             early = self._pace.early_estimates(_ESTIMATES_EVERY_S)
-            chosen = estimates_to_show(before, self._start_estimates, loop.time(), self._pace.estimates_at_once, early)
+            chosen = estimates_to_show(
+                before, self._start_estimates, loop.time(), self._pace.estimates_at_once, early
+            )
             self._pace.count_early_estimates(chosen.early)
             self._estimates = chosen.shown
             for workload_id in chosen.changed:
                 self._keys.add(workload_id)
             for workload_id in before.keys() - self._estimates.keys():
-                if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING:
+                if (
+                    workload := self._ledger.get(workload_id)
+                ) is not None and workload.state is State.PENDING:
                     self._keys.add(workload_id)  # it shows an estimate that no longer exists
 
     async def _write(self, workload_id: WorkloadId) -> float | None:
@@ -191,9 +218,13 @@ class FluxJobWriter:
         if present is not None and workload.state.ended and not present.metadata.owner_references:
             # Its object was deleted with --cascade=orphan: garbage collection does not remove it.
             with contextlib.suppress(NotFound):
-                await self._api.delete(FLUXJOBS, present.metadata.name, namespace=workload.namespace, uid=present.metadata.uid)
+                await self._api.delete(
+                    FLUXJOBS, present.metadata.name, namespace=workload.namespace, uid=present.metadata.uid
+                )
             return None
-        planned = workload.state is State.PENDING and (not workload.blocked or workload.reason in WAITS_FOR_OTHERS)
+        planned = workload.state is State.PENDING and (
+            not workload.blocked or workload.reason in WAITS_FOR_OTHERS
+        )
         estimate = self._estimate(workload_id) if planned else None
         wanted = status_of(workload, estimate, await self._requeue_reasons(workload))
         if present is None and workload_id not in self._created:
@@ -222,12 +253,16 @@ class FluxJobWriter:
         return again_s
 
     def _estimate(self, workload_id: WorkloadId) -> Estimate | None:
-        """Return the estimate that its FluxJob is to show: with a reservation, made or lost, that of now, as the reason names it."""
+        """Return the estimate that its FluxJob is to show:
+        with a reservation, made or lost, that of now, as the reason names it.
+        """
         before, newest = self._estimates.get(workload_id, (None,))[0], self._start_estimates.get(workload_id)
         return newest if any(each is not None and each.reserved for each in (before, newest)) else before
 
     async def _create(self, workload: Workload, status: FluxJobStatus) -> float | None:
-        """Create the FluxJob under the first name that no other has, also of work that has ended before it had one."""
+        """Create the FluxJob under the first name that no other has,
+        also of work that has ended before it had one.
+        """
         if not self._object_exists(workload):
             return None
         if early_s := self._pace.too_early_to_create_s(workload):
@@ -245,7 +280,11 @@ class FluxJobWriter:
         reach(CrashPoint.FLUXJOB_CREATED)
         if not workload.state.ended:
             self._created[workload.id] = created.metadata
-        return None if created.status == status else self._pace.delay_s(self._ledger.get(workload.id), exists=True)
+        return (
+            None
+            if created.status == status
+            else self._pace.delay_s(self._ledger.get(workload.id), exists=True)
+        )
 
     async def _create_under_a_free_name(self, workload: Workload, status: FluxJobStatus) -> FluxJob | None:
         *candidates, _former = fluxjob_names(workload.kind, workload.name, workload.uid)
@@ -256,7 +295,9 @@ class FluxJobWriter:
             except AlreadyExists:
                 fluxjob = await self._api.get(FLUXJOBS, name, workload.namespace)
                 if fluxjob.spec.object_ref.uid != workload.uid:
-                    log.warning("fluxjob.name_taken", name=name, namespace=workload.namespace, uid=workload.uid)
+                    log.warning(
+                        "fluxjob.name_taken", name=name, namespace=workload.namespace, uid=workload.uid
+                    )
                     continue
             return fluxjob
         return None
@@ -277,9 +318,16 @@ class FluxJobWriter:
         wanted = expected_spec(workload)
         annotation = acknowledgement(wanted)
         body = {**msgspec.to_builtins(wanted), "jobspec": workload.jobspec, "pods": workload.pods}
-        current = msgspec.to_builtins(editable_spec(present)) | {"jobspec": present.spec.jobspec, "pods": present.spec.pods}
+        current = msgspec.to_builtins(editable_spec(present)) | {
+            "jobspec": present.spec.jobspec,
+            "pods": present.spec.pods,
+        }
         lacks_owners = self._lacks_owners(present, workload)
-        if current == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation and not lacks_owners:
+        if (
+            current == body
+            and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation
+            and not lacks_owners
+        ):
             return None
         metadata = {
             "resourceVersion": present.metadata.resource_version,
@@ -300,18 +348,33 @@ class FluxJobWriter:
         if not stored:
             edits = edits_of(present, workload.overrides)
             for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
-                self._recorder.record(subject, "EditRefused", refusal_message(workload, edits), severity=Severity.WARNING)
-            log.info("fluxjob.edit_refused", workload=workload.id, uid=workload.uid, state=str(workload.state), fields=sorted(edits))
+                self._recorder.record(
+                    subject, "EditRefused", refusal_message(workload, edits), severity=Severity.WARNING
+                )
+            log.info(
+                "fluxjob.edit_refused",
+                workload=workload.id,
+                uid=workload.uid,
+                state=str(workload.state),
+                fields=sorted(edits),
+            )
         return None
 
     def _owners(self, workload: Workload) -> list[dict[str, Any]]:
-        """Return the owner references: its object, or pods of its group. The FluxJob is deleted with the last of them."""
+        """Return the owner references: its object, or pods of its group.
+        The FluxJob is deleted with the last of them.
+        """
         if workload.release_mode is not ReleaseMode.GROUP:
             return [_owner(workload.api_version, workload.kind, workload.name, workload.uid)]
-        return [_owner("v1", "Pod", pod.metadata.name, pod.metadata.uid) for pod in self._members(workload)[:_OWNERS]]
+        return [
+            _owner("v1", "Pod", pod.metadata.name, pod.metadata.uid)
+            for pod in self._members(workload)[:_OWNERS]
+        ]
 
     def _lacks_owners(self, present: FluxJob, workload: Workload) -> bool:
-        """Return whether garbage collection would never remove it, or would although pods of its group, such as later ones, are left."""
+        """Return whether garbage collection would never remove it, or would although pods of its group,
+        such as later ones, are left.
+        """
         if not present.metadata.owner_references:
             return self._object_exists(workload)
         if workload.release_mode is not ReleaseMode.GROUP:
@@ -338,6 +401,8 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
 
 
 def _share_text(fluxjob: FluxJob, workload: Workload) -> None:
-    """Have a FluxJob refer to the request of its row, if it is the same: it may have many kilobytes, and one copy is enough."""
+    """Have a FluxJob refer to the request of its row, if it is the same:
+    it may have many kilobytes, and one copy is enough.
+    """
     if fluxjob.spec.jobspec == workload.jobspec and fluxjob.spec.jobspec is not workload.jobspec:
         msgspec.structs.force_setattr(fluxjob.spec, "jobspec", workload.jobspec)

@@ -1,8 +1,8 @@
 """What a FluxQueue's status shows: how much work it has, and what its rules mean.
 
-Two conditions explain the rules. ``Accepting`` says whether new work is accepted. ``Starting`` says whether accepted work may start: not
-while the queue is held, and never if its node selector matches no node. A third, ``PolicyInForce``, exists only where a foreign matcher
-chooses nodes, and says what of the rules it cannot do.
+Two conditions explain the rules. ``Accepting`` says whether new work is accepted. ``Starting`` says whether
+accepted work may start: not while the queue is held, and never if its node selector matches no node. A third,
+``PolicyInForce``, exists only where a foreign matcher chooses nodes, and says what of the rules it cannot do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from fluxqueue.api.fluxqueues import FOREIGN_MATCHER_LOSES, POLICY_IN_FORCE, FluxQueue, FluxQueueStatus, Policy, QueueState
+from fluxqueue.api.fluxqueues import (
+    FOREIGN_MATCHER_LOSES,
+    POLICY_IN_FORCE,
+    FluxQueue,
+    FluxQueueStatus,
+    Policy,
+    QueueState,
+)
 from fluxqueue.api.metadata import ObjectCondition
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.conditions import dated
@@ -20,7 +27,9 @@ from fluxqueue.queue.status.usage import WorkUsage, usage_by
 __all__ = ["queue_status", "usage_by_queue"]
 
 
-def usage_by_queue(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]) -> dict[str, WorkUsage]:
+def usage_by_queue(
+    workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]
+) -> dict[str, WorkUsage]:
     """Count by queue; a node counts once for each queue with an open slot on it."""
     return usage_by(lambda workload: (workload.queue,), workloads, live)
 
@@ -43,7 +52,11 @@ def queue_status(
     foreign_matcher
         True if nodes are chosen by a matcher without a clock.
     """
-    conditions = [_accepting(queue), _starting(queue, nodes), *([_in_force(queue)] if foreign_matcher else [])]
+    conditions = [
+        _accepting(queue),
+        _starting(queue, nodes),
+        *([_in_force(queue)] if foreign_matcher else []),
+    ]
     return FluxQueueStatus(
         observed_generation=queue.metadata.generation,
         pending=usage.pending,
@@ -55,19 +68,32 @@ def queue_status(
 
 def _accepting(queue: FluxQueue) -> ObjectCondition:
     if queue.spec.state is QueueState.DRAINED:
-        return ObjectCondition(type="Accepting", status="False", reason="Drained", message="new work is refused; queued work is finished")
-    return ObjectCondition(type="Accepting", status="True", reason=queue.spec.state.capitalize(), message="new work is accepted")
+        return ObjectCondition(
+            type="Accepting",
+            status="False",
+            reason="Drained",
+            message="new work is refused; queued work is finished",
+        )
+    return ObjectCondition(
+        type="Accepting", status="True", reason=queue.spec.state.capitalize(), message="new work is accepted"
+    )
 
 
 def _starting(queue: FluxQueue, nodes: Sequence[Node]) -> ObjectCondition:
     selector = queue.spec.node_selector or {}
     if queue.spec.state is QueueState.HELD:
-        return ObjectCondition(type="Starting", status="False", reason="Held", message="work waits until spec.state is open")
+        return ObjectCondition(
+            type="Starting", status="False", reason="Held", message="work waits until spec.state is open"
+        )
     if selector and not any(_has(node.metadata.labels or {}, selector) for node in nodes):
         labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
-        message = f"no node has the labels {labels}: nothing can start; correct spec.nodeSelector or label nodes"
+        message = (
+            f"no node has the labels {labels}: nothing can start; correct spec.nodeSelector or label nodes"
+        )
         return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
-    return ObjectCondition(type="Starting", status="True", reason="Open", message="work is started when it fits")
+    return ObjectCondition(
+        type="Starting", status="True", reason="Open", message="work is started when it fits"
+    )
 
 
 def _in_force(queue: FluxQueue) -> ObjectCondition:
@@ -78,7 +104,9 @@ def _in_force(queue: FluxQueue) -> ObjectCondition:
     if lost:
         message = f"{FOREIGN_MATCHER_LOSES}; not in force: {', '.join(lost)}"
         return ObjectCondition(type=POLICY_IN_FORCE, status="False", reason="ForeignMatcher", message=message)
-    return ObjectCondition(type=POLICY_IN_FORCE, status="True", reason="ForeignMatcher", message=FOREIGN_MATCHER_LOSES)
+    return ObjectCondition(
+        type=POLICY_IN_FORCE, status="True", reason="ForeignMatcher", message=FOREIGN_MATCHER_LOSES
+    )
 
 
 def _has(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:

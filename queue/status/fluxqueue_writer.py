@@ -1,8 +1,9 @@
 """Writes the status of FluxQueues.
 
-Counts change with every job, so a status is written at most every few seconds, and only if it differs. Where many queues are busy, two
-statuses a second are written that differ in counts only, those first that were written longest ago. A change of a rule or a condition does
-not wait for that. The status shows what the leader knows, not a sum over the API server.
+Counts change with every job, so a status is written at most every few seconds, and only if it differs. Where
+many queues are busy, two statuses a second are written that differ in counts only, those first that were
+written longest ago. A change of a rule or a condition does not wait for that. The status shows what the
+leader knows, not a sum over the API server.
 """
 
 from __future__ import annotations
@@ -44,7 +45,13 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
     """
 
     def __init__(
-        self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None, *, foreign_matcher: bool = False
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        recorder: EventRecorder | None = None,
+        *,
+        foreign_matcher: bool = False,
     ) -> None:
         super().__init__(FLUXQUEUES, caches.fluxqueues, api, ledger, recorder)
         self._nodes = caches.nodes
@@ -54,7 +61,11 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
 
     def _node_changed(self, change: Change[Node]) -> None:
         """Compare if labels changed: nodes report their status all the time."""
-        if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
+        if (
+            change.old is None
+            or change.new is None
+            or change.old.metadata.labels != change.new.metadata.labels
+        ):
             self._changed.set()
 
     async def _write(self, names: list[str]) -> None:
@@ -82,7 +93,9 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
                 self._written_at.pop(name, None)
                 continue
             try:
-                status = queue_status(queue, usage.get(name, WorkUsage()), nodes, now, foreign_matcher=self._foreign_matcher)
+                status = queue_status(
+                    queue, usage.get(name, WorkUsage()), nodes, now, foreign_matcher=self._foreign_matcher
+                )
             except Exception as error:
                 self._names.fail(name, error)
                 continue
@@ -94,5 +107,7 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
 def _counts_only(queue: FluxQueue, wanted: FluxQueueStatus) -> bool:
     """True if a status that was written before differs in nothing but counts."""
     shown = queue.status
-    same = msgspec.structs.replace(shown, pending=wanted.pending, running=wanted.running, nodes_in_use=wanted.nodes_in_use)
+    same = msgspec.structs.replace(
+        shown, pending=wanted.pending, running=wanted.running, nodes_in_use=wanted.nodes_in_use
+    )
     return shown.conditions is not None and same == wanted

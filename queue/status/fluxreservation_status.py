@@ -1,7 +1,8 @@
-"""What a FluxReservation's status shows: its present or next time, its nodes, the work that names it, and what is in its way.
+"""What a FluxReservation's status shows: its present or next time, its nodes, the work that names it, and
+what is in its way.
 
-A conflict stops nothing: it tells the administrator what the reservation will not get. The condition ``Ready`` is false while the spec
-cannot be read, or names nodes that are not there.
+A conflict stops nothing: it tells the administrator what the reservation will not get. The condition
+``Ready`` is false while the spec cannot be read, or names nodes that are not there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MOST_CONFLICTS = 16
 _LONGEST_NODES = 65_536
 
 
-def usage_by_reservation(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]) -> dict[str, WorkUsage]:
+def usage_by_reservation(
+    workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]
+) -> dict[str, WorkUsage]:
     """Count the work that names a reservation, by its name."""
     return usage_by(_name_of, workloads, live)
 
@@ -37,7 +40,11 @@ def _name_of(workload: Workload) -> tuple[str, ...]:
 
 
 def reservation_status(
-    reservation: FluxReservation, booked: BookedReservation, usage: WorkUsage, conflicts: Iterable[str], now: datetime
+    reservation: FluxReservation,
+    booked: BookedReservation,
+    usage: WorkUsage,
+    conflicts: Iterable[str],
+    now: datetime,
 ) -> FluxReservationStatus:
     """Return the status that a FluxReservation should show.
 
@@ -83,7 +90,9 @@ def _ready(booked: BookedReservation) -> ObjectCondition:
     if booked.problem:
         reason = "Invalid" if booked.plan.problem else "TooMany"
         return ObjectCondition(type="Ready", status="False", reason=reason, message=booked.problem)
-    return ObjectCondition(type="Ready", status="True", reason="Ready", message="its spec takes effect as it is written")
+    return ObjectCondition(
+        type="Ready", status="True", reason="Ready", message="its spec takes effect as it is written"
+    )
 
 
 def conflicts_of(
@@ -108,23 +117,33 @@ def conflicts_of(
     if not booked.times:
         return
     if booked.missing:
-        yield f"spec.nodes: {len(booked.nodes)} of {booked.plan.count} nodes are there: others are down, reserved or lack the labels"
+        yield (
+            f"spec.nodes: {len(booked.nodes)} of {booked.plan.count} nodes are there: "
+            "others are down, reserved or lack the labels"
+        )
     elif not booked.nodes:
         yield "spec.nodes.selector: no node has these labels"
     if away := [name for name in booked.nodes if name not in nodes]:
         yield f"spec.nodes.names: there is no node {some_of(away, 1)}: correct the name, or add the node"
     for name, other in sorted(others.items()):
         if name != booked.plan.name and (common := booked.meets(other)) is not None:
-            yield f"the reservation {name} has nodes of it at {_utc(common.start)}: no work of either runs there then"
+            yield (
+                f"the reservation {name} has nodes of it at {_utc(common.start)}: "
+                "no work of either runs there then"
+            )
     yield from _overlapping(booked, live)
 
 
 def _overlapping(booked: BookedReservation, live: Iterable[tuple[Workload, Allocation]]) -> Iterator[str]:
-    """Yield whose work still runs on its nodes when it begins. Who reads it need not know the names of others' work."""
+    """Yield whose work still runs on its nodes when it begins.
+    Who reads it need not know the names of others' work.
+    """
     start, reserved = booked.times[0].start, set(booked.nodes)
     for workload, allocation in live:
         end = allocation.end
-        if reservation_in(workload.jobspec) == booked.plan.name or (end is not None and end.timestamp() <= start):
+        if reservation_in(workload.jobspec) == booked.plan.name or (
+            end is not None and end.timestamp() <= start
+        ):
             continue
         if here := sorted(reserved.intersection(slot.node for slot in allocation.open_slots)):
             until = f"until {end.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if end is not None else "without an end"

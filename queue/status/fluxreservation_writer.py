@@ -1,4 +1,6 @@
-"""Writes the status of FluxReservations: at most every few seconds, only if it differs, and from what the last cycle set aside."""
+"""Writes the status of FluxReservations: at most every few seconds, only if it differs,
+and from what the last cycle set aside.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.reservation_plans import BookedReservation
-from fluxqueue.queue.status.fluxreservation_status import conflicts_of, reservation_status, usage_by_reservation
+from fluxqueue.queue.status.fluxreservation_status import (
+    conflicts_of,
+    reservation_status,
+    usage_by_reservation,
+)
 from fluxqueue.queue.status.usage import WorkUsage
 from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
 from fluxqueue.queue.store.ledger import Ledger
@@ -53,14 +59,21 @@ class FluxReservationWriter(WorkStatusWriter[FluxReservation]):
         all_booked = self._booked()
         by_node = _by_node(live)
         for name in names:
-            await asyncio.sleep(0)  # a thousand reservations are compared with each other: the leader has more to do meanwhile
+            # a thousand reservations are compared with each other: the leader has more to do meanwhile
+            await asyncio.sleep(0)
             reservation, booked = self._objects.get("", name), all_booked.get(name)
-            if reservation is None or booked is None or booked.plan is not self._caches.reservations.plans.get(name):
+            if (
+                reservation is None
+                or booked is None
+                or booked.plan is not self._caches.reservations.plans.get(name)
+            ):
                 continue  # the next cycle knows it, and calls for the comparison
             try:
                 here = sorted({number for node in booked.nodes for number in by_node.get(node, ())})
                 conflicts = conflicts_of(booked, all_booked, [live[number] for number in here], nodes)
-                status = reservation_status(reservation, booked, usage.get(name, WorkUsage()), conflicts, self._ledger.wall())
+                status = reservation_status(
+                    reservation, booked, usage.get(name, WorkUsage()), conflicts, self._ledger.wall()
+                )
                 if status != reservation.status:
                     await self._patch(name, status, _own_fields(status))
             except Exception as error:

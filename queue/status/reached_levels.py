@@ -1,4 +1,6 @@
-"""How far work that asked for a level of the topology came: the vertex that all its nodes are below, or how many vertices they are in."""
+"""How far work that asked for a level of the topology came:
+the vertex that all its nodes are below, or how many vertices they are in.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ __all__ = ["reached_levels"]
 
 
 def reached_levels(
-    jobspec: str, hosts: Iterable[str], labels_of: Callable[[str], Mapping[str, str]], levels: Sequence[TopologyLevel]
+    jobspec: str,
+    hosts: Iterable[str],
+    labels_of: Callable[[str], Mapping[str, str]],
+    levels: Sequence[TopologyLevel],
 ) -> str:
     """Return where the nodes of a workload are in the topology, in words; empty if it asked for no level.
 

@@ -1,4 +1,5 @@
-"""When a workload is expected to start, as an Event says it, and when that has changed so much that it is said again.
+"""When a workload is expected to start, as an Event says it, and when that has changed so much that it is
+said again.
 
 Times are absolute, in UTC: an Event is read later than it was written.
 """
@@ -29,7 +30,8 @@ def start_words(estimate: Estimate | None, queue: str) -> str:
 
 
 def has_moved(before: datetime | None, told_at: datetime, now: datetime | None) -> bool:
-    """True if an expected start is another one than was said: by ten minutes, and by a quarter of what was left of the wait then.
+    """True if an expected start is another one than was said: by ten minutes, and by a quarter of what was
+    left of the wait then.
 
     Parameters
     ----------

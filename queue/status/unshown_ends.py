@@ -23,9 +23,15 @@ def outdated_fluxjobs(caches: Caches, ledger: Ledger) -> Iterator[str]:
 
 
 def without_fluxjob(caches: Caches, ledger: Ledger) -> Iterator[str]:
-    """Yield the uids of finished objects that the webhook has seen and that neither the queue nor a FluxJob knows."""
+    """Yield the uids of finished objects that the webhook has seen and that neither the queue nor a FluxJob
+    knows.
+    """
     jobs = (job.metadata for job in caches.jobs.list() if job.finished)
     pods = (pod.metadata for pod in caches.pods.list() if pod.terminal and owning_job_uid(pod) is None)
     for meta in itertools.chain(jobs, pods):
-        if meta.label(names.SEEN_LABEL) and ledger.by_uid(meta.uid) is None and caches.fluxjob_of(meta.uid) is None:
+        if (
+            meta.label(names.SEEN_LABEL)
+            and ledger.by_uid(meta.uid) is None
+            and caches.fluxjob_of(meta.uid) is None
+        ):
             yield meta.uid

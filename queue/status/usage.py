@@ -13,7 +13,9 @@ __all__ = ["WorkUsage", "usage_by"]
 
 @dataclass(frozen=True, slots=True)
 class WorkUsage:
-    """The workloads of a queue or an account: how many are pending, how many hold nodes, and on how many nodes."""
+    """The workloads of a queue or an account: how many are pending, how many hold nodes,
+    and on how many nodes.
+    """
 
     pending: int = 0
     running: int = 0
@@ -21,9 +23,12 @@ class WorkUsage:
 
 
 def usage_by(
-    names_of: Callable[[Workload], Iterable[str]], workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]
+    names_of: Callable[[Workload], Iterable[str]],
+    workloads: Iterable[Workload],
+    live: Iterable[tuple[Workload, Allocation]],
 ) -> dict[str, WorkUsage]:
-    """Count by name; a workload counts for each of its names, and a node once for each name with an open slot on it.
+    """Count by name; a workload counts for each of its names, and a node once for each name with an open slot
+    on it.
 
     Parameters
     ----------
@@ -44,4 +49,7 @@ def usage_by(
     for workload, allocation in live:
         for name in names_of(workload):
             nodes.setdefault(name, set()).update(slot.node for slot in allocation.open_slots)
-    return {name: WorkUsage(pending.get(name, 0), running.get(name, 0), len(nodes.get(name, ()))) for name in {*pending, *running, *nodes}}
+    return {
+        name: WorkUsage(pending.get(name, 0), running.get(name, 0), len(nodes.get(name, ())))
+        for name in {*pending, *running, *nodes}
+    }

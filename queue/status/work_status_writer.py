@@ -1,4 +1,6 @@
-"""What the writers of the statuses of FluxQueues, FluxAccounts and FluxReservations share: when they compare, and what they send."""
+"""What the writers of the statuses of FluxQueues, FluxAccounts and FluxReservations share:
+when they compare, and what they send.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,14 @@ class WorkStatusWriter(ABC, Generic[T]):
         For Events on objects whose status cannot be written.
     """
 
-    def __init__(self, kind: Kind[T], objects: ObjectCache[T], api: Api, ledger: Ledger, recorder: EventRecorder | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind[T],
+        objects: ObjectCache[T],
+        api: Api,
+        ledger: Ledger,
+        recorder: EventRecorder | None = None,
+    ) -> None:
         self._kind = kind
         self._objects = objects
         self._api = api
@@ -72,13 +81,26 @@ class WorkStatusWriter(ABC, Generic[T]):
 
     @abstractmethod
     async def _write(self, names: list[str]) -> None:
-        """Compare the objects of these names, and write the statuses that differ. A name that failed is given to ``_names.fail``."""
+        """Compare the objects of these names, and write the statuses that differ.
+        A name that failed is given to ``_names.fail``.
+        """
 
-    async def _patch(self, name: str, status: WorkStatus, own_fields: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Write a status with the fields of its own kind; zeros too, since a merge patch would leave the old figure."""
+    async def _patch(
+        self, name: str, status: WorkStatus, own_fields: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Write a status with the fields of its own kind;
+        zeros too, since a merge patch would leave the old figure.
+        """
         body: dict[str, Any] = {
-            "status": {"pending": status.pending, "running": status.running, "nodesInUse": status.nodes_in_use}
-            | {"observedGeneration": status.observed_generation, "conditions": msgspec.to_builtins(status.conditions)}
+            "status": {
+                "pending": status.pending,
+                "running": status.running,
+                "nodesInUse": status.nodes_in_use,
+            }
+            | {
+                "observedGeneration": status.observed_generation,
+                "conditions": msgspec.to_builtins(status.conditions),
+            }
             | {**own_fields}
         }
         with contextlib.suppress(NotFound):

@@ -1,11 +1,13 @@
 """What accounts have used: charged once a minute from the allocations, and halved with time.
 
-The charge is one statement over what is allocated now and what was freed since the charge before, so it costs the same however long the
-history is. It is exact whenever it runs: a leader that was away for an hour charges that hour. Allocations stay in the table for the
-retention, which is longer than any pause in which nothing is pruned.
+The charge is one statement over what is allocated now and what was freed since the charge before, so it costs
+the same however long the history is. It is exact whenever it runs: a leader that was away for an hour charges
+that hour. Allocations stay in the table for the retention, which is longer than any pause in which nothing is
+pruned.
 
-Budgets need more: what was used since the beginning of a period. That is kept by account and day, by a trigger in the transaction that
-frees an allocation (migration 0021), and is summed up when a leader begins, a period begins, or an account is edited.
+Budgets need more: what was used since the beginning of a period. That is kept by account and day, by a
+trigger in the transaction that frees an allocation (migration 0021), and is summed up when a leader begins, a
+period begins, or an account is edited.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ __all__ = ["AccountUse"]
 class AccountUse(Transactions):
     """The part of the store about the use of accounts."""
 
-    async def charge_accounts(self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
+    async def charge_accounts(
+        self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float]
+    ) -> dict[str, float]:
         """Charge accounts for what they used since the charge before.
 
         Parameters
@@ -36,17 +40,21 @@ class AccountUse(Transactions):
         Returns
         -------
         dict
-            Use of each account's own work, without that of accounts below it. An account that used next to nothing may be missing.
+            Use of each account's own work, without that of accounts below it. An account that used next to
+            nothing may be missing.
         """
         texts = [repr(float(weight)) for weight in weights.values()]
         parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": texts}
-        rows, *_ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use"), Statement("forget_days"))
+        rows, *_ = await self._write(
+            epoch, Statement("charge_accounts", parameters), Statement("forget_use"), Statement("forget_days")
+        )
         return {row["account"]: row["use"] for row in rows if row["account"]}
 
     async def charge_users(
         self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]
     ) -> dict[str, dict[str, float]]:
-        """Charge the users of some accounts for what they used since the charge before, and forget the use of users of all others.
+        """Charge the users of some accounts for what they used since the charge before, and forget the use of
+        users of all others.
 
         Parameters
         ----------
@@ -58,7 +66,8 @@ class AccountUse(Transactions):
         Returns
         -------
         dict
-            Use by account and user (`fluxqueue.queue.model.users.user_of`). A user who used next to nothing may be missing.
+            Use by account and user (`fluxqueue.queue.model.users.user_of`). A user who used next to nothing
+            may be missing.
         """
         parameters = {
             "half_life_s": float(half_life_s),

@@ -1,7 +1,8 @@
 """The accounting as people read it: pages of workloads, and sums of what they used.
 
-Each read is a transaction that cannot write and that Postgres ends after some seconds, so a question about years delays nobody. It has its
-own small pool (`fluxqueue.queue.service`): people who read never take a connection from the queue.
+Each read is a transaction that cannot write and that Postgres ends after some seconds, so a question about
+years delays nobody. It has its own small pool (`fluxqueue.queue.service`): people who read never take a
+connection from the queue.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Any, Final
 
 import psycopg
 
-from fluxqueue.queue.model.accounting_queries import MOST_ROWS, Cursor, Filters, HistoryQuery, InvalidQuery, ReportQuery
+from fluxqueue.queue.model.accounting_queries import (
+    MOST_ROWS,
+    Cursor,
+    Filters,
+    HistoryQuery,
+    InvalidQuery,
+    ReportQuery,
+)
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.store.rows import Row
@@ -42,7 +50,8 @@ class Accounting(Transactions):
     """Reads the views of the accounting."""
 
     async def jobs(self, query: HistoryQuery, now: datetime) -> Page:
-        """Return one page of workloads: those that have not ended, then the others by their end, the newest first.
+        """Return one page of workloads: those that have not ended, then the others by their end, the newest
+        first.
 
         Raises
         ------
@@ -60,9 +69,13 @@ class Accounting(Transactions):
             "after_id": after.id,
             "limit": query.limit + 1,
         }
-        rows = await self._ask(Statement("accounting_jobs", _parameters(query.filters) | parameters), _HISTORY_S)
+        rows = await self._ask(
+            Statement("accounting_jobs", _parameters(query.filters) | parameters), _HISTORY_S
+        )
         page = rows[: query.limit]
-        return Page(page, Cursor.behind(page[-1]["finished_at"], page[-1]["id"]) if len(rows) > query.limit else None)
+        return Page(
+            page, Cursor.behind(page[-1]["finished_at"], page[-1]["id"]) if len(rows) > query.limit else None
+        )
 
     async def report(self, query: ReportQuery, now: datetime) -> list[Row]:
         """Return the use of each group, by day and then the largest first.
@@ -75,17 +88,28 @@ class Accounting(Transactions):
             There are too many rows.
         """
         parameters = {"now": now, "by": [str(group) for group in query.by], "limit": MOST_ROWS + 1}
-        rows = await self._ask(Statement("accounting_report", _parameters(query.filters) | parameters), _REPORT_S)
+        rows = await self._ask(
+            Statement("accounting_report", _parameters(query.filters) | parameters), _REPORT_S
+        )
         if len(rows) > MOST_ROWS:
-            raise InvalidQuery(f"the report has more than {MOST_ROWS} rows: name a shorter time, or fewer groups")
-        return [{str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS} for row in rows]
+            raise InvalidQuery(
+                f"the report has more than {MOST_ROWS} rows: name a shorter time, or fewer groups"
+            )
+        return [
+            {str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS}
+            for row in rows
+        ]
 
     async def _ask(self, question: Statement, timeout_s: int) -> list[Row]:
         try:
-            _set, rows = await self._transaction(Statement("read_only", {"timeout": f"{timeout_s}s"}), question)
+            _set, rows = await self._transaction(
+                Statement("read_only", {"timeout": f"{timeout_s}s"}), question
+            )
         except DatabaseUnavailable as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise TakesTooLong(f"this took longer than {timeout_s} s: name a namespace, or a shorter time") from None
+                raise TakesTooLong(
+                    f"this took longer than {timeout_s} s: name a namespace, or a shorter time"
+                ) from None
             raise
         return rows
 

@@ -1,7 +1,8 @@
 """Allocations and their slots: stored before anything is released, and freed exactly once.
 
-Every method first locks what it changes, in one order (workloads, allocations, slots), in a statement of its own. The statements after
-it therefore see what was committed while it waited. So of two calls that each end one of an allocation's last two slots, one frees it.
+Every method first locks what it changes, in one order (workloads, allocations, slots), in a statement of its
+own. The statements after it therefore see what was committed while it waited. So of two calls that each end
+one of an allocation's last two slots, one frees it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Replacement, TakenSlot
 from fluxqueue.queue.model.records import Allocation, Epoch, FluxionJobId, Grant, SlotState, Workload
 from fluxqueue.queue.model.states import LIVE
-from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate, granted_allocation, granted_workload
+from fluxqueue.queue.store.deltas import (
+    AllocationUpdate,
+    Delta,
+    SlotUpdate,
+    WorkloadUpdate,
+    granted_allocation,
+    granted_workload,
+)
 from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
 from fluxqueue.queue.store.transactions import Statement
 from fluxqueue.queue.store.writes import Writes, ending_slots, releasing, taking, vacating
@@ -31,9 +39,11 @@ class Allocations(Writes):
         return _jobids(await self._read("next_jobids", n=n))
 
     async def skip_jobids(self, epoch: Epoch, last: FluxionJobId) -> None:
-        """Give out no id up to this one any more: an object carries it, although the tables may be older than that.
+        """Give out no id up to this one any more: an object carries it, although the tables may be older than
+        that.
 
-        If the tables are older, the next ten thousand ids are left out as well, for objects whose ids cannot be believed.
+        If the tables are older, the next ten thousand ids are left out as well, for objects whose ids cannot
+        be believed.
         """
         await self._write(epoch, Statement("skip_jobids", {"last": last}))
 
@@ -49,13 +59,14 @@ class Allocations(Writes):
         grants
             Each for a workload of its own.
         claimed_s
-            The caller releases them itself: for so many seconds no claim gets them, and this is the first attempt.
+            The caller releases them itself: for so many seconds no claim gets them, and this is the first
+            attempt.
 
         Returns
         -------
         Delta
-            ``allocations`` has those that hold what was granted. The other workloads were not pending any more, or were edited: the
-            caller cancels their jobs.
+            ``allocations`` has those that hold what was granted. The other workloads were not pending any
+            more, or were edited: the caller cancels their jobs.
         """
         if not grants:
             return Delta()
@@ -87,17 +98,28 @@ class Allocations(Writes):
         new = [(granted[row["jobid"]], row) for row in rows if row["allocated_at"] is not None]
         repeated = [granted[row["jobid"]] for row in rows if row["allocated_at"] is None]
         delta = Delta(
-            workload_updates=tuple(granted_workload(grant, row["allocated_at"], row["promised_at"]) for grant, row in new),
-            allocations=tuple(granted_allocation(grant, row["allocated_at"], claimed=claimed_s > 0) for grant, row in new),
+            workload_updates=tuple(
+                granted_workload(grant, row["allocated_at"], row["promised_at"]) for grant, row in new
+            ),
+            allocations=tuple(
+                granted_allocation(grant, row["allocated_at"], claimed=claimed_s > 0) for grant, row in new
+            ),
             unreserved=tuple(grant.workload for grant, _ in new),
         )
         if not repeated:
             return delta
-        workloads = [workload_of(row) for row in await self._read("workloads", ids=column(repeated, lambda grant: grant.workload))]
+        workloads = [
+            workload_of(row)
+            for row in await self._read("workloads", ids=column(repeated, lambda grant: grant.workload))
+        ]
         allocations = await self.allocations(column(repeated, lambda grant: grant.jobid))
-        return dataclasses.replace(delta, workloads=tuple(workloads), allocations=(*delta.allocations, *allocations))
+        return dataclasses.replace(
+            delta, workloads=tuple(workloads), allocations=(*delta.allocations, *allocations)
+        )
 
-    async def claim_releases(self, epoch: Epoch, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
+    async def claim_releases(
+        self, epoch: Epoch, limit: int, retry_after_s: float
+    ) -> list[tuple[Workload, Allocation]]:
         """Take allocations that are due for release; no other claim gets them for `retry_after_s` seconds.
 
         Returns
@@ -105,7 +127,9 @@ class Allocations(Writes):
         list[tuple[Workload, Allocation]]
             Oldest first, ``release_attempts`` counting this one. Only of Allocated workloads.
         """
-        (rows,) = await self._write(epoch, Statement("claim_releases", {"limit": limit, "retry_after_s": retry_after_s}))
+        (rows,) = await self._write(
+            epoch, Statement("claim_releases", {"limit": limit, "retry_after_s": retry_after_s})
+        )
         return [(workload_of(row), allocation_of(row)) for row in rows]
 
     async def next_release_at(self) -> datetime | None:
@@ -119,14 +143,22 @@ class Allocations(Writes):
         return _jobids(rows)
 
     async def mark_released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> Delta:
-        """Record that the objects of these live allocations were released; this clears a ``ReleaseFailed``."""
+        """Record that the objects of these live allocations were released;
+        this clears a ``ReleaseFailed``.
+        """
         (delta,) = await self._write_together(epoch, releasing(jobids))
         return delta
 
     async def mark_release_failed(self, epoch: Epoch, jobid: FluxionJobId, message: str) -> Delta:
         """Record why a release failed: the workload has the reason ``ReleaseFailed`` until one succeeds."""
-        (rows,) = await self._write(epoch, Statement("mark_release_failed", {"jobid": jobid, "message": message}))
-        return Delta(workload_updates=tuple(WorkloadUpdate(id=row["id"], reason=Reason.RELEASE_FAILED, message=message) for row in rows))
+        (rows,) = await self._write(
+            epoch, Statement("mark_release_failed", {"jobid": jobid, "message": message})
+        )
+        return Delta(
+            workload_updates=tuple(
+                WorkloadUpdate(id=row["id"], reason=Reason.RELEASE_FAILED, message=message) for row in rows
+            )
+        )
 
     async def retry_releases(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
         """Make failed releases due now instead of when their claim ends; returns those that were."""
@@ -134,7 +166,9 @@ class Allocations(Writes):
         return _jobids(rows)
 
     async def retry_releases_soon(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
-        """Make claimed releases due 1 s from now, 2 s after the second attempt, then 4, 8, ..., but no later than their claim ends."""
+        """Make claimed releases due 1 s from now, 2 s after the second attempt, then 4, 8, ...,
+        but no later than their claim ends.
+        """
         (rows,) = await self._write(epoch, Statement("retry_releases_soon", {"jobids": list(jobids)}))
         return _jobids(rows)
 
@@ -149,8 +183,14 @@ class Allocations(Writes):
     async def move_ends(self, epoch: Epoch, ends: Sequence[tuple[FluxionJobId, datetime]]) -> Delta:
         """Move the planned ends of live allocations, because they overrun."""
         latest = dict(ends)
-        (rows,) = await self._write(epoch, Statement("move_ends", {"jobids": list(latest), "ends": list(latest.values())}))
-        return Delta(allocation_updates=tuple(AllocationUpdate(jobid=jobid, end=latest[jobid]) for jobid in _jobids(rows)))
+        (rows,) = await self._write(
+            epoch, Statement("move_ends", {"jobids": list(latest), "ends": list(latest.values())})
+        )
+        return Delta(
+            allocation_updates=tuple(
+                AllocationUpdate(jobid=jobid, end=latest[jobid]) for jobid in _jobids(rows)
+            )
+        )
 
     async def take_slots(self, epoch: Epoch, taken: Sequence[TakenSlot]) -> Delta:
         """Put pods into free slots.
@@ -165,8 +205,8 @@ class Allocations(Writes):
         Returns
         -------
         Delta
-            The slots that hold the given pod now. A slot that another pod holds, that ended or belongs to a freed allocation is left
-            out, and so is a pod that holds another slot.
+            The slots that hold the given pod now. A slot that another pod holds, that ended or belongs to a
+            freed allocation is left out, and so is a pod that holds another slot.
 
         Raises
         ------
@@ -192,15 +232,18 @@ class Allocations(Writes):
     async def replace(self, epoch: Epoch, replacements: Sequence[Replacement]) -> Delta:
         """End workloads, each of which passes its allocation to a pending one.
 
-        The slots are free again, and the allocation is due for release. If the replacement is not pending any more, or is named twice,
-        the other workload stays as it is.
+        The slots are free again, and the allocation is due for release. If the replacement is not pending any
+        more, or is named twice, the other workload stays as it is.
         """
         latest = list({each.replacement: each for each in replacements}.values())
         if not latest:
             return Delta()
         _, rows = await self._write(
             epoch,
-            Statement("lock_workloads", {"ids": [workload for each in latest for workload in (each.replaced, each.replacement)]}),
+            Statement(
+                "lock_workloads",
+                {"ids": [workload for each in latest for workload in (each.replaced, each.replacement)]},
+            ),
             Statement(
                 "replace",
                 {
@@ -230,11 +273,19 @@ class Allocations(Writes):
             ),
             allocation_updates=tuple(
                 AllocationUpdate(
-                    jobid=row["jobid"], workload=row["replacement"], granted_at=row["granted_at"], released_at=None, release_attempts=0
+                    jobid=row["jobid"],
+                    workload=row["replacement"],
+                    granted_at=row["granted_at"],
+                    released_at=None,
+                    release_attempts=0,
                 )
                 for row in rows
             ),
-            slot_updates=tuple(SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.FREE) for row in rows for rank in row["emptied"]),
+            slot_updates=tuple(
+                SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.FREE)
+                for row in rows
+                for rank in row["emptied"]
+            ),
             unreserved=tuple(row["replacement"] for row in rows),
         )
 

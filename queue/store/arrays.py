@@ -1,8 +1,8 @@
 """Lists as the text of Postgres arrays.
 
-psycopg writes a list in Python, element by element, and twice, because it first looks for the type of its elements. That was a fifth of
-what a statement cost. Every list in a query has a cast (``%(ids)s::bigint[]``), so its text without a type is enough, and a statement is
-prepared once and not once for each size of integers.
+psycopg writes a list in Python, element by element, and twice, because it first looks for the type of its
+elements. That was a fifth of what a statement cost. Every list in a query has a cast (``%(ids)s::bigint[]``),
+so its text without a type is enough, and a statement is prepared once and not once for each size of integers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _quoted(value: str) -> str:
 def _other(value: object) -> str:
     if isinstance(value, str):
         return _quoted(str(value))  # a member of a StrEnum
-    raise TypeError(f"an array of Postgres cannot hold {value!r}: its elements are integers, texts, truth values, times and None")
+    raise TypeError(
+        f"an array of Postgres cannot hold {value!r}: its elements are integers, texts, truth values, "
+        "times and None"
+    )
 
 
 _TEXT_OF: Final[Mapping[type, Callable[[Any], str]]] = {

@@ -1,18 +1,22 @@
-"""The leader's two clocks: the time of day, for what people write, and the time of the queue, for what the queue writes.
+"""The leader's two clocks: the time of day, for what people write, and the time of the queue, for what the
+queue writes.
 
-**The time of day** decides when a maintenance, a reservation or a deadline is due, and the matcher plans by it. It is not read from one
-clock, because any one may be wrong: that of Postgres after a failover, or that of the leader's machine. It is the median of three, those of
-the leader's machine, of Postgres and of the API server. Between two looks it goes on by the monotonic clock. If the median steps, it is
-followed only after it has stayed there for half a minute, so a step that is put right at once has no effect at all.
+**The time of day** decides when a maintenance, a reservation or a deadline is due, and the matcher plans by
+it. It is not read from one clock, because any one may be wrong: that of Postgres after a failover, or that of
+the leader's machine. It is the median of three, those of the leader's machine, of Postgres and of the API
+server. Between two looks it goes on by the monotonic clock. If the median steps, it is followed only after it
+has stayed there for half a minute, so a step that is put right at once has no effect at all.
 
-**The time of the queue** is in every row: submitted, granted, claimed until, tried again from. It never goes back, and within the life of a
-leader it never steps ahead: otherwise a claim or a pause would last an hour too long or too short, and a workload would run before it was
-submitted. When it differs from the time of day, it approaches it: it runs a fifth faster or slower until the two agree. A new leader begins
-at the time of day, or at the last time that was written if that is later.
+**The time of the queue** is in every row: submitted, granted, claimed until, tried again from. It never goes
+back, and within the life of a leader it never steps ahead: otherwise a claim or a pause would last an hour
+too long or too short, and a workload would run before it was submitted. When it differs from the time of day,
+it approaches it: it runs a fifth faster or slower until the two agree. A new leader begins at the time of
+day, or at the last time that was written if that is later.
 
-For example, the time of day was an hour ahead when a leader began, and then steps back. Maintenances go by the right time within two
-minutes, a pause of 20 s lasts 25 s for the next five hours, and then nothing is left of it. Statements carry the time of the queue as a
-parameter (`fluxqueue.queue.store.transactions`), so no row has the time of a clock that stepped.
+For example, the time of day was an hour ahead when a leader began, and then steps back. Maintenances go by
+the right time within two minutes, a pause of 20 s lasts 25 s for the next five hours, and then nothing is
+left of it. Statements carry the time of the queue as a parameter (`fluxqueue.queue.store.transactions`), so
+no row has the time of a clock that stepped.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ __all__ = ["NOTABLE_S", "SLEW", "LeaderClock"]
 log = structlog.get_logger(__name__)
 
 NOTABLE_S: Final = 5.0
-"""Clocks that differ by less agree: an API server tells its time in whole seconds, and answers take their time."""
+"""Clocks that differ by less agree: an API server tells its time in whole seconds,
+and answers take their time."""
 _STEP_S: Final = 1.0
 """The time of day is not corrected by less: the monotonic clock is as good."""
 _SURE_S: Final = 30.0
@@ -43,7 +48,8 @@ _SURE_S: Final = 30.0
 SLEW: Final = 0.2
 """By which part of it the time of the queue runs faster or slower until it is the time of day."""
 _ANSWER_S: Final = 0.05
-"""No answer of Postgres is taken for older than this when it arrives: a call that waited for a connection was answered at its end."""
+"""No answer of Postgres is taken for older than this when it arrives:
+a call that waited for a connection was answered at its end."""
 
 
 async def _no_answer() -> datetime | None:
@@ -113,9 +119,12 @@ class LeaderClock:
         """Compare the clocks, correct the time of day, and tell the tables the time of the queue."""
         seen = await self._look()
         if self._anchor is None:
-            true = statistics.median_low(seen.times.values())  # of two the earlier: nothing that people planned begins too early
+            # of two the earlier: nothing that people planned begins too early
+            true = statistics.median_low(seen.times.values())
             self._anchor = true, seen.at
-            self._ahead_s = max((seen.written - true).total_seconds(), 0.0) if seen.written is not None else 0.0
+            self._ahead_s = (
+                max((seen.written - true).total_seconds(), 0.0) if seen.written is not None else 0.0
+            )
         for name, offset_s in self._offsets_s(seen).items():
             CLOCK_OFFSET_SECONDS.labels(name).set(offset_s)
             if abs(offset_s) >= NOTABLE_S:
@@ -132,7 +141,10 @@ class LeaderClock:
         began = self._pace()
         postgres, written = await self._store.read_clocks()
         at = self._pace()
-        times = {"machine": self._machine(), "postgres": postgres + timedelta(seconds=min((at - began) / 2, _ANSWER_S))}
+        times = {
+            "machine": self._machine(),
+            "postgres": postgres + timedelta(seconds=min((at - began) / 2, _ANSWER_S)),
+        }
         if api_server is not None:
             times["api-server"] = api_server + timedelta(seconds=at - began)
         return _Look(times, written, at)
@@ -156,7 +168,9 @@ class LeaderClock:
 
     def _offsets_s(self, seen: _Look) -> Mapping[str, float]:
         wall = self._wall(seen.at)
-        return {name: (time - wall).total_seconds() for name, time in seen.times.items()} | {"queue": self._lead_s(seen.at)}
+        return {name: (time - wall).total_seconds() for name, time in seen.times.items()} | {
+            "queue": self._lead_s(seen.at)
+        }
 
     def _wall(self, at: float) -> datetime:
         if self._anchor is None:
@@ -168,4 +182,6 @@ class LeaderClock:
         """By how much the time of the queue is still ahead; negative if it is behind."""
         assert self._anchor is not None
         made_up_s = SLEW * (at - self._anchor[1])
-        return max(self._ahead_s - made_up_s, 0.0) if self._ahead_s > 0 else min(self._ahead_s + made_up_s, 0.0)
+        return (
+            max(self._ahead_s - made_up_s, 0.0) if self._ahead_s > 0 else min(self._ahead_s + made_up_s, 0.0)
+        )

@@ -1,10 +1,12 @@
 """The connection pool: bounded waits, connections that are checked before use, errors that name the server.
 
-A connection that was idle for a second is checked with an empty query before it is used. So a restarted Postgres costs one query and no
-failed transaction, and a busy pool pays nothing. A caller that waits longer than the pool's timeout gets `DatabaseUnavailable`, with host,
-port and database in the message and never a password. The pool goes on trying to connect.
+A connection that was idle for a second is checked with an empty query before it is used. So a restarted
+Postgres costs one query and no failed transaction, and a busy pool pays nothing. A caller that waits longer
+than the pool's timeout gets `DatabaseUnavailable`, with host, port and database in the message and never a
+password. The pool goes on trying to connect.
 
-What every session is set to, and what is different behind a pooler, is in `fluxqueue.queue.store.connections`.
+What every session is set to, and what is different behind a pooler, is in
+`fluxqueue.queue.store.connections`.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ from fluxqueue.queue.store.errors import is_unavailable
 __all__ = ["Database", "DatabaseUnavailable"]
 
 _POOLED_TIMEOUT_S = 75.0
-"""How long a pooler may keep a transaction, in seconds: while it has no server, the server's own time-outs do not run."""
+"""How long a pooler may keep a transaction, in seconds:
+while it has no server, the server's own time-outs do not run."""
 _LOOK_S: Final = 60.0
 _IDENTITY = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
 
 
 class DatabaseUnavailable(Exception):
-    """Postgres cannot be reached, went away or does not let us write; the message names host and database, never the password."""
+    """Postgres cannot be reached, went away or does not let us write;
+    the message names host and database, never the password.
+    """
 
 
 _T = TypeVar("_T")
@@ -44,7 +49,8 @@ _T = TypeVar("_T")
 class _Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that remembers when it last answered, and that sleeps until its socket is ready.
 
-    psycopg interrupts each wait ten times a second, so that threads see Ctrl-C. The event loop cancels a wait without that.
+    psycopg interrupts each wait ten times a second, so that threads see Ctrl-C. The event loop cancels a wait
+    without that.
     """
 
     proved_at = float("-inf")
@@ -76,7 +82,8 @@ class Database:
     trusted_s
         How many seconds after its last use a connection is not checked.
     pooled
-        True if a pooler lends its server sessions for one transaction: see `fluxqueue.queue.store.connections`.
+        True if a pooler lends its server sessions for one transaction: see
+        `fluxqueue.queue.store.connections`.
     """
 
     def __init__(
@@ -94,7 +101,8 @@ class Database:
         self.pooled = pooled
         self.timeout_s = timeout_s
         self._trusted_s = trusted_s
-        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # ten lines a second while Postgres is away; callers log it once
+        # ten lines a second while Postgres is away; callers log it once
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         self._pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
             self.dsn,
             connection_class=_Connection,
@@ -119,7 +127,9 @@ class Database:
             raise await self._unreachable() from error
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self._pool.close()
 
     @property
@@ -136,7 +146,9 @@ class Database:
             It does, or one of the two cannot be reached.
         """
         try:
-            async with await psycopg.AsyncConnection.connect(make_conninfo(dsn, connect_timeout=10), autocommit=True) as direct:
+            async with await psycopg.AsyncConnection.connect(
+                make_conninfo(dsn, connect_timeout=10), autocommit=True
+            ) as direct:
                 there = await (await direct.execute(_IDENTITY)).fetchone()
         except psycopg.Error as error:
             raise DatabaseUnavailable(f"{place_of(dsn)} cannot be reached: {cause_of(error)}") from error
@@ -144,7 +156,8 @@ class Database:
             here = await (await connection.execute(_IDENTITY)).fetchone()
         if here != there:
             raise DatabaseUnavailable(
-                f"DATABASE_URL leads to {self.place} and DATABASE_DIRECT_URL to {place_of(dsn)}, which are two databases: "
+                f"DATABASE_URL leads to {self.place} and DATABASE_DIRECT_URL to {place_of(dsn)}, "
+                "which are two databases: "
                 "set both to the same one"
             )
 
@@ -155,16 +168,22 @@ class Database:
         Raises
         ------
         DatabaseUnavailable
-            If there is none within the timeout, it broke while it was used, or Postgres does not let us write.
+            If there is none within the timeout, it broke while it was used, or Postgres does not let us
+            write.
         """
         try:
-            async with asyncio.timeout(_POOLED_TIMEOUT_S if self.pooled else None), self._pool.connection() as connection:
+            async with (
+                asyncio.timeout(_POOLED_TIMEOUT_S if self.pooled else None),
+                self._pool.connection() as connection,
+            ):
                 yield connection
                 connection.proved_at = time.monotonic()
         except PoolTimeout as error:
             raise await self._unreachable() from error
         except TimeoutError as error:
-            raise DatabaseUnavailable(f"{self.place} did not answer through its pooler for {_POOLED_TIMEOUT_S:g} s") from error
+            raise DatabaseUnavailable(
+                f"{self.place} did not answer through its pooler for {_POOLED_TIMEOUT_S:g} s"
+            ) from error
         except PoolClosed as error:
             raise DatabaseUnavailable(f"{self.place}: the pool is closed") from error
         except psycopg.Error as error:
@@ -179,7 +198,9 @@ class Database:
             connection.proved_at = time.monotonic()
 
     async def _unreachable(self) -> DatabaseUnavailable:
-        """Return the error with its cause. The pool does not report the cause, so one connection is tried here."""
+        """Return the error with its cause.
+        The pool does not report the cause, so one connection is tried here.
+        """
         cause = "all connections are in use"
         try:
             probe = await psycopg.AsyncConnection.connect(make_conninfo(self.dsn, connect_timeout=2))

@@ -1,10 +1,12 @@
 """What one change did to the tables, as rows.
 
-Every write of the store that changes pending or live work returns a `Delta`, and the leader's copy of the tables applies it
-(`fluxqueue.queue.store.ledger_state`). So a transition is written once, in SQL, and nothing repeats it in Python.
+Every write of the store that changes pending or live work returns a `Delta`, and the leader's copy of the
+tables applies it (`fluxqueue.queue.store.ledger_state`). So a transition is written once, in SQL, and nothing
+repeats it in Python.
 
-A delta holds whole rows of what is new, and only the changed columns of what was there: a jobspec may have many kilobytes. The database
-returns what it decides itself, such as times and counters. What a statement writes as it was given is taken from the call.
+A delta holds whole rows of what is new, and only the changed columns of what was there: a jobspec may have
+many kilobytes. The database returns what it decides itself, such as times and counters. What a statement
+writes as it was given is taken from the call.
 """
 
 from __future__ import annotations
@@ -33,7 +35,14 @@ from fluxqueue.queue.model.records import (
     WorkloadId,
 )
 
-__all__ = ["AllocationUpdate", "Delta", "SlotUpdate", "WorkloadUpdate", "granted_allocation", "granted_workload"]
+__all__ = [
+    "AllocationUpdate",
+    "Delta",
+    "SlotUpdate",
+    "WorkloadUpdate",
+    "granted_allocation",
+    "granted_workload",
+]
 
 
 class WorkloadUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +142,9 @@ class Delta:
 
     @property
     def changed(self) -> list[WorkloadId]:
-        """Workloads of which the row or the reservation changed, each once; a change of an allocation alone does not count."""
+        """Workloads of which the row or the reservation changed, each once;
+        a change of an allocation alone does not count.
+        """
         ids = [
             *(workload.id for workload in self.workloads),
             *(update.id for update in self.workload_updates),
@@ -145,7 +156,9 @@ class Delta:
 
 
 def granted_allocation(grant: Grant, granted_at: datetime, *, claimed: bool = False) -> Allocation:
-    """Return the allocation that a new grant becomes. A slot without a node, of an index that is done, has ended."""
+    """Return the allocation that a new grant becomes.
+    A slot without a node, of an index that is done, has ended.
+    """
     labels = labels_of(grant.shares, len(grant.hosts))
     slots = tuple(
         Slot(

@@ -1,4 +1,5 @@
-"""Changes that the store refuses, and what an error of Postgres means. Nothing was changed in any of these cases.
+"""Changes that the store refuses, and what an error of Postgres means. Nothing was changed in any of these
+cases.
 
 =====================================================  =========================================================================
 SQLSTATE                                               meaning
@@ -22,7 +23,15 @@ import psycopg
 
 from fluxqueue.api.termination import EndsProcess
 
-__all__ = ["IllegalTransition", "PodAlreadyPlaced", "StaleLeader", "StoreError", "Unstorable", "is_unavailable", "is_unstorable"]
+__all__ = [
+    "IllegalTransition",
+    "PodAlreadyPlaced",
+    "StaleLeader",
+    "StoreError",
+    "Unstorable",
+    "is_unavailable",
+    "is_unstorable",
+]
 
 _UNAVAILABLE: Final = ("08", "25001", "25006", "25P03", "25P04", "28", "42501", "53", "55P03", "57", "58")
 _UNSTORABLE: Final = ("22", "23502", "23514", "54")
@@ -41,7 +50,9 @@ class PodAlreadyPlaced(StoreError):
 
 
 class Unstorable(StoreError):
-    """A value cannot be in the tables: a NUL in a text, a number out of range, a text that is too long for an index."""
+    """A value cannot be in the tables: a NUL in a text, a number out of range,
+    a text that is too long for an index.
+    """
 
 
 class IllegalTransition(StoreError):

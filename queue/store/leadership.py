@@ -1,15 +1,17 @@
 """The leader's epoch: the fence that every change passes.
 
-A new leader raises the epoch of its shard under an exclusive advisory lock. Every change takes the same lock shared and then checks the
-epoch, in its own transaction. So a new leader waits for changes that have begun, and later changes of the former one are refused: a leader
-that was paused and continues gets `StaleLeader`, and never writes half of something. Advisory locks are fair and write nothing; a lock on
-the leader's row would write in every transaction.
+A new leader raises the epoch of its shard under an exclusive advisory lock. Every change takes the same lock
+shared and then checks the epoch, in its own transaction. So a new leader waits for changes that have begun,
+and later changes of the former one are refused: a leader that was paused and continues gets `StaleLeader`,
+and never writes half of something. Advisory locks are fair and write nothing; a lock on the leader's row
+would write in every transaction.
 
-An epoch is at least the Unix time of its beginning. So it stays the newest even if Postgres was restored from an older backup and the
-matcher remembers later epochs.
+An epoch is at least the Unix time of its beginning. So it stays the newest even if Postgres was restored from
+an older backup and the matcher remembers later epochs.
 
-There is one shard today, ``default``. The key stays because it names the fence, and the queues and locks of control tasks, in tables that
-the version before reads; a second node set with a leader of its own would be a second shard.
+There is one shard today, ``default``. The key stays because it names the fence, and the queues and locks of
+control tasks, in tables that the version before reads; a second node set with a leader of its own would be a
+second shard.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ STALLED_S: Final = 3.0
 class Leadership(Transactions):
     """The part of the store about the leader, its tasks and the clock."""
 
-    async def acquire_leadership(self, holder: str, shard: str = "default", *, stalled_s: float = STALLED_S) -> Epoch:
+    async def acquire_leadership(
+        self, holder: str, shard: str = "default", *, stalled_s: float = STALLED_S
+    ) -> Epoch:
         """Become the leader of a shard: from now on every older epoch is refused.
 
-        Changes of the former leader that began long ago are ended: it is frozen, and they hold the lock. Younger ones are awaited. Control
-        tasks that it was running are queued again, in the same transaction.
+        Changes of the former leader that began long ago are ended: it is frozen, and they hold the lock.
+        Younger ones are awaited. Control tasks that it was running are queued again, in the same transaction.
 
         Parameters
         ----------
@@ -91,7 +95,9 @@ class Leadership(Transactions):
         await self._write(epoch, Statement("keep_clock", {"epoch": epoch, "time": time}))
 
     async def stalled_tasks(self, shard: str = "default") -> list[StalledTask]:
-        """Return the control tasks of a shard that are marked as running, oldest first; some of them may have no process any more."""
+        """Return the control tasks of a shard that are marked as running, oldest first;
+        some of them may have no process any more.
+        """
         return [StalledTask(**row) for row in await self._read("stalled_tasks", shard=shard)]
 
     async def requeue_tasks(self, epoch: Epoch, tasks: Sequence[int]) -> int:

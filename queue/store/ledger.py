@@ -1,11 +1,12 @@
 """The queue as controllers see it: the leader's copy for reading, and the only way to change the tables.
 
-Postgres is the truth. Every change is one transaction of the store. The `Delta` that it returns is applied at once to the copy in memory
-(`fluxqueue.queue.store.ledger_state`), under one lock, so changes are applied in the order in which they were committed. If the process
-dies between the two, nothing is lost: the next leader loads what was committed.
+Postgres is the truth. Every change is one transaction of the store. The `Delta` that it returns is applied at
+once to the copy in memory (`fluxqueue.queue.store.ledger_state`), under one lock, so changes are applied in
+the order in which they were committed. If the process dies between the two, nothing is lost: the next leader
+loads what was committed.
 
-If Postgres goes away during a change, nobody knows whether that was committed, and a Postgres that comes back may lack the last changes.
-Then this copy is in doubt (`Ledger.in_doubt`) until it is loaded again.
+If Postgres goes away during a change, nobody knows whether that was committed, and a Postgres that comes back
+may lack the last changes. Then this copy is in doubt (`Ledger.in_doubt`) until it is loaded again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot, Withdrawal
+from fluxqueue.queue.model.changes import (
+    Ending,
+    Eviction,
+    ReasonChange,
+    Replacement,
+    Requeue,
+    SlotWrites,
+    TakenSlot,
+    Withdrawal,
+)
 from fluxqueue.queue.model.given_back import giving_back, with_given_back
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -56,7 +66,8 @@ _P = ParamSpec("_P")
 log = structlog.get_logger()
 
 CLAIM_S = 20.0
-"""For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
+"""For so long a grant, or a claim, keeps an allocation for the release by this process;
+then it is due again."""
 _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
@@ -77,7 +88,13 @@ class Ledger(LedgerTables):
         The time of the queue and the time of day (`fluxqueue.queue.store.clock`).
     """
 
-    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime], wall: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        epoch: Epoch,
+        clock: Callable[[], datetime],
+        wall: Callable[[], datetime] | None = None,
+    ) -> None:
         super().__init__(store, epoch, clock, wall)
         self.in_doubt = asyncio.Event()
         """Set while the copy may differ from the tables."""
@@ -91,16 +108,19 @@ class Ledger(LedgerTables):
         self._withdrawing: set[WorkloadId] = set()
         self._last_skipped = 0
 
-    # ---- the copy as a whole -------------------------------------------------------------------------------------------------------
+    # ---- the copy as a whole -------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read pending and live workloads, as a new leader does. What a former leader was about to release is due again."""
+        """Read pending and live workloads, as a new leader does.
+        What a former leader was about to release is due again.
+        """
         async with self._changing():
             await self._store.void_claims(self.epoch)
             contents = await self._tables()
             self._claimed.clear()
             self._withdrawing.clear()
-            self._released_stored(list(self._released))  # due again: the next release of each finds its own work
+            # due again: the next release of each finds its own work
+            self._released_stored(list(self._released))
             self.load_contents(contents, await self._store.owner_requeue_states(self.clock() - REMEMBERED))
             self.in_doubt.clear()
 
@@ -110,14 +130,21 @@ class Ledger(LedgerTables):
         Parameters
         ----------
         pending
-            Also read pending workloads, of which there may be very many, from the tables; else those of the copy stand in both.
+            Also read pending workloads, of which there may be very many, from the tables; else those of the
+            copy stand in both.
         """
         async with self._lock:
             return await self._tables(pending=pending), self.contents()
 
     async def read_spending(self, tree: AccountTree, periods: Mapping[str, BudgetPeriod]) -> None:
-        """Read what freed allocations used since the periods of these budgets began; nothing else changes meanwhile."""
-        asked = [(name, each, periods[name].start.date()) for name, members in members_of(tree).items() for each in members]
+        """Read what freed allocations used since the periods of these budgets began;
+        nothing else changes meanwhile.
+        """
+        asked = [
+            (name, each, periods[name].start.date())
+            for name, members in members_of(tree).items()
+            for each in members
+        ]
         async with self._lock:
             used = await self._store.spent(asked) if asked else {}
             self.spending = Spending(tree, periods, dict(used), stale=False)
@@ -129,14 +156,17 @@ class Ledger(LedgerTables):
     @property
     def left_waiting(self) -> bool:
         """True if a cycle has left a workload waiting, or if several are pending."""
-        return len(self._pending) > _FEW or any(self._workloads[workload].reason is not Reason.NONE for workload in self._pending)
+        return len(self._pending) > _FEW or any(
+            self._workloads[workload].reason is not Reason.NONE for workload in self._pending
+        )
 
-    # ---- workloads ----------------------------------------------------------------------------------------------------------------
+    # ---- workloads -----------------------------------------------------------------------------------------
 
     async def upsert(self, described: Sequence[NewWorkload]) -> list[WorkloadId]:
         """Insert or update workloads as the intake describes them; returns the ids of those that changed.
 
-        The intake repeats itself, most of all in a sweep. What it described last of a pending workload is not sent again.
+        The intake repeats itself, most of all in a sweep. What it described last of a pending workload is not
+        sent again.
         """
         async with self._changing():
             described = [new for new in described if not self._is_known(new)]
@@ -155,14 +185,21 @@ class Ledger(LedgerTables):
 
     def _is_known(self, new: NewWorkload) -> bool:
         workload = self.by_uid(new.uid)
-        return workload is not None and workload.generation == new.generation and self.has_description(workload, hash(new))
+        return (
+            workload is not None
+            and workload.generation == new.generation
+            and self.has_description(workload, hash(new))
+        )
 
     async def resubmit(self, uids: Sequence[str]) -> list[WorkloadId]:
-        """Let cancelled workloads wait again as if they were submitted now; returns those that were cancelled."""
+        """Let cancelled workloads wait again as if they were submitted now;
+        returns those that were cancelled.
+        """
         return (await self._change(self._store.resubmit, uids)).changed
 
     async def set_reasons(self, changes: Sequence[ReasonChange], *, live: bool = False) -> None:
-        """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons cost nothing.
+        """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons
+        cost nothing.
 
         A reason that Postgres does not store is reported, and the workload keeps the one that it has.
         """
@@ -178,7 +215,9 @@ class Ledger(LedgerTables):
         return workload is not None and (workload.reason, workload.message) != (change.reason, change.message)
 
     async def set_requeue_states(self, changes: Mapping[WorkloadId, RequeueState]) -> None:
-        """Write the requeue states of workloads; their next match depends on them. What they gave back stays: only `evict` adds to that."""
+        """Write the requeue states of workloads; their next match depends on them.
+        What they gave back stays: only `evict` adds to that.
+        """
 
         async def set_requeue_states(epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
             kept = {each: with_given_back(state, self.get(each)) for each, state in changes.items()}
@@ -203,13 +242,19 @@ class Ledger(LedgerTables):
             await self._change_each(self._store.finish, endings)
 
     async def write_slots(self, writes: SlotWrites) -> None:
-        """Write what the tracker found about slots and their workloads, and what was released, in one transaction."""
+        """Write what the tracker found about slots and their workloads, and what was released,
+        in one transaction.
+        """
         released = list(self._released)
         writes = replace(
             writes,
             released=released,
             started=[workload for workload in writes.started if self._state(workload) is State.ALLOCATED],
-            draining=[workload for workload in writes.draining if self._state(workload) in (State.ALLOCATED, State.RUNNING)],
+            draining=[
+                workload
+                for workload in writes.draining
+                if self._state(workload) in (State.ALLOCATED, State.RUNNING)
+            ],
             endings=[ending for ending in writes.endings if ending.workload in self._workloads],
         )
         if writes.any:
@@ -224,24 +269,35 @@ class Ledger(LedgerTables):
         given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN,
         withdrawn: Mapping[WorkloadId, str] = _NOTHING_WITHDRAWN,
     ) -> None:
-        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and what others give back.
+        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and
+        what others give back.
 
-        In the same transaction, preemptions of before are withdrawn, each with what history says of it. What was told to stop goes on,
-        unless its grace is over, or it is evicted or gives back again. Until it is known whether that is stored, it is `withdrawing`.
+        In the same transaction, preemptions of before are withdrawn, each with what history says of it. What
+        was told to stop goes on, unless its grace is over, or it is evicted or gives back again. Until it is
+        known whether that is stored, it is `withdrawing`.
         """
 
         async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
             rows = self._withdraw(withdrawn)
             kept = [
-                replace(each, requeue_state=with_given_back(each.requeue_state, rows.get(each.workload) or self.get(each.workload)))
+                replace(
+                    each,
+                    requeue_state=with_given_back(
+                        each.requeue_state, rows.get(each.workload) or self.get(each.workload)
+                    ),
+                )
                 if each.requeue_state
                 else each
                 for each in evictions
             ]
-            states = {each: row.requeue_state for each, row in rows.items() if not self._workloads[each].evicting}
+            states = {
+                each: row.requeue_state for each, row in rows.items() if not self._workloads[each].evicting
+            }
             stopping = withdrawn.keys() - rows.keys()  # what it gives back ends already, so it stays as it is
             given = (
-                (each, giving_back(rows.get(each) or self.get(each), back)) for each, back in given_back.items() if each not in stopping
+                (each, giving_back(rows.get(each) or self.get(each), back))
+                for each, back in given_back.items()
+                if each not in stopping
             )
             states |= {each: state for each, state in given if state is not None}
             return await self._store.evict(epoch, kept, states, self._withdrawals(rows, withdrawn))
@@ -254,21 +310,34 @@ class Ledger(LedgerTables):
         except Unstorable:
             self._withdrawing.difference_update(withdrawn)
             raise
-        self._withdrawing.difference_update(withdrawn)  # after any other failure not before what is stored is read
+        # after any other failure not before what is stored is read
+        self._withdrawing.difference_update(withdrawn)
 
     def withdrawing(self, workload: WorkloadId) -> bool:
-        """True while it is not known whether work that was told to stop goes on: it must not be stopped meanwhile."""
+        """True while it is not known whether work that was told to stop goes on:
+        it must not be stopped meanwhile.
+        """
         return workload in self._withdrawing
 
     def _withdraw(self, ids: Iterable[WorkloadId]) -> dict[WorkloadId, Workload]:
         """Return work that was told to stop as it is when it goes on; what is stopped by now is left out."""
         now = self.clock()
-        held = ((self._workloads[each], self._allocations[each]) for each in ids if each in self._workloads and each in self._allocations)
-        rows = {each.id: going_on(each, allocation) for each, allocation in held if notice_of(each, allocation, now) is not None}
+        held = (
+            (self._workloads[each], self._allocations[each])
+            for each in ids
+            if each in self._workloads and each in self._allocations
+        )
+        rows = {
+            each.id: going_on(each, allocation)
+            for each, allocation in held
+            if notice_of(each, allocation, now) is not None
+        }
         self._withdrawing.update(rows)
         return rows
 
-    def _withdrawals(self, rows: Mapping[WorkloadId, Workload], why: Mapping[WorkloadId, str]) -> list[Withdrawal]:
+    def _withdrawals(
+        self, rows: Mapping[WorkloadId, Workload], why: Mapping[WorkloadId, str]
+    ) -> list[Withdrawal]:
         """Return what is to be written of whole workloads that go on."""
         made: list[Withdrawal] = []
         for workload_id, row in rows.items():
@@ -288,7 +357,9 @@ class Ledger(LedgerTables):
         return made
 
     async def requeue(self, requeues: Sequence[Requeue]) -> None:
-        """Let workloads wait again with their submit time, and free what they hold except for the slots that are kept."""
+        """Let workloads wait again with their submit time, and free what they hold except for the slots that
+        are kept.
+        """
         if requeues := [each for each in requeues if each.workload in self._workloads]:
             await self._change_each(self._store.requeue, requeues)
 
@@ -298,17 +369,21 @@ class Ledger(LedgerTables):
         replacements = [
             each
             for each in replacements
-            if each.replaced in self._allocations and each.replaced not in elsewhere and self._state(each.replacement) is State.PENDING
+            if each.replaced in self._allocations
+            and each.replaced not in elsewhere
+            and self._state(each.replacement) is State.PENDING
         ]
         if not replacements:
             return []
         delta = await self._change(self._store.replace, replacements)
         return [update.id for update in delta.workload_updates]
 
-    # ---- allocations --------------------------------------------------------------------------------------------------------------
+    # ---- allocations ---------------------------------------------------------------------------------------
 
     async def grant(self, grants: Sequence[Grant]) -> list[Grant]:
-        """Store what Fluxion granted; returns the grants of workloads that were no longer pending, which are freed again."""
+        """Store what Fluxion granted; returns the grants of workloads that were no longer pending,
+        which are freed again.
+        """
         if not grants:
             return []
         async with self._changing():
@@ -330,7 +405,9 @@ class Ledger(LedgerTables):
         self.apply(Delta(workloads=tuple(rows), ended=tuple({*ids} - {workload.id for workload in rows})))
 
     async def reserve(self, made: Sequence[Reservation], dropped: Iterable[WorkloadId]) -> None:
-        """Store reservations that were made or moved, and delete dropped ones; workloads that are no longer pending get none."""
+        """Store reservations that were made or moved, and delete dropped ones;
+        workloads that are no longer pending get none.
+        """
         dropped = [workload for workload in dropped if workload in self._reservations]
         if made or dropped:
             await self._change(self._store.reserve, made, dropped)
@@ -355,14 +432,21 @@ class Ledger(LedgerTables):
         if ended:
             await self._change(self._store.end_slots, ended)
 
-    # ---- releases ------------------------------------------------------------------------------------------------------------------
+    # ---- releases ------------------------------------------------------------------------------------------
 
-    async def claim_releases(self, limit: int, retry_after_s: float = CLAIM_S) -> list[tuple[Workload, Allocation]]:
-        """Return allocations that are due for release, claimed for some time; the caller passes all of them to `releases_done`.
+    async def claim_releases(
+        self, limit: int, retry_after_s: float = CLAIM_S
+    ) -> list[tuple[Workload, Allocation]]:
+        """Return allocations that are due for release, claimed for some time; the caller passes all of them
+        to `releases_done`.
 
         What this process granted is claimed already. The tables are asked only if others may be due.
         """
-        due = await self._store.claim_releases(self.epoch, limit, retry_after_s) if self._any_unclaimed() else []
+        due = (
+            await self._store.claim_releases(self.epoch, limit, retry_after_s)
+            if self._any_unclaimed()
+            else []
+        )
         for _, allocation in due:
             self._claimed.discard(allocation.jobid)
         claimed = [each for each in due if each[1].jobid not in self._releasing]
@@ -375,18 +459,31 @@ class Ledger(LedgerTables):
         while self._claimed and len(claimed) < limit:
             jobid = self._claimed.take()
             workload, allocation = self.by_jobid(jobid), self.allocation_of_job(jobid)
-            if self._releasable(jobid) and workload is not None and allocation is not None and jobid not in self._releasing:
+            if (
+                self._releasable(jobid)
+                and workload is not None
+                and allocation is not None
+                and jobid not in self._releasing
+            ):
                 claimed.append((workload, allocation))
         return claimed
 
     def _releasable(self, jobid: FluxionJobId) -> bool:
         """True if an allocation waits for release as far as this copy shows."""
         workload = self.by_jobid(jobid)
-        return jobid in self._unreleased and jobid not in self._released and workload is not None and workload.state is State.ALLOCATED
+        return (
+            jobid in self._unreleased
+            and jobid not in self._released
+            and workload is not None
+            and workload.state is State.ALLOCATED
+        )
 
     def _any_unclaimed(self) -> bool:
         """True if an allocation waits for release that this process is neither releasing nor about to."""
-        return any(jobid not in self._claimed and jobid not in self._releasing and self._releasable(jobid) for jobid in self._unreleased)
+        return any(
+            jobid not in self._claimed and jobid not in self._releasing and self._releasable(jobid)
+            for jobid in self._unreleased
+        )
 
     def releasing(self, jobid: FluxionJobId) -> bool:
         """True while this process carries out the release of an allocation."""
@@ -403,10 +500,15 @@ class Ledger(LedgerTables):
     async def note_released(self, jobids: Sequence[FluxionJobId]) -> None:
         """Record that the objects of allocations were released.
 
-        If no pod waits for the tracker, that is stored with its next write. Until then the release counts as under way.
+        If no pod waits for the tracker, that is stored with its next write. Until then the release counts as
+        under way.
         """
         rows = {jobid: self.by_jobid(jobid) for jobid in jobids}
-        later = {jobid: row for jobid, row in rows.items() if row is not None and row.reason is Reason.NONE and released_at_creation(row)}
+        later = {
+            jobid: row
+            for jobid, row in rows.items()
+            if row is not None and row.reason is Reason.NONE and released_at_creation(row)
+        }
         self._released.update(dict.fromkeys(later))
         self._releasing.update(later)
         self.notify(row.id for row in later.values())
@@ -438,7 +540,11 @@ class Ledger(LedgerTables):
 
     async def retry_releases(self, ids: Sequence[WorkloadId]) -> None:
         """Make releases due now that failed: something about their objects changed."""
-        if jobids := [allocation.jobid for workload in ids if (allocation := self._allocations.get(workload)) is not None]:
+        if jobids := [
+            allocation.jobid
+            for workload in ids
+            if (allocation := self._allocations.get(workload)) is not None
+        ]:
             await self._store.retry_releases(self.epoch, jobids)
 
     async def retry_releases_soon(self, jobids: Sequence[FluxionJobId]) -> None:
@@ -450,7 +556,7 @@ class Ledger(LedgerTables):
         """Return when the next release is due (may be past); None if nothing waits for release."""
         return await self._store.next_release_at() if any(map(self._releasable, self._unreleased)) else None
 
-    # ---- job ids -------------------------------------------------------------------------------------------------------------------
+    # ---- job ids -------------------------------------------------------------------------------------------
 
     async def last_run_times(self) -> list[tuple[tuple[str, str, str], float]]:
         """Return the last run times of everybody; see `RunTimes.last_run_times`."""
@@ -470,17 +576,22 @@ class Ledger(LedgerTables):
         self._last_skipped = max(self._last_skipped, last)
         await self._store.skip_jobids(self.epoch, last)
 
-    # ---- inside ----------------------------------------------------------------------------------------------------------------
+    # ---- inside --------------------------------------------------------------------------------------------
 
-    async def _change(self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs) -> Delta:
+    async def _change(
+        self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> Delta:
         """Write to the tables, and apply what that changed."""
         async with self._changing():
             delta = await write(self.epoch, *args, **kwargs)
             self.apply(delta)
         return delta
 
-    async def _change_each(self, write: Callable[..., Awaitable[Delta]], changes: Sequence[object], **settings: bool) -> None:
-        """Write changes of several workloads together, or one by one if Postgres does not store something of them.
+    async def _change_each(
+        self, write: Callable[..., Awaitable[Delta]], changes: Sequence[object], **settings: bool
+    ) -> None:
+        """Write changes of several workloads together, or one by one if Postgres does not store something of
+        them.
 
         Raises
         ------
@@ -513,7 +624,9 @@ class Ledger(LedgerTables):
     async def _tables(self, *, pending: bool = True) -> TableContents:
         waiting = await self._store.pending() if pending else self.pending()
         live = await self._store.live_workloads()
-        return TableContents([*waiting, *live], await self._store.live_allocations(), await self._store.reservations())
+        return TableContents(
+            [*waiting, *live], await self._store.live_allocations(), await self._store.reservations()
+        )
 
     def _state(self, workload_id: WorkloadId) -> State | None:
         workload = self.get(workload_id)

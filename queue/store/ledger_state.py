@@ -1,10 +1,12 @@
-"""The leader's copy of what is pending or live, kept in memory so that a cycle over a hundred thousand workloads reads no table.
+"""The leader's copy of what is pending or live, kept in memory so that a cycle over a hundred thousand
+workloads reads no table.
 
-`LedgerState` is the reading half of the ledger: indexes over the rows, subscriptions, and one method that changes it. `apply` takes the
-`Delta` that the store returned for a change and knows nothing of transitions. After every change the copy equals what a new leader would
-load, which the model tests compare step by step.
+`LedgerState` is the reading half of the ledger: indexes over the rows, subscriptions, and one method that
+changes it. `apply` takes the `Delta` that the store returned for a change and knows nothing of transitions.
+After every change the copy equals what a new leader would load, which the model tests compare step by step.
 
-What a change frees in the graph is collected here for the caller that speaks to Fluxion. If that is lost, the sweep finds it.
+What a change frees in the graph is collected here for the caller that speaks to Fluxion. If that is lost, the
+sweep finds it.
 """
 
 from __future__ import annotations
@@ -107,10 +109,11 @@ class LedgerState:
         self._slot_listeners: list[Listener] = []
         self._order_listeners: list[Listener] = []
         self.added_priority: Callable[[Workload], int] = lambda _workload: 0
-        """What is added to the priority of a workload; whoever sets it calls `reprioritise` for those that are known."""
+        """What is added to the priority of a workload; whoever sets it calls `reprioritise` for those that
+        are known."""
         self._first: frozenset[WorkloadId] = frozenset()
 
-    # ---- reading ---------------------------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------
 
     def get(self, workload: WorkloadId) -> Workload | None:
         """Return a pending or live workload; None once it has ended."""
@@ -138,7 +141,9 @@ class LedgerState:
     def pending(self) -> list[Workload]:
         """Return pending workloads in policy order: priority, submit time, id."""
         waiting = [self._workloads[workload] for workload in self._pending]
-        return sorted(waiting, key=lambda workload: (-workload.order_priority, workload.submitted_at, workload.id))
+        return sorted(
+            waiting, key=lambda workload: (-workload.order_priority, workload.submitted_at, workload.id)
+        )
 
     def allocation(self, workload: WorkloadId) -> Allocation | None:
         """Return the live allocation of a workload; remnants do not count."""
@@ -157,7 +162,8 @@ class LedgerState:
         return self._workloads.get(owner) if owner is not None else None
 
     def live(self) -> Sequence[tuple[Workload, Allocation]]:
-        """Return allocations that hold something, with their workloads; a requeued workload may have remnants too.
+        """Return allocations that hold something, with their workloads; a requeued workload may have remnants
+        too.
 
         A cycle asks several times, so pairs are kept, and only those of changed workloads are made again.
         """
@@ -171,12 +177,18 @@ class LedgerState:
 
     def evicting(self) -> list[tuple[Workload, Allocation]]:
         """Return workloads that free their nodes because they are to wait again, with their allocations."""
-        found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._evicting))
+        found = (
+            (self._workloads[workload_id], self._allocations.get(workload_id))
+            for workload_id in sorted(self._evicting)
+        )
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
 
     def gave_back(self) -> list[tuple[Workload, Allocation]]:
         """Return workloads that gave slots of their allocation back, with that."""
-        found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._given_back))
+        found = (
+            (self._workloads[workload_id], self._allocations.get(workload_id))
+            for workload_id in sorted(self._given_back)
+        )
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
 
     def giving_back(self) -> list[tuple[Workload, Allocation]]:
@@ -185,8 +197,14 @@ class LedgerState:
 
     def planned_to_end(self, until: datetime) -> list[tuple[Workload, Allocation]]:
         """Return allocations that hold something and were to end until a time, with their workloads."""
-        found = ((jobid, self.by_jobid(jobid), self.allocation_of_job(jobid)) for jobid in self._ends.until(until))
-        return [(row, each) for jobid, row, each in found if row is not None and each is not None and each.jobid == jobid]
+        found = (
+            (jobid, self.by_jobid(jobid), self.allocation_of_job(jobid)) for jobid in self._ends.until(until)
+        )
+        return [
+            (row, each)
+            for jobid, row, each in found
+            if row is not None and each is not None and each.jobid == jobid
+        ]
 
     def next_planned_end(self, after: datetime) -> datetime | None:
         """Return the first planned end of a live allocation after a time; None if there is none."""
@@ -212,7 +230,7 @@ class LedgerState:
         """Return everything that is pending or live."""
         return TableContents(self.all(), [allocation for _, allocation in self.live()], self.reservations())
 
-    # ---- subscriptions and freed resources -----------------------------------------------------------------------------------------
+    # ---- subscriptions and freed resources -----------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
         """Call the listener with the id of each workload that changes, after the change is stored."""
@@ -223,11 +241,15 @@ class LedgerState:
         self._slot_listeners.append(listener)
 
     def subscribe_order(self, listener: Listener) -> None:
-        """Call the listener with the id of each pending workload whose place in the order changed, and nothing else of it."""
+        """Call the listener with the id of each pending workload whose place in the order changed,
+        and nothing else of it.
+        """
         self._order_listeners.append(listener)
 
     def notify(self, ids: Iterable[WorkloadId]) -> None:
-        """Call the listeners for those of the workloads that are pending or live, although their rows did not change."""
+        """Call the listeners for those of the workloads that are pending or live,
+        although their rows did not change.
+        """
         _call(self._listeners, [workload for workload in ids if workload in self._workloads])
 
     @property
@@ -236,7 +258,9 @@ class LedgerState:
         return self._freed
 
     def take_freed(self) -> Freed:
-        """Return what is to be freed in the graph, and forget it; the caller returns it with `return_freed` if that failed."""
+        """Return what is to be freed in the graph, and forget it;
+        the caller returns it with `return_freed` if that failed.
+        """
         freed, self._freed = self._freed, Freed()
         return freed
 
@@ -244,12 +268,14 @@ class LedgerState:
         """Keep for the next `take_freed` what could not be freed in the graph."""
         self._freed.add(freed)
 
-    # ---- changing ----------------------------------------------------------------------------------------------------------------
+    # ---- changing ------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> None:
         """Make the changes that the store has made, then call the listeners."""
         self._live = None
-        slot_owners = {owner for update in delta.slot_updates if (owner := self._by_jobid.get(update.jobid)) is not None}
+        slot_owners = {
+            owner for update in delta.slot_updates if (owner := self._by_jobid.get(update.jobid)) is not None
+        }
         for workload in delta.workloads:
             self._put_workload(workload)
         for update in delta.workload_updates:
@@ -262,7 +288,9 @@ class LedgerState:
         for change in delta.allocation_updates:
             self._update_allocation(change)
         freed = set(delta.freed)
-        for jobid, updates in groupby(sorted(delta.slot_updates, key=attrgetter("jobid")), key=attrgetter("jobid")):
+        for jobid, updates in groupby(
+            sorted(delta.slot_updates, key=attrgetter("jobid")), key=attrgetter("jobid")
+        ):
             self._update_slots(jobid, list(updates), freed=jobid in freed)
         for jobid in delta.freed:
             self._free(jobid)
@@ -279,7 +307,9 @@ class LedgerState:
         _call(self._listeners, delta.changed)
 
     def reprioritise(self, ids: Iterable[WorkloadId]) -> bool:
-        """Add to the priorities of these workloads what `added_priority` says now; return True if the order of pending ones changed."""
+        """Add to the priorities of these workloads what `added_priority` says now;
+        return True if the order of pending ones changed.
+        """
         moved: list[WorkloadId] = []
         for workload_id in ids:
             workload = self._workloads.get(workload_id)
@@ -293,7 +323,9 @@ class LedgerState:
         return bool(moved)
 
     def put_first(self, ids: frozenset[WorkloadId]) -> bool:
-        """Order these workloads before all others, and no longer those of before; return True if the order of pending ones changed."""
+        """Order these workloads before all others, and no longer those of before;
+        return True if the order of pending ones changed.
+        """
         changed, self._first = self._first ^ ids, ids
         return self.reprioritise(changed)
 
@@ -301,7 +333,9 @@ class LedgerState:
         added = self.added_priority(workload) + (GUARANTEED_FIRST if workload.id in self._first else 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
-    def load_contents(self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]) -> None:
+    def load_contents(
+        self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]
+    ) -> None:
         """Forget everything, and hold these rows instead."""
         self._live = None
         known = self._workloads.keys()
@@ -382,7 +416,9 @@ class LedgerState:
     def _put_allocation(self, allocation: Allocation) -> None:
         self._by_jobid[allocation.jobid] = allocation.workload
         self._ends.put(allocation.jobid, allocation.end)
-        (self._unreleased.add if allocation.released_at is None else self._unreleased.discard)(allocation.jobid)
+        (self._unreleased.add if allocation.released_at is None else self._unreleased.discard)(
+            allocation.jobid
+        )
         if allocation.remnant:
             self._remnants[allocation.jobid] = allocation
         else:
@@ -426,7 +462,9 @@ class LedgerState:
             self._pop_allocation(owner)
 
     def _charge(self, allocation: Allocation, until: datetime) -> None:
-        """Count as used what an allocation had. Its end as stored is earlier by a moment, and the next read of the tables corrects that."""
+        """Count as used what an allocation had.
+        Its end as stored is earlier by a moment, and the next read of the tables corrects that.
+        """
         if (owner := self._workloads.get(allocation.workload)) is not None:
             self.spending.add(owner.account, allocation.shares, allocation.granted_at, until)
 

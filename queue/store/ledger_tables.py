@@ -1,7 +1,7 @@
 """What the ledger asks of the tables and does not keep in memory.
 
-That is work that has ended, counts, the retention, what accounts have used, and the nodes that are chosen for reservations. None of it
-changes the copy of pending and live work.
+That is work that has ended, counts, the retention, what accounts have used, and the nodes that are chosen for
+reservations. None of it changes the copy of pending and live work.
 """
 
 from __future__ import annotations
@@ -32,14 +32,22 @@ class LedgerTables(LedgerState):
         The time of the queue and the time of day.
     """
 
-    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime], wall: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        epoch: Epoch,
+        clock: Callable[[], datetime],
+        wall: Callable[[], datetime] | None = None,
+    ) -> None:
         super().__init__(clock, wall)
         self.epoch = epoch
         self.reserved_nodes: ReservedNodes = store
         self._store = store
 
     async def stored_workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
-        """Return workloads as the tables have them, also those that have ended; of the last that ended, this copy has the rows."""
+        """Return workloads as the tables have them, also those that have ended;
+        of the last that ended, this copy has the rows.
+        """
         ended = [self._ended[workload] for workload in sorted(set(ids)) if workload in self._ended]
         return ended if len(ended) == len(set(ids)) else await self._store.workloads(ids)
 
@@ -75,14 +83,22 @@ class LedgerTables(LedgerState):
         """Delete transitions of workloads from before a time; returns how many."""
         return await self._store.prune_transitions(self.epoch, ids, before, limit)
 
-    async def prune_history(self, ids: Sequence[WorkloadId], *, transitions: int) -> tuple[list[WorkloadId], int]:
-        """Delete rows of ``history`` with their transitions, no more than so many; returns the deleted rows and the transitions."""
+    async def prune_history(
+        self, ids: Sequence[WorkloadId], *, transitions: int
+    ) -> tuple[list[WorkloadId], int]:
+        """Delete rows of ``history`` with their transitions, no more than so many;
+        returns the deleted rows and the transitions.
+        """
         return await self._store.prune_history(self.epoch, ids, transitions=transitions)
 
     async def charge_accounts(self, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
         """Charge accounts for what they used since the charge before; returns the use of each."""
         return await self._store.charge_accounts(self.epoch, half_life_s, weights)
 
-    async def charge_users(self, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Charge the users of accounts for what they used since the charge before; returns the use of each by account."""
+    async def charge_users(
+        self, half_life_s: float, weights: Mapping[str, float], accounts: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """Charge the users of accounts for what they used since the charge before;
+        returns the use of each by account.
+        """
         return await self._store.charge_users(self.epoch, half_life_s, weights, accounts)

@@ -1,14 +1,16 @@
 """Bringing a database to this version: ordered SQL files, each applied once, under one lock.
 
-Files of two sources are recorded in one table, ``fluxqueue.migration``. Ours are the files of the folder ``migrations``, in the order of
-their names. procrastinate's come from its wheel. A new database gets its current schema at once, and all its upgrade files are recorded as
-applied; the upgrade files of a later version of the wheel are run. Its tables are in a schema of their own, ``procrastinate``, so that
-their names cannot clash with ours. Our connections have both schemas in their ``search_path``, which its triggers need.
+Files of two sources are recorded in one table, ``fluxqueue.migration``. Ours are the files of the folder
+``migrations``, in the order of their names. procrastinate's come from its wheel. A new database gets its
+current schema at once, and all its upgrade files are recorded as applied; the upgrade files of a later
+version of the wheel are run. Its tables are in a schema of their own, ``procrastinate``, so that their names
+cannot clash with ours. Our connections have both schemas in their ``search_path``, which its triggers need.
 
-Each file is one transaction, together with the record that it was applied, so a killed process leaves whole files. An advisory lock of the
-session lets any number of replicas migrate at once: one does it, and the others have nothing left to do. An applied file whose text is
-different now is an error, and so is a database with files that this version does not have. The version before may go on running after a
-newer one has migrated (one step), but it cannot start again.
+Each file is one transaction, together with the record that it was applied, so a killed process leaves whole
+files. An advisory lock of the session lets any number of replicas migrate at once: one does it, and the
+others have nothing left to do. An applied file whose text is different now is an error, and so is a database
+with files that this version does not have. The version before may go on running after a newer one has
+migrated (one step), but it cannot start again.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
     Parameters
     ----------
     dsn
-        Of a role that may create schemas in the database; to Postgres itself, as the lock belongs to a session.
+        Of a role that may create schemas in the database; to Postgres itself, as the lock belongs to a
+        session.
     timeout_s
         How long to wait for the connection, and then for others that migrate.
 
@@ -93,7 +96,9 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
     """
     async with _locked(dsn, timeout_s) as connection:
         await connection.execute(_BEGINNING)
-        applied = dict(await (await connection.execute("SELECT name, digest FROM fluxqueue.migration")).fetchall())
+        applied = dict(
+            await (await connection.execute("SELECT name, digest FROM fluxqueue.migration")).fetchall()
+        )
         ours = our_migrations()
         _compare(ours, applied, place_of(dsn))
         done: list[str] = []
@@ -120,9 +125,14 @@ def _compare(ours: Mapping[str, str], applied: Mapping[str, str], place: str) ->
         if not name.startswith(_OURS):
             continue
         if name not in ours:
-            raise SchemaTooNew(f"{place} has the migration {name}, which this version does not have: run the newer version")
+            raise SchemaTooNew(
+                f"{place} has the migration {name}, which this version does not have: run the newer version"
+            )
         if digest != _digest(ours[name]):
-            raise MigrationChanged(f"{place} has the migration {name} with another text: applied files are never edited, add a new one")
+            raise MigrationChanged(
+                f"{place} has the migration {name} with another text: applied files are never edited, "
+                "add a new one"
+            )
 
 
 async def _apply(connection: psycopg.AsyncConnection, text: str, names: Mapping[str, str]) -> None:
@@ -130,7 +140,9 @@ async def _apply(connection: psycopg.AsyncConnection, text: str, names: Mapping[
         await connection.execute("SET LOCAL search_path = procrastinate")
         await connection.execute(text.encode())
         for name, noted in names.items():
-            await connection.execute("INSERT INTO fluxqueue.migration (name, digest) VALUES (%s, %s)", (name, _digest(noted)))
+            await connection.execute(
+                "INSERT INTO fluxqueue.migration (name, digest) VALUES (%s, %s)", (name, _digest(noted))
+            )
 
 
 def _digest(text: str) -> str:
@@ -142,19 +154,27 @@ async def _locked(dsn: str, timeout_s: float) -> AsyncIterator[psycopg.AsyncConn
     """Borrow a connection that holds the lock of migrations; closing it releases the lock."""
     try:
         async with asyncio.timeout(timeout_s):
-            connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True, application_name="fluxqueue-migrate")
+            connection = await psycopg.AsyncConnection.connect(
+                dsn, autocommit=True, application_name="fluxqueue-migrate"
+            )
     except (psycopg.OperationalError, TimeoutError) as error:
-        raise DatabaseUnavailable(f"{place_of(dsn)} cannot be reached to be migrated: {cause_of(error)}") from error
+        raise DatabaseUnavailable(
+            f"{place_of(dsn)} cannot be reached to be migrated: {cause_of(error)}"
+        ) from error
     async with connection:
         try:
             await refuse_pooler(connection, place_of(dsn))
         except BehindPooler as error:
             raise DatabaseUnavailable(str(error)) from None
-        await connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(timeout_s * 1000)}ms",))
+        await connection.execute(
+            "SELECT set_config('lock_timeout', %s, false)", (f"{int(timeout_s * 1000)}ms",)
+        )
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         except psycopg.errors.LockNotAvailable as error:
-            raise DatabaseUnavailable(f"{place_of(dsn)} has been migrated by another process for {timeout_s:.0f} s") from error
+            raise DatabaseUnavailable(
+                f"{place_of(dsn)} has been migrated by another process for {timeout_s:.0f} s"
+            ) from error
         try:
             yield connection
         except psycopg.Error as error:

@@ -1,4 +1,6 @@
-"""The planned ends of live allocations in the order of time: a cycle need not look at all running work to find the few that overrun."""
+"""The planned ends of live allocations in the order of time:
+a cycle need not look at all running work to find the few that overrun.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _MOST_STALE = 1_000
 
 
 class PlannedEndIndex:
-    """Planned ends by allocation. An end that moved stays in the heap until it comes to the top, or until such entries are many."""
+    """Planned ends by allocation.
+    An end that moved stays in the heap until it comes to the top, or until such entries are many.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[FluxionJobId, datetime] = {}

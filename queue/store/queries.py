@@ -1,9 +1,10 @@
 """The SQL of the store: read from the ``.sql`` files of the folder ``queries``, by name.
 
-A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``. Indentation is removed:
-psycopg remembers how a query is parsed only if that is not too long.
+A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's
+``%(name)s``. Indentation is removed: psycopg remembers how a query is parsed only if that is not too long.
 
-The parameter ``now`` is the time, by the clock of whoever sends the query: no row has a time of Postgres' own clock.
+The parameter ``now`` is the time, by the clock of whoever sends the query: no row has a time of Postgres' own
+clock.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def parse(text: str) -> dict[str, bytes]:
 
 
 def _without_comments(text: str) -> str:
-    return "\n".join(line for each in text.splitlines() if (line := each.strip()) and not line.startswith("--")).rstrip(";")
+    return "\n".join(
+        line for each in text.splitlines() if (line := each.strip()) and not line.startswith("--")
+    ).rstrip(";")
 
 
 def _load() -> dict[str, bytes]:

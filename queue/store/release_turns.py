@@ -1,7 +1,7 @@
 """Allocations that this process granted and is about to release: the namespaces take turns.
 
-A thousand Jobs of one person that start together are released in seconds. In the order of their grants, the Job of somebody else would be
-the last of them.
+A thousand Jobs of one person that start together are released in seconds. In the order of their grants, the
+Job of somebody else would be the last of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reservations: planned starts of pending workloads, the first one and the present one.
 
-A reservation outlives its process. The next leader puts it back into the graph before it matches anything, and people go on seeing the
-first estimate next to the present one. The row is deleted when its workload is granted, ends, or has no planned start any more.
+A reservation outlives its process. The next leader puts it back into the graph before it matches anything,
+and people go on seeing the first estimate next to the present one. The row is deleted when its workload is
+granted, ends, or has no planned start any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ __all__ = ["Reservations", "reservation_of"]
 class Reservations(Transactions):
     """The part of the store about reservations."""
 
-    async def reserve(self, epoch: Epoch, made: Sequence[Reservation], dropped: Sequence[WorkloadId]) -> Delta:
+    async def reserve(
+        self, epoch: Epoch, made: Sequence[Reservation], dropped: Sequence[WorkloadId]
+    ) -> Delta:
         """Store reservations that were made or moved, and delete those of some workloads.
 
         Returns

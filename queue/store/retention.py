@@ -1,11 +1,13 @@
-"""Retention: what has ended is deleted, first allocations with their slots, then the workload, at last its history.
+"""Retention: what has ended is deleted, first allocations with their slots, then the workload, at last its
+history.
 
-Each method is one short transaction over a bounded number of rows, oldest first, found by an index. The caller repeats it until nothing is
-left. So a table of any size is pruned without a long transaction, and a process that dies between two calls leaves rows for the next one.
-Pending and live work is never deleted: only freed allocations, ended workloads and rows of ``history``.
+Each method is one short transaction over a bounded number of rows, oldest first, found by an index. The
+caller repeats it until nothing is left. So a table of any size is pruned without a long transaction, and a
+process that dies between two calls leaves rows for the next one. Pending and live work is never deleted: only
+freed allocations, ended workloads and rows of ``history``.
 
-The statement that deletes a workload or an allocation also writes its record for the accounting, so there is exactly one of each, whenever
-a process dies. Records have a partition for each month; whole months expire.
+The statement that deletes a workload or an allocation also writes its record for the accounting, so there is
+exactly one of each, whenever a process dies. Records have a partition for each month; whole months expire.
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ class Forgotten:
 class Retention(Transactions):
     """The part of the store about what is kept for how long."""
 
-    async def prune_allocations(self, epoch: Epoch, before: datetime, *, allocations: int = 500, slots: int = 5_000) -> tuple[int, int]:
-        """Delete allocations that were freed before a time, with their slots; their workloads may have ended or not.
+    async def prune_allocations(
+        self, epoch: Epoch, before: datetime, *, allocations: int = 500, slots: int = 5_000
+    ) -> tuple[int, int]:
+        """Delete allocations that were freed before a time, with their slots; their workloads may have ended
+        or not.
 
         Returns
         -------
@@ -52,16 +57,20 @@ class Retention(Transactions):
         return gone_allocations[0]["pruned"], gone_slots[0]["pruned"]
 
     async def forget(self, epoch: Epoch, before: datetime, limit: int = 500) -> int:
-        """Move workloads that ended before a time, and have no allocation left, to the table ``history``, without their jobspecs.
+        """Move workloads that ended before a time, and have no allocation left, to the table ``history``,
+        without their jobspecs.
 
-        Each gets its record. In ``history`` they keep their transitions, and the intake does not insert a workload for their objects again.
+        Each gets its record. In ``history`` they keep their transitions, and the intake does not insert a
+        workload for their objects again.
 
         Returns
         -------
         int
             How many were moved; there may be more while it is `limit`.
         """
-        _, rows = await self._write(epoch, Statement("make_months"), Statement("forget", {"before": before, "limit": limit}))
+        _, rows = await self._write(
+            epoch, Statement("make_months"), Statement("forget", {"before": before, "limit": limit})
+        )
         forgotten: int = rows[0]["forgotten"]
         return forgotten
 
@@ -81,8 +90,12 @@ class Retention(Transactions):
         (rows,) = await self._write(epoch, Statement("expire_months", {"keep": keep, "drop": drop}))
         return [row["month"] for row in rows]
 
-    async def forgotten(self, before: datetime, after: Forgotten | None = None, limit: int = 500) -> list[Forgotten]:
-        """Return rows of ``history`` that ended before a time, oldest first; those after the row `after` if that is given."""
+    async def forgotten(
+        self, before: datetime, after: Forgotten | None = None, limit: int = 500
+    ) -> list[Forgotten]:
+        """Return rows of ``history`` that ended before a time, oldest first;
+        those after the row `after` if that is given.
+        """
         rows = await self._read(
             "forgotten",
             before=before,
@@ -90,21 +103,33 @@ class Retention(Transactions):
             after_id=after.id if after is not None else 0,
             limit=limit,
         )
-        return [Forgotten(id=WorkloadId(row["id"]), uid=row["uid"], finished_at=row["finished_at"]) for row in rows]
+        return [
+            Forgotten(id=WorkloadId(row["id"]), uid=row["uid"], finished_at=row["finished_at"])
+            for row in rows
+        ]
 
-    async def prune_transitions(self, epoch: Epoch, ids: Sequence[WorkloadId], before: datetime, limit: int = 5_000) -> int:
-        """Delete transitions of workloads from before a time, whatever their state is now; returns how many."""
-        (rows,) = await self._write(epoch, Statement("prune_transitions", {"ids": list(ids), "before": before, "limit": limit}))
+    async def prune_transitions(
+        self, epoch: Epoch, ids: Sequence[WorkloadId], before: datetime, limit: int = 5_000
+    ) -> int:
+        """Delete transitions of workloads from before a time, whatever their state is now;
+        returns how many.
+        """
+        (rows,) = await self._write(
+            epoch, Statement("prune_transitions", {"ids": list(ids), "before": before, "limit": limit})
+        )
         pruned: int = rows[0]["pruned"]
         return pruned
 
-    async def prune_history(self, epoch: Epoch, ids: Sequence[WorkloadId], *, transitions: int = 5_000) -> tuple[list[WorkloadId], int]:
+    async def prune_history(
+        self, epoch: Epoch, ids: Sequence[WorkloadId], *, transitions: int = 5_000
+    ) -> tuple[list[WorkloadId], int]:
         """Delete rows of ``history`` with their transitions, of these no more than so many.
 
         Returns
         -------
         tuple
-            The deleted workloads, and how many transitions were deleted. Repeat the call for those that are left.
+            The deleted workloads, and how many transitions were deleted. Repeat the call for those that are
+            left.
         """
         pruned, gone = await self._write(
             epoch,

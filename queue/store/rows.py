@@ -1,7 +1,8 @@
 """From rows to records and back.
 
-Rows are dicts of column to value, so a table may have columns that this version does not have: the version before goes on reading after
-a newer one has migrated. JSON arrives as bytes and is decoded here, where its type is known.
+Rows are dicts of column to value, so a table may have columns that this version does not have: the version
+before goes on reading after a newer one has migrated. JSON arrives as bytes and is decoded here, where its
+type is known.
 """
 
 from __future__ import annotations
@@ -166,12 +167,20 @@ def overrides_text(overrides: SpecOverrides) -> str:
 def allocation_of(row: Row) -> Allocation:
     """Read columns ``a_*`` of ``allocation``, with the slots' columns as arrays by rank.
 
-    The table keeps the last pod of an ended slot, for people. A `Slot` that has ended has none: its pod may get another slot.
+    The table keeps the last pod of an ended slot, for people. A `Slot` that has ended has none: its pod may
+    get another slot.
     """
     jobid = FluxionJobId(row["a_jobid"])
     shares = _shares.decode(row["a_shares"])
     labels = labels_of(shares, len(row["ranks"] or ()))
-    slots = zip(row["ranks"] or (), row["nodes"] or (), row["states"] or (), row["pod_uids"] or (), row["pod_names"] or (), strict=True)
+    slots = zip(
+        row["ranks"] or (),
+        row["nodes"] or (),
+        row["states"] or (),
+        row["pod_uids"] or (),
+        row["pod_names"] or (),
+        strict=True,
+    )
     return Allocation(
         jobid=jobid,
         workload=WorkloadId(row["a_workload"]),

@@ -15,11 +15,23 @@ from fluxqueue.queue.store.workloads import Workloads
 __all__ = ["Store"]
 
 
-class Store(Leadership, Workloads, Allocations, Reservations, ReservedNodes, Retention, EndedWorkloads, AccountUse, RunTimes):
-    """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are fenced.
+class Store(
+    Leadership,
+    Workloads,
+    Allocations,
+    Reservations,
+    ReservedNodes,
+    Retention,
+    EndedWorkloads,
+    AccountUse,
+    RunTimes,
+):
+    """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are
+    fenced.
 
-    Any of them raises `DatabaseUnavailable` if Postgres cannot be reached within the pool's timeout or goes away meanwhile. Then a change
-    may have been made or not, and the call may be repeated. Fenced methods raise `StaleLeader`.
+    Any of them raises `DatabaseUnavailable` if Postgres cannot be reached within the pool's timeout or goes
+    away meanwhile. Then a change may have been made or not, and the call may be repeated. Fenced methods
+    raise `StaleLeader`.
 
     Examples
     --------

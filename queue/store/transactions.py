@@ -1,20 +1,23 @@
 """One transaction, one round trip.
 
-The statements of a transaction are known before it begins. So all of it (the fence and the statements) is sent at once, with Postgres'
-pipeline mode, and answered at once. No process can stop between two statements and leave a transaction open, and a method costs one round
-trip however many statements it has. There is no BEGIN and no COMMIT: Postgres runs what comes before the end of a pipeline (Sync) as one
-transaction. If a caller fails or is cancelled before all is sent, its connection is closed instead, so nothing is committed. Each statement
-has its own snapshot: one that must see what was committed while a lock was awaited comes after the statement that takes the lock.
+The statements of a transaction are known before it begins. So all of it (the fence and the statements) is
+sent at once, with Postgres' pipeline mode, and answered at once. No process can stop between two statements
+and leave a transaction open, and a method costs one round trip however many statements it has. There is no
+BEGIN and no COMMIT: Postgres runs what comes before the end of a pipeline (Sync) as one transaction. If a
+caller fails or is cancelled before all is sent, its connection is closed instead, so nothing is committed.
+Each statement has its own snapshot: one that must see what was committed while a lock was awaited comes after
+the statement that takes the lock.
 
-psycopg prepares a statement after a connection has sent it a few times, and Postgres then keeps a plan for it, made for short lists and
-the tables of that time. A statement with long lists is planned each time, because the kept plan may read a table, which was small then,
-once for each of a thousand rows.
+psycopg prepares a statement after a connection has sent it a few times, and Postgres then keeps a plan for
+it, made for short lists and the tables of that time. A statement with long lists is planned each time,
+because the kept plan may read a table, which was small then, once for each of a thousand rows.
 
-Two such transactions may deadlock if they lock rows in different order. Postgres ends one of them without any effect, and it is sent
-again, at most three times. So is one that finds a table to which a newer version has just added a column: the connection with its prepared
-statements is closed, and the next one plans again.
+Two such transactions may deadlock if they lock rows in different order. Postgres ends one of them without any
+effect, and it is sent again, at most three times. So is one that finds a table to which a newer version has
+just added a column: the connection with its prepared statements is closed, and the next one plans again.
 
-Behind a pooler, the first statement of every transaction makes the settings that a session of its own would have; still one round trip.
+Behind a pooler, the first statement of every transaction makes the settings that a session of its own would
+have; still one round trip.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ _STALE = "FQ001"  # raised by fluxqueue.hold_epoch of migration 0001
 _ATTEMPTS = 4
 _CHUNK = 1000
 _LONG = 100
-_TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, psycopg.errors.FeatureNotSupported)
+_TO_BE_REPEATED = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.FeatureNotSupported,
+)
 
 
 class Statement(NamedTuple):
@@ -84,7 +91,9 @@ class Transactions:
         return rows
 
     async def _records(self, build: Callable[[Row], _T], name: str, /, **parameters: Any) -> list[_T]:
-        """Return the records of a statement that may have very many; other coroutines, such as the one that renews the Lease, go on."""
+        """Return the records of a statement that may have very many;
+        other coroutines, such as the one that renews the Lease, go on.
+        """
         records: list[_T] = []
         for chunk in _chunks(await self._read(name, **parameters)):
             records += map(build, chunk)
@@ -98,7 +107,9 @@ class Transactions:
         except psycopg.DatabaseError as error:
             if error.sqlstate == _STALE:
                 self._on_stale()
-                raise StaleLeader(f"epoch {epoch} is not the newest of its shard: another leader has taken over") from None
+                raise StaleLeader(
+                    f"epoch {epoch} is not the newest of its shard: another leader has taken over"
+                ) from None
             raise
         return rows
 
@@ -111,12 +122,16 @@ class Transactions:
                 if attempt == _ATTEMPTS:
                     raise
                 names = [statement.name for statement in statements]
-                _log.info("transaction.repeated", statements=names, attempt=attempt, error=type(error).__name__)
+                _log.info(
+                    "transaction.repeated", statements=names, attempt=attempt, error=type(error).__name__
+                )
                 attempt += 1
             except (psycopg.Error, UnicodeEncodeError) as error:
                 if not is_unstorable(error):
                     raise
-                raise Unstorable(f"Postgres does not store a value of {statements[-1].name}: {cause_of(error)}") from error
+                raise Unstorable(
+                    f"Postgres does not store a value of {statements[-1].name}: {cause_of(error)}"
+                ) from error
 
     async def _once(self, statements: tuple[Statement, ...]) -> list[list[Row]]:
         async with self._database.connection() as connection:
@@ -127,7 +142,9 @@ class Transactions:
                 raise
             return [await _fetch(cursor) for cursor in cursors]
 
-    async def _send(self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[psycopg.AsyncCursor[Row]]:
+    async def _send(
+        self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]
+    ) -> list[psycopg.AsyncCursor[Row]]:
         if self._database.pooled:
             values = {**SESSION_SETTINGS, "transaction_isolation": ISOLATION}
             settings = Statement("set_transaction", {"names": list(values), "values": list(values.values())})
@@ -149,7 +166,8 @@ class Transactions:
                     await self._execute(cursor, statement)
             except BaseException as error:
                 if not isinstance(error, psycopg.Error) or error.sqlstate is None:
-                    await connection.close()  # the end of the pipeline would commit the statements that were sent
+                    # the end of the pipeline would commit the statements that were sent
+                    await connection.close()
                 raise
         return cursors
 
@@ -160,7 +178,11 @@ class Transactions:
 
 def _prepare(statement: Statement) -> bool | None:
     """Return False for a statement with long lists; None lets psycopg decide by how often it is sent."""
-    return False if any(isinstance(value, list) and len(value) > _LONG for value in statement.parameters.values()) else None
+    return (
+        False
+        if any(isinstance(value, list) and len(value) > _LONG for value in statement.parameters.values())
+        else None
+    )
 
 
 def _chunks(rows: list[Row]) -> Iterator[list[Row]]:

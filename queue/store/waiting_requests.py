@@ -1,7 +1,8 @@
-"""What the requests of waiting work come to in each namespace and queue, and which work waits without its request.
+"""What the requests of waiting work come to in each namespace and queue, and which work waits without its
+request.
 
-The intake decides by these figures whose request is kept (`fluxqueue.queue.intake.namespace_budgets`). They change with each row, so that
-nobody counts a hundred thousand rows.
+The intake decides by these figures whose request is kept (`fluxqueue.queue.intake.namespace_budgets`). They
+change with each row, so that nobody counts a hundred thousand rows.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class WaitingRequests:
         return self._held.get(namespace, {})
 
     def left_out(self, namespace: str) -> Mapping[str, LeftOut]:
-        """Return the work of a namespace that waits without its request, by queue; only queues that have some."""
+        """Return the work of a namespace that waits without its request, by queue;
+        only queues that have some.
+        """
         return self._left_out.get(namespace, {})
 
     def take_eased(self) -> set[str]:
@@ -65,9 +68,14 @@ class WaitingRequests:
 
     def _add(self, row: Workload) -> None:
         if row.jobspec:
-            self._held.setdefault(row.namespace, {}).setdefault(row.queue, RequestUse()).add(1, len(row.jobspec))
+            self._held.setdefault(row.namespace, {}).setdefault(row.queue, RequestUse()).add(
+                1, len(row.jobspec)
+            )
         elif row.left_out:
-            insort(self._left_out.setdefault(row.namespace, {}).setdefault(row.queue, []), (row.submitted_at, row.id))
+            insort(
+                self._left_out.setdefault(row.namespace, {}).setdefault(row.queue, []),
+                (row.submitted_at, row.id),
+            )
 
     def _remove(self, row: Workload) -> None:
         if row.jobspec:
@@ -90,8 +98,13 @@ def _place(row: Workload | None) -> tuple[object, ...]:
     return row.namespace, row.queue, len(row.jobspec), row.left_out, row.submitted_at
 
 
-def _drop(found: dict[str, dict[str, RequestUse]] | dict[str, dict[str, list[tuple[datetime, WorkloadId]]]], row: Workload) -> None:
-    """Forget a queue of a namespace in which nothing is counted any more, and the namespace with its last one."""
+def _drop(
+    found: dict[str, dict[str, RequestUse]] | dict[str, dict[str, list[tuple[datetime, WorkloadId]]]],
+    row: Workload,
+) -> None:
+    """Forget a queue of a namespace in which nothing is counted any more,
+    and the namespace with its last one.
+    """
     del found[row.namespace][row.queue]
     if not found[row.namespace]:
         del found[row.namespace]

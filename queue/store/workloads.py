@@ -1,7 +1,8 @@
 """Workloads: described by the intake, pending, moved along their states, kept after their end.
 
-The intake is level-triggered and repeats itself. So `upsert` compares what it describes with what it described before (``found_reason``
-and the specification), never with what the scheduler has written since: a sweep over unchanged objects changes nothing.
+The intake is level-triggered and repeats itself. So `upsert` compares what it describes with what it
+described before (``found_reason`` and the specification), never with what the scheduler has written since: a
+sweep over unchanged objects changes nothing.
 """
 
 from __future__ import annotations
@@ -54,14 +55,15 @@ class Workloads(Writes):
     async def upsert(self, epoch: Epoch, described: Sequence[NewWorkload]) -> Delta:
         """Insert or update workloads as the intake describes them.
 
-        New ones begin as Pending. A pending one is updated if its specification or reason is not what the intake described last; it
-        keeps ``submitted_at`` and id. A changed specification also clears a reason of the scheduler. All others stay as they are, also
-        those that ended or were moved to ``history``.
+        New ones begin as Pending. A pending one is updated if its specification or reason is not what the
+        intake described last; it keeps ``submitted_at`` and id. A changed specification also clears a reason
+        of the scheduler. All others stay as they are, also those that ended or were moved to ``history``.
 
         Returns
         -------
         Delta
-            The rows that were inserted or updated, in the order of `described`. If that names one twice, the last one counts.
+            The rows that were inserted or updated, in the order of `described`. If that names one twice, the
+            last one counts.
         """
         latest = list({new.uid: new for new in described}.values())
         if not latest:
@@ -72,22 +74,31 @@ class Workloads(Writes):
         columns["start_conditions"] = column(latest, lambda new: start_conditions_text(new.start_conditions))
         (rows,) = await self._write(epoch, Statement("upsert", columns | {"epoch": epoch}))
         by_uid = {row["uid"]: row for row in rows}
-        return Delta(workloads=tuple(workload_of(by_uid[uid]) for new in latest if (uid := new.uid) in by_uid))
+        return Delta(
+            workloads=tuple(workload_of(by_uid[uid]) for new in latest if (uid := new.uid) in by_uid)
+        )
 
     async def pending(self) -> list[Workload]:
         """Return all pending workloads in policy order: priority descending, submit time, id."""
         return await self._records(workload_of, "pending")
 
     async def owner_requeue_states(self, since: datetime) -> list[tuple[RequeueState, datetime]]:
-        """Return the requeue states of pods that a controller replaces, with the time of their end, oldest first. A live one ends now."""
-        return [(requeue_state_of(row["requeue_state"]), row["at"]) for row in await self._read("owner_requeue_states", since=since)]
+        """Return the requeue states of pods that a controller replaces, with the time of their end,
+        oldest first. A live one ends now.
+        """
+        return [
+            (requeue_state_of(row["requeue_state"]), row["at"])
+            for row in await self._read("owner_requeue_states", since=since)
+        ]
 
     async def live_workloads(self) -> list[Workload]:
         """Return workloads that are Allocated, Running or Draining, by id."""
         return await self._records(workload_of, "live_workloads")
 
     async def workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
-        """Return the workloads of these ids that exist, by id; those in ``history`` come without their jobspec."""
+        """Return the workloads of these ids that exist, by id;
+        those in ``history`` come without their jobspec.
+        """
         return [workload_of(row) for row in await self._read("workloads", ids=list(ids))]
 
     async def workload_by_uid(self, uid: str) -> Workload | None:
@@ -96,10 +107,14 @@ class Workloads(Writes):
         return workload_of(rows[0]) if rows else None
 
     async def workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
-        """Return the workloads of these objects, in no particular order; those in ``history`` come without their jobspec."""
+        """Return the workloads of these objects, in no particular order;
+        those in ``history`` come without their jobspec.
+        """
         return [workload_of(row) for row in await self._read("workloads_by_uid", uid=list(uids))]
 
-    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> Delta:
+    async def set_reasons(
+        self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False
+    ) -> Delta:
         """Write why workloads wait.
 
         Parameters
@@ -109,7 +124,8 @@ class Workloads(Writes):
         changes
             Reason and message by workload.
         live
-            Change Allocated and Running workloads (``BindFailed``) instead of pending ones. What drains with a reason is evicted.
+            Change Allocated and Running workloads (``BindFailed``) instead of pending ones. What drains with
+            a reason is evicted.
 
         Returns
         -------
@@ -132,7 +148,11 @@ class Workloads(Writes):
             ),
         )
         written = [latest[workload] for workload in _ids(rows)]
-        return Delta(workload_updates=tuple(WorkloadUpdate(id=each.workload, reason=each.reason, message=each.message) for each in written))
+        return Delta(
+            workload_updates=tuple(
+                WorkloadUpdate(id=each.workload, reason=each.reason, message=each.message) for each in written
+            )
+        )
 
     async def set_requeue_states(self, epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
         """Write the requeue states of workloads that have not ended."""
@@ -148,12 +168,14 @@ class Workloads(Writes):
         return (await self._write_together(epoch, moving(epoch, ids, State.DRAINING)))[0]
 
     async def finish(self, epoch: Epoch, endings: Sequence[Ending]) -> Delta:
-        """End workloads in whatever state they are, and free what they hold. Those that have ended before stay as they ended.
+        """End workloads in whatever state they are, and free what they hold. Those that have ended before
+        stay as they ended.
 
         Returns
         -------
         Delta
-            All of them as ended, and the allocations freed by this call, which are to be cancelled in the matcher.
+            All of them as ended, and the allocations freed by this call, which are to be cancelled in the
+            matcher.
 
         Raises
         ------
@@ -169,9 +191,11 @@ class Workloads(Writes):
         states: Mapping[WorkloadId, RequeueState] = _NO_STATES,
         withdrawals: Sequence[Withdrawal] = (),
     ) -> Delta:
-        """Move Allocated and Running workloads to Draining, and write why they are to be queued again; and requeue states of others.
+        """Move Allocated and Running workloads to Draining, and write why they are to be queued again; and
+        requeue states of others.
 
-        Before that, workloads go on whose preemption is withdrawn. They may be evicted again in the same transaction.
+        Before that, workloads go on whose preemption is withdrawn. They may be evicted again in the same
+        transaction.
         """
         latest = {each.workload: each for each in evictions}
         *withdrawn, rows, of_others = await self._write(
@@ -211,14 +235,17 @@ class Workloads(Writes):
         )
 
     async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
-        """Move Allocated and Draining workloads to Pending: submit time kept, requeues counted, allocations freed.
+        """Move Allocated and Draining workloads to Pending: submit time kept, requeues counted, allocations
+        freed.
 
-        An allocation of which slots are kept becomes a remnant: it holds those slots and nothing else, until they end.
+        An allocation of which slots are kept becomes a remnant: it holds those slots and nothing else, until
+        they end.
 
         Returns
         -------
         Delta
-            The workloads that wait now, the remnants, and the allocations freed by this call, which are to be cancelled in the matcher.
+            The workloads that wait now, the remnants, and the allocations freed by this call, which are to be
+            cancelled in the matcher.
         """
         latest = {each.workload: each for each in requeues}
         kept = [slot for each in latest.values() for slot in each.kept]
@@ -257,16 +284,20 @@ class Workloads(Writes):
                 for row in rows
             ),
             allocation_updates=tuple(
-                AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"], remnant=True) for row in remnants
+                AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"], remnant=True)
+                for row in remnants
             ),
             slot_updates=tuple(
-                SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.ENDED) for row in remnants for rank in row["ended"]
+                SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.ENDED)
+                for row in remnants
+                for rank in row["ended"]
             ),
             freed=tuple(FluxionJobId(row["jobid"]) for row in rows if row["freed"]),
         )
 
     async def resubmit(self, epoch: Epoch, uids: Sequence[str]) -> Delta:
-        """Move cancelled workloads to Pending, submitted now and without overrides. One in ``history`` comes back from there.
+        """Move cancelled workloads to Pending, submitted now and without overrides. One in ``history`` comes
+        back from there.
 
         Their first ends are recorded (`fluxqueue.queue.store.retention`).
 
@@ -283,10 +314,16 @@ class Workloads(Writes):
             Statement("resubmit", {"epoch": epoch, "uids": list(uids)}),
             Statement("workloads_by_uid", {"uid": list(uids)}),
         )
-        return Delta(workloads=tuple(workload for workload in map(workload_of, rows) if workload.state is State.PENDING))
+        return Delta(
+            workloads=tuple(
+                workload for workload in map(workload_of, rows) if workload.state is State.PENDING
+            )
+        )
 
     async def history(self, workload: WorkloadId) -> list[Transition]:
-        """Return all transitions of a workload, oldest first; also of one in ``history``, until that is pruned."""
+        """Return all transitions of a workload, oldest first;
+        also of one in ``history``, until that is pruned.
+        """
         return [transition_of(row) for row in await self._read("history", workload=workload)]
 
     async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
@@ -295,10 +332,16 @@ class Workloads(Writes):
         return [transition_of(row) for row in reversed(rows)]
 
     async def counts(self) -> list[Counts]:
-        """Count workloads and requested slots by queue, state and reason, for metrics; without ``history``."""
+        """Count workloads and requested slots by queue, state and reason, for metrics;
+        without ``history``.
+        """
         return [
             Counts(
-                queue=row["queue"], state=State(row["state"]), reason=Reason(row["reason"]), workloads=row["workloads"], pods=row["pods"]
+                queue=row["queue"],
+                state=State(row["state"]),
+                reason=Reason(row["reason"]),
+                workloads=row["workloads"],
+                pods=row["pods"],
             )
             for row in await self._read("counts")
         ]
@@ -333,7 +376,13 @@ def _withdrawn_delta(withdrawals: Sequence[Withdrawal], rows: Sequence[Row]) -> 
     going_on = [each for each in withdrawals if each.workload in done]
     return Delta(
         workload_updates=tuple(
-            WorkloadUpdate(id=each.workload, state=each.state, reason=Reason.NONE, message="", requeue_state=each.requeue_state)
+            WorkloadUpdate(
+                id=each.workload,
+                state=each.state,
+                reason=Reason.NONE,
+                message="",
+                requeue_state=each.requeue_state,
+            )
             for each in going_on
         ),
         allocation_updates=tuple(AllocationUpdate(jobid=each.jobid, end=each.end) for each in going_on),
@@ -341,4 +390,8 @@ def _withdrawn_delta(withdrawals: Sequence[Withdrawal], rows: Sequence[Row]) -> 
 
 
 def _states_delta(changes: Mapping[WorkloadId, RequeueState], rows: Sequence[Row]) -> Delta:
-    return Delta(workload_updates=tuple(WorkloadUpdate(id=workload, requeue_state=changes[workload]) for workload in _ids(rows)))
+    return Delta(
+        workload_updates=tuple(
+            WorkloadUpdate(id=workload, requeue_state=changes[workload]) for workload in _ids(rows)
+        )
+    )

@@ -1,7 +1,9 @@
-"""Writes of the tracker: each is some statements and the delta that follows from their rows, so several can be one transaction.
+"""Writes of the tracker: each is some statements and the delta that follows from their rows, so several can
+be one transaction.
 
-A pod that is bound takes a slot and starts its workload, and the end of a pod may end a slot and a workload. As transactions of their own
-these would cost a fence, a commit and a round trip each. Together they keep the order of locks (workloads, allocations, slots).
+A pod that is bound takes a slot and starts its workload, and the end of a pod may end a slot and a workload.
+As transactions of their own these would cost a fence, a commit and a round trip each. Together they keep the
+order of locks (workloads, allocations, slots).
 """
 
 from __future__ import annotations
@@ -63,20 +65,30 @@ class Writes(Transactions):
     async def _write_together(self, epoch: Epoch, *writes: _Write) -> list[Delta]:
         """Return the delta of each write of a transaction."""
         try:
-            rows = iter(await self._write(epoch, *(statement for write in writes for statement in write.statements)))
+            rows = iter(
+                await self._write(epoch, *(statement for write in writes for statement in write.statements))
+            )
         except psycopg.errors.UniqueViolation as error:
             raise PodAlreadyPlaced(f"no slot was taken: {error.diag.message_detail}") from None
         return [write.delta([next(rows) for _ in write.statements][-1]) for write in writes]
 
 
 def moving(epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> _Write:
-    """Return the write that moves workloads to Running or Draining. What drains only goes on if its preemption is withdrawn."""
-    statement = Statement("move", {"ids": list(ids), "after": after, "from": list(sources(after) - {State.DRAINING}), "epoch": epoch})
+    """Return the write that moves workloads to Running or Draining.
+    What drains only goes on if its preemption is withdrawn.
+    """
+    statement = Statement(
+        "move",
+        {"ids": list(ids), "after": after, "from": list(sources(after) - {State.DRAINING}), "epoch": epoch},
+    )
 
     def delta(rows: Sequence[Row]) -> Delta:
         return Delta(
             workload_updates=tuple(
-                WorkloadUpdate(id=row["id"], state=after, reason=Reason.NONE, message="", started_at=row["started_at"]) for row in rows
+                WorkloadUpdate(
+                    id=row["id"], state=after, reason=Reason.NONE, message="", started_at=row["started_at"]
+                )
+                for row in rows
             )
         )
 
@@ -84,13 +96,19 @@ def moving(epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> _Write:
 
 
 def releasing(jobids: Sequence[FluxionJobId]) -> _Write:
-    """Return the write that records that the objects of live allocations were released; this clears a ``ReleaseFailed``."""
+    """Return the write that records that the objects of live allocations were released;
+    this clears a ``ReleaseFailed``.
+    """
 
     def delta(rows: Sequence[Row]) -> Delta:
         return Delta(
-            allocation_updates=tuple(AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"]) for row in rows),
+            allocation_updates=tuple(
+                AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"]) for row in rows
+            ),
             workload_updates=tuple(
-                WorkloadUpdate(id=row["recovered"], reason=Reason.NONE, message="") for row in rows if row["recovered"] is not None
+                WorkloadUpdate(id=row["recovered"], reason=Reason.NONE, message="")
+                for row in rows
+                if row["recovered"] is not None
             ),
         )
 
@@ -102,7 +120,11 @@ def vacating(vacated: Sequence[tuple[FluxionJobId, int, str]]) -> _Write:
     statement = Statement("vacate_slots", _slots(vacated) | {"pod_uids": [uid for _, _, uid in vacated]})
 
     def delta(rows: Sequence[Row]) -> Delta:
-        return Delta(slot_updates=tuple(SlotUpdate(jobid=row["jobid"], rank=row["rank"], state=SlotState.FREE) for row in rows))
+        return Delta(
+            slot_updates=tuple(
+                SlotUpdate(jobid=row["jobid"], rank=row["rank"], state=SlotState.FREE) for row in rows
+            )
+        )
 
     return _Write((statement,), delta)
 
@@ -120,7 +142,13 @@ def taking(taken: Sequence[TakenSlot]) -> _Write:
     def delta(rows: Sequence[Row]) -> Delta:
         return Delta(
             slot_updates=tuple(
-                SlotUpdate(jobid=row["jobid"], rank=row["rank"], state=SlotState.TAKEN, pod_uid=row["pod_uid"], pod_name=row["pod_name"])
+                SlotUpdate(
+                    jobid=row["jobid"],
+                    rank=row["rank"],
+                    state=SlotState.TAKEN,
+                    pod_uid=row["pod_uid"],
+                    pod_name=row["pod_name"],
+                )
                 for row in rows
             )
         )
@@ -134,18 +162,27 @@ def ending_slots(ended: Sequence[tuple[FluxionJobId, int]]) -> _Write:
 
     def delta(rows: Sequence[Row]) -> Delta:
         return Delta(
-            slot_updates=tuple(SlotUpdate(jobid=jobid, rank=rank, state=SlotState.ENDED) for jobid, rank in dict.fromkeys(ended)),
+            slot_updates=tuple(
+                SlotUpdate(jobid=jobid, rank=rank, state=SlotState.ENDED)
+                for jobid, rank in dict.fromkeys(ended)
+            ),
             freed=tuple(FluxionJobId(row["jobid"]) for row in rows),
         )
 
-    return _Write((Statement("lock_allocations", {"jobids": slots["jobids"]}), Statement("end_slots", slots)), delta)
+    return _Write(
+        (Statement("lock_allocations", {"jobids": slots["jobids"]}), Statement("end_slots", slots)), delta
+    )
 
 
 def finishing(epoch: Epoch, endings: Sequence[Ending]) -> _Write:
-    """Return the write that ends workloads in whatever state they are; raises `IllegalTransition` if a state is not a final one."""
+    """Return the write that ends workloads in whatever state they are;
+    raises `IllegalTransition` if a state is not a final one.
+    """
     for each in endings:
         if each.state not in ENDED or each.outcome is Outcome.NONE:
-            raise IllegalTransition(f"workload {each.workload} cannot end as {each.state} with outcome {each.outcome or 'none'!s}")
+            raise IllegalTransition(
+                f"workload {each.workload} cannot end as {each.state} with outcome {each.outcome or 'none'!s}"
+            )
     first = list({each.workload: each for each in reversed(endings)}.values())
     statement = Statement(
         "finish",
@@ -165,7 +202,11 @@ def finishing(epoch: Epoch, endings: Sequence[Ending]) -> _Write:
         times = {row["id"]: (row["started_at"], row["finished_at"]) for row in rows if row["id"] is not None}
         return Delta(
             ended=ended,
-            endings=tuple((replace(each, began_at=at[0]), at[1]) for each in first if (at := times.get(each.workload)) is not None),
+            endings=tuple(
+                (replace(each, began_at=at[0]), at[1])
+                for each in first
+                if (at := times.get(each.workload)) is not None
+            ),
             unreserved=ended,
             freed=tuple(FluxionJobId(row["jobid"]) for row in rows if row["jobid"] is not None),
         )
@@ -175,7 +216,10 @@ def finishing(epoch: Epoch, endings: Sequence[Ending]) -> _Write:
 
 def _locking(endings: Sequence[Ending]) -> _Write:
     """Return the write that only locks the workloads that are to end."""
-    return _Write((Statement("lock_workloads", {"ids": column(endings, lambda each: each.workload)}),), lambda _rows: Delta())
+    return _Write(
+        (Statement("lock_workloads", {"ids": column(endings, lambda each: each.workload)}),),
+        lambda _rows: Delta(),
+    )
 
 
 def _slots(named: Sequence[tuple[FluxionJobId, int, *tuple[str, ...]]]) -> dict[str, list[Any]]:

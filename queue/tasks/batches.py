@@ -1,17 +1,18 @@
 """Collects keys while others are being worked on, and hands them out together.
 
-A controller whose work ends in one database transaction handles many keys at once: the busier the cluster, the larger the batch, and the
-lower the cost of each object. The first key after a quiet time is handed out at once. While keys keep coming, batches are handed out at a
-fixed pace, so a burst becomes few large batches. A key that nobody waits for may be added to go out with later ones, after a while at the
-latest. A key that is added while its batch is being worked on waits for the next batch.
+A controller whose work ends in one database transaction handles many keys at once: the busier the cluster,
+the larger the batch, and the lower the cost of each object. The first key after a quiet time is handed out at
+once. While keys keep coming, batches are handed out at a fixed pace, so a burst becomes few large batches. A
+key that nobody waits for may be added to go out with later ones, after a while at the latest. A key that is
+added while its batch is being worked on waits for the next batch.
 
-Many keys that are added together, such as all of a sweep, have a lane of their own (`add_later`): they go out some at a time, behind the
-keys of the other lane, which wait for one such part at most. Some of them go out with each batch, so that a long burst does not keep them
-back.
+Many keys that are added together, such as all of a sweep, have a lane of their own (`add_later`): they go out
+some at a time, behind the keys of the other lane, which wait for one such part at most. Some of them go out
+with each batch, so that a long burst does not keep them back.
 
-A failure of one key does not affect others. The keys of a batch that fails are handed out again one by one. A key that fails alone waits
-for a pause that doubles each time, and is handed out alone until it succeeds. If the database is unavailable, no key is at fault: the
-whole batch waits.
+A failure of one key does not affect others. The keys of a batch that fails are handed out again one by one. A
+key that fails alone waits for a pause that doubles each time, and is handed out alone until it succeeds. If
+the database is unavailable, no key is at fault: the whole batch waits.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Batches(Generic[K]):
         Time from the end of a batch to the next, while keys keep coming.
     """
 
-    def __init__(self, name: str, failed: Callable[[K, Exception], None] = _ignore, *, pace_s: float = _PACE_S) -> None:
+    def __init__(
+        self, name: str, failed: Callable[[K, Exception], None] = _ignore, *, pace_s: float = _PACE_S
+    ) -> None:
         self._name = name
         self._failed = failed
         self._pace_s = pace_s
@@ -131,7 +134,9 @@ class Batches(Generic[K]):
         OBJECT_FAILURES.labels(self._name).inc()
         traced = error if not failures and not isinstance(error, ApiError) else None
         text = f"{type(error).__name__}: {error}"
-        log.warning("batch.key_failed", batch=self._name, key=key, error=text, retry_s=pause_s, exc_info=traced)
+        log.warning(
+            "batch.key_failed", batch=self._name, key=key, error=text, retry_s=pause_s, exc_info=traced
+        )
         self._failed(key, error)
 
     async def run(self, work: Callable[[list[K]], Awaitable[None]], *, limit: int) -> None:
@@ -150,13 +155,21 @@ class Batches(Generic[K]):
             await asyncio.sleep(max(next_at - loop.time(), 0))
             batch = _taken(self._keys, limit - min(len(self._later), _LATER_AT_LEAST, limit - 1))
             urgent = frozenset(batch)
-            batch += _taken(self._later, min(limit - len(batch), max(_LATER_AT_ONCE - len(batch), _LATER_AT_LEAST)))
+            batch += _taken(
+                self._later, min(limit - len(batch), max(_LATER_AT_ONCE - len(batch), _LATER_AT_LEAST))
+            )
             if not self:
                 self._not_empty.clear()
             try:
                 await self._carry_out(batch, work)
             except DatabaseUnavailable as error:
-                log.warning("batch.database_unavailable", batch=self._name, keys=len(batch), error=str(error), retry_s=delay_s)
+                log.warning(
+                    "batch.database_unavailable",
+                    batch=self._name,
+                    keys=len(batch),
+                    error=str(error),
+                    retry_s=delay_s,
+                )
                 for key in batch:
                     (self.add if key in urgent else self.add_later)(key)
                 await asyncio.sleep(delay_s)
@@ -175,7 +188,13 @@ class Batches(Generic[K]):
             except (StaleLeader, DatabaseUnavailable):
                 raise
             except Exception as error:
-                log.warning("batch.failed", batch=self._name, keys=len(together), error=str(error), effect="its keys are tried one by one")
+                log.warning(
+                    "batch.failed",
+                    batch=self._name,
+                    keys=len(together),
+                    error=str(error),
+                    effect="its keys are tried one by one",
+                )
                 alone = [*together, *alone]
         else:
             alone = [*together, *alone]

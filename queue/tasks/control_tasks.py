@@ -1,20 +1,25 @@
-"""The control tasks ``schedule`` and ``sweep``: jobs of procrastinate, run by its workers in the leader's process.
+"""The control tasks ``schedule`` and ``sweep``: jobs of procrastinate, run by its workers in the leader's
+process.
 
-A task carries no work, only the request to do it: what to schedule, release or compare is stored in our own tables. Of each task at most
-one runs (its lock), and while it runs, one more may be requested (its queueing lock). Code that changed something requests a run *after*
-its commit: within it, a queueing lock that is taken would abort the change, and a worker might fetch the task before the change is
-visible. A process that ends between the two has lost nothing, as each leader requests every task at its start.
+A task carries no work, only the request to do it: what to schedule, release or compare is stored in our own
+tables. Of each task at most one runs (its lock), and while it runs, one more may be requested (its queueing
+lock). Code that changed something requests a run *after* its commit: within it, a queueing lock that is taken
+would abort the change, and a worker might fetch the task before the change is visible. A process that ends
+between the two has lost nothing, as each leader requests every task at its start.
 
-``schedule`` asks Fluxion, stores grants and releases them (`fluxqueue.queue.tasks.serving`). What is requested in the leader's process is
-also a flag in its memory (`fluxqueue.queue.tasks.triggers`). The flag makes a task that works go on, so that its row serves many requests.
-No flag without a row: if no task works, one is deferred. If that does not begin soon, its worker is notified again, and a row that stops
-it is looked for. ``sweep``, which finds whatever else was lost, is requested each minute and at the start. The connection of its worker
-also notices at once when Postgres goes away.
+``schedule`` asks Fluxion, stores grants and releases them (`fluxqueue.queue.tasks.serving`). What is
+requested in the leader's process is also a flag in its memory (`fluxqueue.queue.tasks.triggers`). The flag
+makes a task that works go on, so that its row serves many requests. No flag without a row: if no task works,
+one is deferred. If that does not begin soon, its worker is notified again, and a row that stops it is looked
+for. ``sweep``, which finds whatever else was lost, is requested each minute and at the start. The connection
+of its worker also notices at once when Postgres goes away.
 
-Before a task does anything it is fenced: the worker of a replica that does not lead any more finds `StaleLeader`. A row may stay marked as
-running although no worker runs it: its acknowledgement was lost with a connection, or its process was killed. Its lock would stop the task
-for good. A new leader queues such rows again as it raises the epoch. Later, only the leader runs tasks, and only in this process, so a
-watch compares: a row that is marked as running in two checks in a row, and that this process does not run, is put back under a new id.
+Before a task does anything it is fenced: the worker of a replica that does not lead any more finds
+`StaleLeader`. A row may stay marked as running although no worker runs it: its acknowledgement was lost with
+a connection, or its process was killed. Its lock would stop the task for good. A new leader queues such rows
+again as it raises the epoch. Later, only the leader runs tasks, and only in this process, so a watch
+compares: a row that is marked as running in two checks in a row, and that this process does not run, is put
+back under a new id.
 
 An error of a handler is counted, and the work is tried again after a pause, in the same task.
 """
@@ -49,9 +54,16 @@ __all__ = ["ControlTaskHandlers", "ControlTasks", "WorkersEnded"]
 _log = structlog.get_logger(__name__)
 
 _FAILURES = Counter("fluxqueue_control_task_failures", "Control tasks whose handler raised", ["task"])
-_STALLED = Counter("fluxqueue_control_task_stalled", "Control tasks that were marked as running and that no worker ran", ["task"])
+_STALLED = Counter(
+    "fluxqueue_control_task_stalled",
+    "Control tasks that were marked as running and that no worker ran",
+    ["task"],
+)
 _SECONDS = Histogram(
-    "fluxqueue_control_task_seconds", "How long a control task took", ["task"], buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
+    "fluxqueue_control_task_seconds",
+    "How long a control task took",
+    ["task"],
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60),
 )
 
 _POLL_S = 30.0
@@ -64,7 +76,9 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 
 
 class ControlTaskHandlers(Protocol):
-    """What the leader does when a control task runs; one call of each at a time, calls of different ones concurrently."""
+    """What the leader does when a control task runs;
+    one call of each at a time, calls of different ones concurrently.
+    """
 
     async def schedule(self) -> None:
         """Run a scheduling cycle."""
@@ -103,7 +117,15 @@ class ControlTasks:
     ...     await tasks.run_workers(handlers, epoch)
     """
 
-    def __init__(self, dsn: str, store: Store, shard: str = "default", *, grace_s: float = 1.0, watch_s: float = _WATCH_S) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        store: Store,
+        shard: str = "default",
+        *,
+        grace_s: float = 1.0,
+        watch_s: float = _WATCH_S,
+    ) -> None:
         logging.getLogger("procrastinate").setLevel(logging.WARNING)  # four lines for each job otherwise
         self.trigger = Trigger()
         self._store = store
@@ -111,7 +133,9 @@ class ControlTasks:
         self._grace_s = grace_s
         self._watch_s = watch_s
         self._database = Database(dsn, size=4, timeout_s=5.0, application_name="fluxqueue-tasks")
-        self._app = App(connector=PsycopgConnector(json_loads=json.loads), periodic_defaults={"max_delay": 60})
+        self._app = App(
+            connector=PsycopgConnector(json_loads=json.loads), periodic_defaults={"max_delay": 60}
+        )
         self._schedule = self._register(ControlTask.SCHEDULE)
         self._sweep = self._register(ControlTask.SWEEP)
         self._app.periodic(cron="* * * * *", periodic_id=shard, task_kwargs={"shard": shard})(self._sweep)
@@ -124,7 +148,9 @@ class ControlTasks:
         await self._resources.enter_async_context(self._app.open_async(self._database.pool))
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self._resources.aclose()
 
     async def run_workers(self, handlers: ControlTaskHandlers, epoch: Epoch) -> None:
@@ -173,7 +199,8 @@ class ControlTasks:
     async def _request_schedules(self, run: _Run) -> None:
         """Defer the task ``schedule`` whenever something is requested and no task works; until cancelled.
 
-        This and the watch also look whether the run closes: a connection pool may lose a cancellation (`asyncio.wait_for` of Python 3.11).
+        This and the watch also look whether the run closes: a connection pool may lose a cancellation
+        (`asyncio.wait_for` of Python 3.11).
         """
         while not run.closing.is_set():
             await self.trigger.until_requested()
@@ -183,7 +210,11 @@ class ControlTasks:
             await self._defer(self._schedule)
             reach(CrashPoint.SCHEDULE_DEFERRED)
             suspects: set[int] = set()
-            while not await within(_BEGINS_WITHIN_S, run.working.wait()) and self.trigger.waiting and not run.closing.is_set():
+            while (
+                not await within(_BEGINS_WITHIN_S, run.working.wait())
+                and self.trigger.waiting
+                and not run.closing.is_set()
+            ):
                 suspects = await self._requeue_stalled(run, suspects)
                 await self._defer(self._schedule)
 
@@ -194,10 +225,14 @@ class ControlTasks:
         except AlreadyEnqueued:
             (channel,) = get_channel_for_queues([task.queue])
             async with self._database.connection() as connection:
-                await connection.execute("SELECT pg_notify(%s, %s)", (channel, json.dumps({"type": "job_inserted", "job_id": 0})))
+                await connection.execute(
+                    "SELECT pg_notify(%s, %s)", (channel, json.dumps({"type": "job_inserted", "job_id": 0}))
+                )
         except ConnectorException as error:
             cause = cause_of(error.__cause__ or error)
-            raise DatabaseUnavailable(f"{self._database.place}: {task.name} could not be requested: {cause}") from error
+            raise DatabaseUnavailable(
+                f"{self._database.place}: {task.name} could not be requested: {cause}"
+            ) from error
 
     def _register(self, task: ControlTask) -> Task[..., Any, ...]:
         @self._app.task(
@@ -253,7 +288,9 @@ class ControlTasks:
         return None
 
     async def _work_on(self, task: ControlTask) -> None:
-        """Run the worker of a task. Each has its own: a worker of several looks for the next task only if it is notified."""
+        """Run the worker of a task.
+        Each has its own: a worker of several looks for the next task only if it is notified.
+        """
         try:
             await self._app.run_worker_async(
                 queues=[f"{task}/{self._shard}"],
@@ -267,8 +304,12 @@ class ControlTasks:
                 install_signal_handlers=False,
             )
         except ConnectorException as error:
-            raise WorkersEnded(f"the worker of {task} lost {self._database.place}: {cause_of(error.__cause__ or error)}") from error
-        raise WorkersEnded(f"the worker of {task} stopped by itself: its listener or heartbeat lost {self._database.place}")
+            raise WorkersEnded(
+                f"the worker of {task} lost {self._database.place}: {cause_of(error.__cause__ or error)}"
+            ) from error
+        raise WorkersEnded(
+            f"the worker of {task} stopped by itself: its listener or heartbeat lost {self._database.place}"
+        )
 
     async def _watch(self, run: _Run) -> None:
         suspects: set[int] = set()
@@ -280,7 +321,11 @@ class ControlTasks:
 
     async def _requeue_stalled(self, run: _Run, suspects: set[int]) -> set[int]:
         """Queue tasks again that were suspects and still have no worker; return those that have none now."""
-        stalled = {each.id: each for each in await self._store.stalled_tasks(self._shard) if each.id not in run.running}
+        stalled = {
+            each.id: each
+            for each in await self._store.stalled_tasks(self._shard)
+            if each.id not in run.running
+        }
         if orphans := [stalled[job] for job in suspects & stalled.keys()]:
             await self._store.requeue_tasks(run.epoch, [orphan.id for orphan in orphans])
             for orphan in orphans:
@@ -346,7 +391,9 @@ class _Run:
             self._stopped.set_exception(error)
 
     async def until_stopped(self) -> None:
-        """Raise the error that `stop` was given. When that is raised, or this is cancelled, nothing more begins."""
+        """Raise the error that `stop` was given.
+        When that is raised, or this is cancelled, nothing more begins.
+        """
         try:
             await self._stopped
         finally:

@@ -1,11 +1,12 @@
 """Pauses between the turns of large objects.
 
-A gang is read as a whole each time one of its pods changes. If it were read for each change, thousands of pods that come one by one would
-cost the square of their number. So it rests after each turn, for a time that grows with its size, and what has changed meanwhile is read
-together. Small ones do not rest.
+A gang is read as a whole each time one of its pods changes. If it were read for each change, thousands of
+pods that come one by one would cost the square of their number. So it rests after each turn, for a time that
+grows with its size, and what has changed meanwhile is read together. Small ones do not rest.
 
-On a busy machine a turn takes many times longer than its work. A rest of a fixed length would be over when the turn ends, and the gang
-would have the event loop for itself. So a rest is also some times as long as the turn was, from its end.
+On a busy machine a turn takes many times longer than its work. A rest of a fixed length would be over when
+the turn ends, and the gang would have the event loop for itself. So a rest is also some times as long as the
+turn was, from its end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Rests(Generic[K]):
         """When the turns began that are not over."""
 
     def rests(self, key: K, size: int) -> bool:
-        """True if an object rests, so that it has its turn later. If it does not, its turn begins, and it rests after that.
+        """True if an object rests, so that it has its turn later. If it does not, its turn begins, and it
+        rests after that.
 
         Parameters
         ----------
@@ -68,10 +70,14 @@ class Rests(Generic[K]):
         now = asyncio.get_running_loop().time()
         for key in keys:
             if (began := self._turns.pop(key, None)) is not None:
-                self._until[key] = max(self._until.get(key, now), now + min(_OF_TURN * (now - began), _LONGEST_S))
+                self._until[key] = max(
+                    self._until.get(key, now), now + min(_OF_TURN * (now - began), _LONGEST_S)
+                )
 
     def end(self, keys: Iterable[K]) -> None:
-        """End the rests of objects whose turn failed: they are tried again, and a turn that is put off would count as done."""
+        """End the rests of objects whose turn failed: they are tried again,
+        and a turn that is put off would count as done.
+        """
         for key in keys:
             self._until.pop(key, None)
             self._turns.pop(key, None)
@@ -81,13 +87,16 @@ class Rests(Generic[K]):
         if self._until:
             now = asyncio.get_running_loop().time()
             self._until = {key: until for key, until in self._until.items() if until > now}
-        self._turns = {key: began for key, began in self._turns.items() if key in self._until}  # not all users say when a turn is over
+        # not all users say when a turn is over
+        self._turns = {key: began for key, began in self._turns.items() if key in self._until}
 
 
 class Turns(Generic[K]):
-    """Turns that are short and made where something changes. Thousands of changes come at once, and each could concern thousands.
+    """Turns that are short and made where something changes. Thousands of changes come at once, and each
+    could concern thousands.
 
-    After a turn that looked at many, the next change has one, and those that follow are noted: together they have one after a rest.
+    After a turn that looked at many, the next change has one, and those that follow are noted: together they
+    have one after a rest.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
-"""What the task ``schedule`` does once a worker runs it: cycles and releases, until nobody has asked for more for a while.
+"""What the task ``schedule`` does once a worker runs it: cycles and releases, until nobody has asked for more
+for a while.
 
-A cycle asks Fluxion and stores what is granted; releases begin while it still goes on, and neither waits for the other. The row of the
-task stands for every request that comes meanwhile, so a burst needs one task, and so does each Job of a slow trickle. A task that has
-worked for a second ends as soon as nothing is under way, also if more is requested: the next row stands for that.
+A cycle asks Fluxion and stores what is granted; releases begin while it still goes on, and neither waits for
+the other. The row of the task stands for every request that comes meanwhile, so a burst needs one task, and
+so does each Job of a slow trickle. A task that has worked for a second ends as soon as nothing is under way,
+also if more is requested: the next row stands for that.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Serving:
         self._ends_after = asyncio.get_running_loop().time() + _LONG_S
 
     async def run(self) -> None:
-        """Serve requests until none has come for a while. If none is known, some process lost it: both kinds are carried out."""
+        """Serve requests until none has come for a while.
+        If none is known, some process lost it: both kinds are carried out.
+        """
         if not self._trigger.waiting:
             self._trigger.schedule()
             self._trigger.release()
@@ -66,7 +70,8 @@ class Serving:
             self._ended.set()
 
     async def _serve(self, kind: ControlTask) -> None:
-        """Carry out one kind of work after each request. Between two cycles passes twice the time that the first one took.
+        """Carry out one kind of work after each request. Between two cycles passes twice the time that the
+        first one took.
 
         So long cycles are few, and each serves many requests.
         """

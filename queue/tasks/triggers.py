@@ -1,8 +1,9 @@
 """Requests for the two kinds of work of the task ``schedule``: scheduling cycles and releases.
 
-Only the leader requests, and only the leader works, in the same process. What is requested is a flag in its memory, so many requests before
-a run are one, and a request that comes while a task works is served by that task. That there is work at all is a row of procrastinate
-(`fluxqueue.queue.tasks.control_tasks`), which a process that ends leaves for the next leader.
+Only the leader requests, and only the leader works, in the same process. What is requested is a flag in its
+memory, so many requests before a run are one, and a request that comes while a task works is served by that
+task. That there is work at all is a row of procrastinate (`fluxqueue.queue.tasks.control_tasks`), which a
+process that ends leaves for the next leader.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ __all__ = ["ControlTask", "Trigger"]
 
 
 class ControlTask(enum.StrEnum):
-    """What is requested. ``schedule`` and ``sweep`` are tasks of procrastinate; releases are carried out by the task ``schedule``."""
+    """What is requested. ``schedule`` and ``sweep`` are tasks of procrastinate;
+    releases are carried out by the task ``schedule``.
+    """
 
     SCHEDULE = "schedule"
     RELEASE = "release"

@@ -1,4 +1,6 @@
-"""Slots without a pod, of which each of many pods gets one: all pods together cost as many steps as there are pods and slots."""
+"""Slots without a pod, of which each of many pods gets one:
+all pods together cost as many steps as there are pods and slots.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,16 @@ class FreeSlots:
         return there[-1] if there else None
 
     def first_open(self, kind: Hashable, closed: Callable[[str], bool]) -> Slot | None:
-        """Return the first free slot on a node that is not closed to pods of a kind, for which ``closed`` always answers the same."""
+        """Return the first free slot on a node that is not closed to pods of a kind,
+        for which ``closed`` always answers the same.
+        """
         self._first = self._next(self._first, lambda _node: False)
         at = self._first_of[kind] = self._next(max(self._first, self._first_of.get(kind, 0)), closed)
         return self._slots[at] if at < len(self._slots) else None
 
     def _next(self, at: int, closed: Callable[[str], bool]) -> int:
-        while at < len(self._slots) and (self._slots[at].rank not in self._left or closed(self._slots[at].node)):
+        while at < len(self._slots) and (
+            self._slots[at].rank not in self._left or closed(self._slots[at].node)
+        ):
             at += 1
         return at

@@ -1,7 +1,7 @@
 """Plans the slots of a released group: of a pod group, a gang or a JobSet.
 
-A pod that failed or was deleted may be replaced. Its slot is kept for a while, and the first pod of its size gets it. A slot whose pod
-succeeded ends at once.
+A pod that failed or was deleted may be replaced. Its slot is kept for a while, and the first pod of its size
+gets it. A slot whose pod succeeded ends at once.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def plan_group_slots(
     awaited
         The number of slots kept for pods that are created only after others run.
     closed
-        True if a node does not take this pod at present: the pod is not released onto it. Pods with the same rules about nodes are
-        answered alike.
+        True if a node does not take this pod at present: the pod is not released onto it. Pods with the same
+        rules about nodes are answered alike.
     order
         Sort key of the pods that get slots.
     """
@@ -67,13 +67,21 @@ def plan_group_slots(
     idle = [slot for slot in slots if slot.pod_uid not in living]
     done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
     free = [slot for slot in idle if slot.rank not in done]
-    take, assign = _place(sorted((pod for uid, pod in living.items() if uid not in placed), key=order), free, label_of, closed)
+    take, assign = _place(
+        sorted((pod for uid, pod in living.items() if uid not in placed), key=order), free, label_of, closed
+    )
     got = {rank for rank, _ in (*take, *assign)}
-    assign += [(slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living and still_gated(living[slot.pod_uid])]
+    assign += [
+        (slot.rank, living[slot.pod_uid])
+        for slot in slots
+        if slot.pod_uid in living and still_gated(living[slot.pod_uid])
+    ]
     end = done | {slot.rank for slot in free if slot.rank not in got}.intersection(expired)
     left = len(slots) - len(end)
     bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
-    state, outcome, message = (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
+    state, outcome, message = (
+        (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
+    )
     return SlotChanges(
         take=tuple(take),
         assign=tuple(assign),
@@ -88,7 +96,8 @@ def plan_group_slots(
 
 
 def plan_evicted_group_slots(allocation: Allocation, seen: Mapping[str, str]) -> SlotChanges:
-    """Plan the slots of a group that is preempted: those of pods that succeeded end, and the others stay as they are.
+    """Plan the slots of a group that is preempted: those of pods that succeeded end, and the others stay as
+    they are.
 
     Parameters
     ----------
@@ -106,7 +115,10 @@ def plan_evicted_group_slots(allocation: Allocation, seen: Mapping[str, str]) ->
 
 
 def _place(
-    pods: Sequence[Pod], slots: Iterable[Slot], label_of: Callable[[Pod], str | None], closed: Callable[[Pod, str], bool]
+    pods: Sequence[Pod],
+    slots: Iterable[Slot],
+    label_of: Callable[[Pod], str | None],
+    closed: Callable[[Pod, str], bool],
 ) -> tuple[RankedPods, RankedPods]:
     """Give each pod a free slot of its size, in this order: those to take, those to assign."""
     take: RankedPods = []
@@ -122,7 +134,9 @@ def _place(
         free = sizes.get(label_of(pod) or "")
         if free is None:
             continue
-        chosen = free.first_open(node_rules(pod.spec), partial(closed, pod)) if gated else free.on_node(tied or "")
+        chosen = (
+            free.first_open(node_rules(pod.spec), partial(closed, pod)) if gated else free.on_node(tied or "")
+        )
         if chosen is not None:
             free.take(chosen)
             (assign if gated else take).append((chosen.rank, pod))
@@ -144,5 +158,13 @@ def conclude_group(size: int, seen: Mapping[str, str]) -> tuple[State, Outcome, 
     if succeeded and (succeeded >= size or succeeded == len(phases)):
         return State.COMPLETED, Outcome.SUCCEEDED, ""
     if "Failed" in phases:
-        return State.FAILED, Outcome.FAILED, f"{phases.count('Failed')} of its pods failed and were not replaced"
-    return State.CANCELLED, Outcome.CANCELLED if phases else Outcome.UNKNOWN, "its pods were deleted and not replaced"
+        return (
+            State.FAILED,
+            Outcome.FAILED,
+            f"{phases.count('Failed')} of its pods failed and were not replaced",
+        )
+    return (
+        State.CANCELLED,
+        Outcome.CANCELLED if phases else Outcome.UNKNOWN,
+        "its pods were deleted and not replaced",
+    )

@@ -1,8 +1,9 @@
 """Follows the slots of released groups: pod groups, gangs, JobSets and gangs of other projects.
 
-A slot whose pod failed or was deleted is kept for its replacement for a while (``grace_s``). It ends earlier if the owner of the group
-wants fewer pods, or if its node takes no pods, or refused one. Slots for pods that come only after others run (of a JobSet, or a gang of
-another project) are kept as long as these pods are to come.
+A slot whose pod failed or was deleted is kept for its replacement for a while (``grace_s``). It ends earlier
+if the owner of the group wants fewer pods, or if its node takes no pods, or refused one. Slots for pods that
+come only after others run (of a JobSet, or a gang of another project) are kept as long as these pods are to
+come.
 
 The phases of pods and the times are in memory only. A new leader waits for the whole grace time again.
 """
@@ -95,14 +96,21 @@ class GroupTracker:
         wanted = await self._pods_wanted(workload, allocation, later)
         key = group_of_workload(workload)
         assert key is not None
-        pods = [pod for pod in self._caches.pods_of_group(key) if self._ledger.by_uid(pod.metadata.uid) is None]
+        pods = [
+            pod for pod in self._caches.pods_of_group(key) if self._ledger.by_uid(pod.metadata.uid) is None
+        ]
         by_uid = {pod.metadata.uid: pod for pod in pods}
         seen = self._update_seen(workload, allocation, by_uid)
-        in_use = {uid for uid, phase in seen.items() if phase == "Succeeded" or (uid in by_uid and not by_uid[uid].terminal)}
+        in_use = {
+            uid
+            for uid, phase in seen.items()
+            if phase == "Succeeded" or (uid in by_uid and not by_uid[uid].terminal)
+        }
         reserved = reserved_ranks(allocation, later, in_use)
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         if reserved:
-            self._plan_after(workload.id, self._grace_s)  # no event is watched for a JobSet that fails or is suspended
+            # no event is watched for a JobSet that fails or is suspended
+            self._plan_after(workload.id, self._grace_s)
         cluster = self._caches.cluster_context(workload.namespace)
         label_of = AlikeSpecs(lambda spec: label_for_pod(workload.jobspec, workload.namespace, spec, cluster))
         changes = plan_group_slots(
@@ -147,15 +155,27 @@ class GroupTracker:
 
     def prune(self) -> None:
         """Forget the groups and allocations that are gone."""
-        self._seen = {workload: seen for workload, seen in self._seen.items() if self._ledger.get(workload) is not None}
-        self._empty_since = {slot: since for slot, since in self._empty_since.items() if self._ledger.by_jobid(slot[0]) is not None}
+        self._seen = {
+            workload: seen for workload, seen in self._seen.items() if self._ledger.get(workload) is not None
+        }
+        self._empty_since = {
+            slot: since
+            for slot, since in self._empty_since.items()
+            if self._ledger.by_jobid(slot[0]) is not None
+        }
 
-    def _update_seen(self, workload: Workload, allocation: Allocation, by_uid: Mapping[str, Pod]) -> dict[str, str]:
+    def _update_seen(
+        self, workload: Workload, allocation: Allocation, by_uid: Mapping[str, Pod]
+    ) -> dict[str, str]:
         """Return the phases, by uid, in which the pods that had a slot of the group were last seen."""
         seen = self._seen_in(workload, allocation)
         for slot in allocation.open_slots:
             if (uid := slot.pod_uid) is not None:
-                seen[uid] = by_uid[uid].status.phase if uid in by_uid else self._phases.take_pod(uid, seen.get(uid, ""))
+                seen[uid] = (
+                    by_uid[uid].status.phase
+                    if uid in by_uid
+                    else self._phases.take_pod(uid, seen.get(uid, ""))
+                )
         for uid in [uid for uid in seen if self._ledger.by_uid(uid) is not None]:
             del seen[uid]  # withdrawn, and matched alone since
         return seen
@@ -168,29 +188,46 @@ class GroupTracker:
             self._seen[workload.id] = allocation.jobid, seen
         return seen
 
-    # ---- slots without a pod -----------------------------------------------------------------------------------------------------
+    # ---- slots without a pod -------------------------------------------------------------------------------
 
     def _kept_long_enough(self, allocation: Allocation, reserved: Collection[int]) -> list[int]:
         now = asyncio.get_running_loop().time()
         ranks = (slot.rank for slot in allocation.open_slots if slot.rank not in reserved)
-        return [rank for rank in ranks if now - self._empty_since.get((allocation.jobid, rank), now) >= self._grace_s]
+        return [
+            rank
+            for rank in ranks
+            if now - self._empty_since.get((allocation.jobid, rank), now) >= self._grace_s
+        ]
 
-    def _ranks_on_closed_nodes(self, allocation: Allocation, pods: Sequence[Pod], refused: Container[str]) -> list[int]:
-        """Return the slots without a living pod on nodes that take no pod of the group, or refused one recently."""
+    def _ranks_on_closed_nodes(
+        self, allocation: Allocation, pods: Sequence[Pod], refused: Container[str]
+    ) -> list[int]:
+        """Return the slots without a living pod on nodes that take no pod of the group,
+        or refused one recently.
+        """
         if not pods:
             return []
         living = {pod.metadata.uid for pod in pods if not pod.terminal}
         spec = without_pin(pods[0].spec)
-        closed = {node for node in {slot.node for slot in allocation.open_slots} if node in refused or self._caches.closed(node, spec)}
-        return [slot.rank for slot in allocation.open_slots if slot.node in closed and slot.pod_uid not in living]
+        closed = {
+            node
+            for node in {slot.node for slot in allocation.open_slots}
+            if node in refused or self._caches.closed(node, spec)
+        }
+        return [
+            slot.rank for slot in allocation.open_slots if slot.node in closed and slot.pod_uid not in living
+        ]
 
-    def _update_empty(self, workload: Workload, allocation: Allocation, changes: SlotChanges, reserved: Collection[int]) -> None:
+    def _update_empty(
+        self, workload: Workload, allocation: Allocation, changes: SlotChanges, reserved: Collection[int]
+    ) -> None:
         """Start the grace time of slots that became empty, and stop it for the others."""
         key = group_of_workload(workload)
         slots = {slot.rank: (allocation.jobid, slot.rank) for slot in allocation.open_slots}
         empty = empty_ranks(allocation, changes).difference(reserved)
         if key is not None and owner_of_group(key) is not None:
-            # A StatefulSet may need long until it creates its last pod. So only slots count that already had a pod.
+            # A StatefulSet may need long until it creates its last pod. So only slots count that already had
+            # a pod.
             empty &= set(changes.vacate) | {rank for rank, slot in slots.items() if slot in self._empty_since}
         now = asyncio.get_running_loop().time()
         for rank, slot in slots.items():
@@ -200,12 +237,18 @@ class GroupTracker:
                 self._empty_since[slot] = now
                 self._plan_after(workload.id, self._grace_s + _MARGIN_S)
 
-    # ---- what owners want --------------------------------------------------------------------------------------------------------
+    # ---- what owners want ----------------------------------------------------------------------------------
 
     async def _later_pods(self, workload: Workload, allocation: Allocation) -> Counter[str] | None:
-        """Return how many pods of a JobSet are created later, by the label of their slots; None if the JobSet cannot be read."""
+        """Return how many pods of a JobSet are created later, by the label of their slots;
+        None if the JobSet cannot be read.
+        """
         key = group_of_workload(workload)
-        if key is None or not (key.source or key.kind == JOB_SET) or self._caches.namespace_ending(key.namespace):
+        if (
+            key is None
+            or not (key.source or key.kind == JOB_SET)
+            or self._caches.namespace_ending(key.namespace)
+        ):
             return Counter()
         if all(self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots):
             return Counter()
@@ -217,8 +260,12 @@ class GroupTracker:
             log.info("jobset.unreadable", namespace=key.namespace, name=key.name, error=str(error))
             return None
 
-    async def _pods_wanted(self, workload: Workload, allocation: Allocation, later: Counter[str] | None) -> int | None:
-        """Return how many slots the owner of a group can still use; None if that is unknown, or if all slots are in use."""
+    async def _pods_wanted(
+        self, workload: Workload, allocation: Allocation, later: Counter[str] | None
+    ) -> int | None:
+        """Return how many slots the owner of a group can still use;
+        None if that is unknown, or if all slots are in use.
+        """
         key = group_of_workload(workload)
         pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
         if key is None or all(pod is not None and not pod.terminal for pod in pods):
@@ -235,17 +282,23 @@ class GroupTracker:
         try:
             owner = await read_owner(self._api, key_of_owner)
         except ApiError as error:
-            log.info("gang.owner_unreadable", kind=key_of_owner.kind, name=key_of_owner.name, error=str(error))
+            log.info(
+                "gang.owner_unreadable", kind=key_of_owner.kind, name=key_of_owner.name, error=str(error)
+            )
             return None
         return owner.spec.size if owner is not None and not owner.metadata.deletion_timestamp else 0
 
-    async def _pods_wanted_by_jobset(self, workload: Workload, key: GroupKey, later: Counter[str] | None) -> int | None:
+    async def _pods_wanted_by_jobset(
+        self, workload: Workload, key: GroupKey, later: Counter[str] | None
+    ) -> int | None:
         """Return 0 if a JobSet creates no more pods.
 
-        A JobSet that restarts has no Jobs, or only finished ones, before it creates them again. Only the JobSet tells that from its end.
-        What it restarts after the time limit is new work.
+        A JobSet that restarts has no Jobs, or only finished ones, before it creates them again. Only the
+        JobSet tells that from its end. What it restarts after the time limit is new work.
         """
-        if later != Counter() or not all(job.finished or job.spec.suspend for job in self._caches.jobs_of_jobset(key)):
+        if later != Counter() or not all(
+            job.finished or job.spec.suspend for job in self._caches.jobs_of_jobset(key)
+        ):
             return None
         try:
             jobset = await read_jobset(self._api, key.namespace, key.name)

@@ -1,10 +1,11 @@
 """Plans the slots of a released Job.
 
-A slot ends when its index succeeded or failed for good, when the Job finished, was deleted or was suspended, or when no completions are
-left to start. While the pin window of a Job is open, the node list in its template still pins new pods. So until then only the slot of an
-index that is done ends (`fluxqueue.api.pinwindows`).
+A slot ends when its index succeeded or failed for good, when the Job finished, was deleted or was suspended,
+or when no completions are left to start. While the pin window of a Job is open, the node list in its template
+still pins new pods. So until then only the slot of an index that is done ends (`fluxqueue.api.pinwindows`).
 
-A slot is not reused while its node takes no pod, because the node is drained, lost, tainted or full. The next pod for it is matched alone.
+A slot is not reused while its node takes no pod, because the node is drained, lost, tainted or full. The next
+pod for it is matched alone.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class ClosedNodes:
     to_job
         True for a node onto which no pod of this Job is released, also because it refused one of them.
     to_all
-        True for a node that takes no pod of this kind at all. An empty slot there stays open until its pod is bound elsewhere.
+        True for a node that takes no pod of this kind at all. An empty slot there stays open until its pod is
+        bound elsewhere.
     """
 
     to_job: Callable[[str], bool] = _none
@@ -102,7 +104,8 @@ def plan_job_slots(
     last
         The Job as it was last seen, for when it is gone.
     elsewhere
-        Its living pods that are matched alone: those it grew by, and replacements of pods whose node is closed.
+        Its living pods that are matched alone: those it grew by, and replacements of pods whose node is
+        closed.
     closed
         The nodes that take no pod of it.
     pin_window_open
@@ -115,7 +118,9 @@ def plan_job_slots(
     phase = job_phase(job)
     own = [pod for pod in pods if job_served_by(pod) is None]
     given = [slot for slot in allocation.open_slots if slot.rank in leaving]
-    slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.rank not in leaving]
+    slots = [
+        slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.rank not in leaving
+    ]
     staying = _without_those_in(given, own)
     placement = _place(job, phase, staying, slots, closed)
     end, end_later = _slots_to_end(job, phase, staying, placement, elsewhere, closed, pin_window_open)
@@ -138,7 +143,9 @@ def plan_job_slots(
     services_slot = next((slot for slot in allocation.open_slots if slot.label == SERVICES_SLOT), None)
     if services_slot is None:
         return changes
-    return _with_services(changes, services_slot, phase, [pod for pod in pods if job_served_by(pod) is not None])
+    return _with_services(
+        changes, services_slot, phase, [pod for pod in pods if job_served_by(pod) is not None]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +175,19 @@ class _Placement:
 
 
 def _without_those_in(given: Sequence[Slot], pods: Sequence[Pod]) -> list[Pod]:
-    """Return pods without those in slots that are given back: as for the others, it is as if the Job had been started without them.
+    """Return pods without those in slots that are given back: as for the others, it is as if the Job had been
+    started without them.
 
-    One that succeeds while it is ended may not be counted by the Job controller. What that counts is in the Job's status.
+    One that succeeds while it is ended may not be counted by the Job controller. What that counts is in the
+    Job's status.
     """
     going = {slot.pod_uid for slot in given}
     return [pod for pod in pods if pod.metadata.uid not in going] if going else list(pods)
 
 
-def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes) -> _Placement:
+def _place(
+    job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequence[Slot], closed: ClosedNodes
+) -> _Placement:
     """Give each living pod without a slot a free one, the oldest pod first."""
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     placed = {slot.pod_uid: slot for slot in slots if slot.pod_uid in living}
@@ -195,7 +206,11 @@ def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequenc
         elif phase is JobPhase.ACTIVE:
             assign.append((slot.rank, pod))
     if phase is JobPhase.ACTIVE:
-        assign += [(slot.rank, living[uid]) for uid, slot in placed.items() if uid is not None and still_gated(living[uid])]
+        assign += [
+            (slot.rank, living[uid])
+            for uid, slot in placed.items()
+            if uid is not None and still_gated(living[uid])
+        ]
     busy = {rank for rank, _ in (*take, *assign)} | {slot.rank for slot in placed.values()}
     return _Placement(
         take=tuple(take),
@@ -208,17 +223,22 @@ def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequenc
 
 
 def _slot_for(pod: Pod, job: Job | None, free: FreeSlots, closed: ClosedNodes) -> Slot | None:
-    """Return the slot a pod has or gets: by node if it is tied to one, else by completion index, else the first free one.
+    """Return the slot a pod has or gets: by node if it is tied to one, else by completion index, else the
+    first free one.
 
-    A slot that never had a pod is preferred to one whose pod has ended. So each pod of a gang gets the slot that was matched for it, even
-    if the first pod ends before the last is released.
+    A slot that never had a pod is preferred to one whose pod has ended. So each pod of a gang gets the slot
+    that was matched for it, even if the first pod ends before the last is released.
     """
     gated = pod.held
     tied = None if gated else pod.spec.node_name or pinned_node(pod)
     index = pod.completion_index
     if index is not None and job is not None and is_elastic(job):
         slot = free.of_rank(index)
-        return None if slot is None or (tied and slot.node != tied) or (gated and closed.to_job(slot.node)) else slot
+        return (
+            None
+            if slot is None or (tied and slot.node != tied) or (gated and closed.to_job(slot.node))
+            else slot
+        )
     if tied:
         return free.on_node(tied)
     return free.first_open(gated, closed.to_job if gated else _none)
@@ -243,36 +263,53 @@ def _slots_to_end(
         now = end & finished_ranks(job, idle, succeeded)
         return now, end - now
     if on_closed := {slot.rank for slot in idle if closed.to_all(slot.node)}:
-        # A slot on a closed node stays open until its pod is bound elsewhere: it shows how many pods the Job lacks.
+        # A slot on a closed node stays open until its pod is bound elsewhere: it shows how many pods the Job
+        # lacks.
         bound_elsewhere = [pod for pod in elsewhere if pod.spec.node_name]
-        end = end - on_closed | on_closed & unneeded_ranks(job, idle, placement.busy, succeeded, bound_elsewhere)
+        end = end - on_closed | on_closed & unneeded_ranks(
+            job, idle, placement.busy, succeeded, bound_elsewhere
+        )
     return end, set()
 
 
 def _with_services(changes: SlotChanges, slot: Slot, phase: JobPhase, pods: Sequence[Pod]) -> SlotChanges:
     """Add the slot of the services pod. It ends when the Job is over, or when its pod has ended for good."""
     rank, active = slot.rank, phase is JobPhase.ACTIVE
-    living = sorted((pod for pod in pods if not pod.terminal), key=lambda pod: (pod.metadata.uid != slot.pod_uid, age(pod)))
-    pod = next((pod for pod in living if pod.held or (pod.spec.node_name or pinned_node(pod)) == slot.node), None)
+    living = sorted(
+        (pod for pod in pods if not pod.terminal),
+        key=lambda pod: (pod.metadata.uid != slot.pod_uid, age(pod)),
+    )
+    pod = next(
+        (pod for pod in living if pod.held or (pod.spec.node_name or pinned_node(pod)) == slot.node), None
+    )
     if pod is None:
-        ended = any(each.metadata.uid == slot.pod_uid and not each.metadata.deletion_timestamp for each in pods)
+        ended = any(
+            each.metadata.uid == slot.pod_uid and not each.metadata.deletion_timestamp for each in pods
+        )
         if ended or not active:
             return replace(changes, end=(*changes.end, rank))
         vacate = (rank,) if slot.state is SlotState.TAKEN else ()
         return replace(changes, vacate=(*changes.vacate, *vacate), running=False)
     if slot.state is SlotState.TAKEN and slot.pod_uid != pod.metadata.uid:
-        changes = replace(changes, vacate=(*changes.vacate, rank))  # the pod before it is gone, and both events came together
+        # the pod before it is gone, and both events came together
+        changes = replace(changes, vacate=(*changes.vacate, rank))
     if not pod.held:
         take = ((rank, pod),) if pod.metadata.uid != slot.pod_uid else ()
-        return replace(changes, take=(*changes.take, *take), running=changes.running and bool(pod.spec.node_name))
+        return replace(
+            changes, take=(*changes.take, *take), running=changes.running and bool(pod.spec.node_name)
+        )
     if not active:
         return replace(changes, end=(*changes.end, rank))
     assign = () if pod.metadata.deletion_timestamp else ((rank, pod),)
     return replace(changes, assign=(*changes.assign, *assign), running=False)
 
 
-def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None, since: datetime | None = None) -> SlotChanges:
-    """Plan the end of a released Job whose slots have all ended: it ends when it is finished and none of its pods is left."""
+def conclude_job(
+    job: Job | None, pods: Sequence[Pod], last: Job | None = None, since: datetime | None = None
+) -> SlotChanges:
+    """Plan the end of a released Job whose slots have all ended:
+    it ends when it is finished and none of its pods is left.
+    """
     if any(not pod.terminal for pod in pods):
         return SlotChanges()
     own = [pod for pod in pods if job_served_by(pod) is None]
@@ -281,7 +318,9 @@ def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None, 
 
 
 def _conclusion(job: Job | None, last: Job | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
-    """Return how a Job ends, as it is or, once it is gone, by how it was last seen; None as its state if it goes on."""
+    """Return how a Job ends, as it is or, once it is gone, by how it was last seen;
+    None as its state if it goes on.
+    """
     seen = job or last
     phase = job_phase(seen)
     if job is None and phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
@@ -291,7 +330,11 @@ def _conclusion(job: Job | None, last: Job | None, pods: Sequence[Pod]) -> tuple
             return State.COMPLETED, Outcome.SUCCEEDED, ""
         case JobPhase.FAILED:
             last_failed = max((pod for pod in pods if pod.status.phase == "Failed"), key=age, default=None)
-            return State.FAILED, Outcome.FAILED, (why_failed(last_failed) if last_failed else "") or "the Job failed"
+            return (
+                State.FAILED,
+                Outcome.FAILED,
+                (why_failed(last_failed) if last_failed else "") or "the Job failed",
+            )
         case JobPhase.GONE:
             succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
             if seen is not None and pods and len(succeeded) == len(pods) and has_succeeded(seen, succeeded):

@@ -1,4 +1,6 @@
-"""When a released Job is evicted because it runs no pods for now: it is suspended, or its parallelism is 0."""
+"""When a released Job is evicted because it runs no pods for now:
+it is suspended, or its parallelism is 0.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ __all__ = ["eviction_at_zero", "eviction_of_suspended", "wants_no_pods"]
 
 
 def eviction_of_suspended(workload: Workload, job: Job, allocation: Allocation | None) -> Eviction | None:
-    """Return the eviction of a released Job that its user suspended; None if it is evicted already, or was read before its release.
+    """Return the eviction of a released Job that its user suspended; None if it is evicted already, or was
+    read before its release.
 
-    A Job has no allocation any more if all its slots have ended, for example because its pods are matched alone since a drain.
+    A Job has no allocation any more if all its slots have ended, for example because its pods are matched
+    alone since a drain.
     """
     if workload.evicting:
         return None
@@ -26,7 +30,10 @@ def eviction_of_suspended(workload: Workload, job: Job, allocation: Allocation |
     released = label is not None if allocation is None else label == str(allocation.jobid)
     if not released and workload.state is not State.DRAINING:
         return None
-    message = f"Job {workload.namespace}/{workload.name} was suspended by its user: set spec.suspend to false and it can start"
+    message = (
+        f"Job {workload.namespace}/{workload.name} was suspended by its user: "
+        "set spec.suspend to false and it can start"
+    )
     return Eviction(workload=workload.id, reason=Reason.USER_SUSPENDED, message=message)
 
 
@@ -38,5 +45,7 @@ def wants_no_pods(workload: Workload, job: Job, pods: Iterable[Pod]) -> bool:
 
 def eviction_at_zero(workload: Workload) -> Eviction:
     """Return the eviction of a Job that is scaled to zero."""
-    message = f"Job {workload.namespace}/{workload.name} has spec.parallelism 0: raise it and the Job can start"
+    message = (
+        f"Job {workload.namespace}/{workload.name} has spec.parallelism 0: raise it and the Job can start"
+    )
     return Eviction(workload=workload.id, reason=Reason.USER_SUSPENDED, message=message)

@@ -1,6 +1,7 @@
 """Follows the slots of released Jobs: reads from the caches what `fluxqueue.queue.tracking.job_plan` needs.
 
-A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it (`JobTracker.subscribe`).
+A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it
+(`JobTracker.subscribe`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class JobTracker:
         self._evict = evict
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
-        """Plan the slots of a released Job; None if it is evicted, because it is suspended or holds a node for no pods."""
+        """Plan the slots of a released Job; None if it is evicted,
+        because it is suspended or holds a node for no pods.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is not None and job_phase(job) is JobPhase.SUSPENDED:
             await self._evict_suspended(workload, job, allocation)
@@ -79,7 +82,8 @@ class JobTracker:
             return plan_job_slots(None, pods, allocation, last, elsewhere=elsewhere)
         pinned = is_pinned(job.spec.template.metadata)
         if pinned and wants_no_pods(workload, job, pods):
-            await self._evict([eviction_at_zero(workload)])  # its slot cannot be freed before its template is cleared
+            # its slot cannot be freed before its template is cleared
+            await self._evict([eviction_at_zero(workload)])
             return None
         wall, closes_at = self._ledger.wall(), pin_until(job.spec.template.metadata) + MARGIN
         started = workload.state is State.RUNNING
@@ -107,8 +111,8 @@ class JobTracker:
     async def conclude(self, workload: Workload) -> Ending | None:
         """Return the end of a Job that has no slots any more; None if it goes on.
 
-        Either its last index was done before the Job reported that it is finished, or it is suspended or wants no pods for now and is
-        evicted, or all its pods are matched alone.
+        Either its last index was done before the Job reported that it is finished, or it is suspended or
+        wants no pods for now and is evicted, or all its pods are matched alone.
         """
         job, pods = self._caches.jobs.get_by_uid(workload.uid), self._caches.pods_of_job(workload.uid)
         if job is not None and job_phase(job) is JobPhase.SUSPENDED:
@@ -118,10 +122,16 @@ class JobTracker:
             await self._evict([eviction_at_zero(workload)])
             return None
         end = conclude_job(job, pods, self._phases.of_job(workload.uid), workload.allocated_at)
-        return Ending(workload.id, end.state, end.outcome, end.message, end.began_at) if end.state is not None else None
+        return (
+            Ending(workload.id, end.state, end.outcome, end.message, end.began_at)
+            if end.state is not None
+            else None
+        )
 
     async def _evict_suspended(self, workload: Workload, job: Job, allocation: Allocation | None) -> None:
-        """Evict a Job that its user suspended; one that is cancelled ends instead (`fluxqueue.queue.requeue.cancellation`)."""
+        """Evict a Job that its user suspended; one that is cancelled ends instead
+        (`fluxqueue.queue.requeue.cancellation`).
+        """
         eviction = eviction_of_suspended(workload, job, allocation)
         if eviction is not None and not self._caches.is_cancelled(workload.uid):
             await self._evict([eviction])

@@ -1,7 +1,7 @@
 """The phases in which objects were last seen before they were deleted, in memory.
 
-A deleted pod or Job has no status any more, but how its workload ends depends on it. A new leader knows nothing of what was deleted before
-it led.
+A deleted pod or Job has no status any more, but how its workload ends depends on it. A new leader knows
+nothing of what was deleted before it led.
 """
 
 from __future__ import annotations
@@ -60,7 +60,15 @@ class LastPhases:
 
     def prune(self) -> None:
         """Forget the objects that have neither a workload nor a slot of a group any more."""
-        groups = (allocation for workload, allocation in self._ledger.live() if workload.release_mode is ReleaseMode.GROUP)
+        groups = (
+            allocation
+            for workload, allocation in self._ledger.live()
+            if workload.release_mode is ReleaseMode.GROUP
+        )
         in_slots = {slot.pod_uid for allocation in groups for slot in allocation.slots}
-        self._pods = {uid: phase for uid, phase in self._pods.items() if uid in in_slots or self._ledger.by_uid(uid) is not None}
+        self._pods = {
+            uid: phase
+            for uid, phase in self._pods.items()
+            if uid in in_slots or self._ledger.by_uid(uid) is not None
+        }
         self._jobs = {uid: job for uid, job in self._jobs.items() if self._ledger.by_uid(uid) is not None}

@@ -1,10 +1,13 @@
-"""Releases the pods that got a slot, beside the planning: the first rank of a workload first, some pods of each workload at a time.
+"""Releases the pods that got a slot, beside the planning: the first rank of a workload first, some pods of
+each workload at a time.
 
-A plan hands over all gated pods of a workload that have a slot. They are released in parts without another plan: a plan reads all pods and
-slots, so one for each part would cost the square of a gang's size. Between the parts of a large gang, the pods of others have their turn.
+A plan hands over all gated pods of a workload that have a slot. They are released in parts without another
+plan: a plan reads all pods and slots, so one for each part would cost the square of a gang's size. Between
+the parts of a large gang, the pods of others have their turn.
 
-A pod that is refused keeps no other back. It is tried again after a pause of its own that doubles (`PodGates.pause_s`), by way of another
-plan, because it may have been deleted or have lost its slot meanwhile.
+A pod that is refused keeps no other back. It is tried again after a pause of its own that doubles
+(`PodGates.pause_s`), by way of another plan, because it may have been deleted or have lost its slot
+meanwhile.
 """
 
 from __future__ import annotations
@@ -102,8 +105,11 @@ class PodReleases:
         self._plan_again(workload, pauses_s)
 
     async def _release_part(self, due: _Due) -> list[float]:
-        """Release the first of the pods, and return after which pauses those that were refused are to be tried again."""
-        # The leader of a Flux cluster goes before its followers: they connect to it, and a failed attempt costs them a whole time-out.
+        """Release the first of the pods, and return after which pauses those that were refused are to be
+        tried again.
+        """
+        # The leader of a Flux cluster goes before its followers: they connect to it, and a failed attempt
+        # costs them a whole time-out.
         count = 1 if _is_leader(*due.pods[-1]) else _PART
         part, due.pods[-count:] = due.pods[-count:], []
         if not due.pods:
@@ -111,7 +117,10 @@ class PodReleases:
         uids = {pod.metadata.uid for _, pod in part}
         self._under_way |= uids
         try:
-            removals = (self._gates.remove(due.workload, due.allocation, rank, pod, due.gang) for rank, pod in reversed(part))
+            removals = (
+                self._gates.remove(due.workload, due.allocation, rank, pod, due.gang)
+                for rank, pod in reversed(part)
+            )
             retries = await asyncio.gather(*removals)
         finally:
             self._under_way -= uids

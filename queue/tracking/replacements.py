@@ -1,8 +1,10 @@
-"""Gives the slots of deleted pods to their replacement pods, or keeps the slots for a while (`fluxqueue.queue.model.replacement_rules`).
+"""Gives the slots of deleted pods to their replacement pods, or keeps the slots for a while
+(`fluxqueue.queue.model.replacement_rules`).
 
-A step of the tracker: after it planned that a pod of a Deployment, ReplicaSet or StatefulSet has ended, and before it ends its workload.
-The replacement is one transaction. The allocation passes from one workload to the other under its job id, so the matcher is not asked, and
-is released again. The time until which a slot is kept is in memory only: a new leader counts again from the beginning.
+A step of the tracker: after it planned that a pod of a Deployment, ReplicaSet or StatefulSet has ended, and
+before it ends its workload. The replacement is one transaction. The allocation passes from one workload to
+the other under its job id, so the matcher is not asked, and is released again. The time until which a slot is
+kept is in memory only: a new leader counts again from the beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from fluxqueue.queue.cluster.owners import read_owner
 from fluxqueue.queue.metrics import INHERITED
 from fluxqueue.queue.model.changes import Replacement
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.model.replacement_rules import ReplicaOwner, plan_replacement, replica_owner_of, wants_more_pods
+from fluxqueue.queue.model.replacement_rules import (
+    ReplicaOwner,
+    plan_replacement,
+    replica_owner_of,
+    wants_more_pods,
+)
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
 from fluxqueue.queue.tracking.slot_changes import PlannedChanges
@@ -74,9 +81,13 @@ class ReplacementSlots:
 
     def prune(self) -> None:
         """Forget the workloads that ended in another way than through `settle`."""
-        self._deleted = {uid: pod for uid, pod in self._deleted.items() if self._ledger.by_uid(uid) is not None}
+        self._deleted = {
+            uid: pod for uid, pod in self._deleted.items() if self._ledger.by_uid(uid) is not None
+        }
         for owner, kept in list(self._kept_since.items()):
-            self._kept_since[owner] = {workload: since for workload, since in kept.items() if self._ledger.get(workload) is not None}
+            self._kept_since[owner] = {
+                workload: since for workload, since in kept.items() if self._ledger.get(workload) is not None
+            }
             if not self._kept_since[owner]:
                 del self._kept_since[owner]
 
@@ -90,15 +101,21 @@ class ReplacementSlots:
             self._plan_after(kept, 0)
 
     def note_ending_namespace(self, namespace: str) -> None:
-        """Have the slots that are kept in a namespace planned again: it is being deleted, so no pod is created in it any more."""
+        """Have the slots that are kept in a namespace planned again:
+        it is being deleted, so no pod is created in it any more.
+        """
         for owner, kept in self._kept_since.items():
             if owner.namespace == namespace:
                 for workload in kept:
                     self._plan_after(workload, 0)
 
     async def settle(self, planned: Sequence[PlannedChanges]) -> list[PlannedChanges]:
-        """Replace or keep the slots of pods that ended, and return the plans that are still to be carried out."""
-        owners = {each.workload.id: owner for each in planned if (owner := self._owner_of_ended(each)) is not None}
+        """Replace or keep the slots of pods that ended, and return the plans that are still to be carried
+        out.
+        """
+        owners = {
+            each.workload.id: owner for each in planned if (owner := self._owner_of_ended(each)) is not None
+        }
         if not owners:
             return list(planned)
         wanted = await self._wanted(set(owners.values()))
@@ -112,7 +129,9 @@ class ReplacementSlots:
                 left.append(each)
                 continue
             waiting = [candidate for candidate in self._waiting(owner) if candidate.id not in used]
-            slot = plan_replacement(workload, waiting, wanted=wanted[owner], expired=self._expired(workload, owner))
+            slot = plan_replacement(
+                workload, waiting, wanted=wanted[owner], expired=self._expired(workload, owner)
+            )
             if slot.replacement is not None:
                 used.add(slot.replacement.id)
                 replacements.append(
@@ -144,7 +163,9 @@ class ReplacementSlots:
             kept[workload.id] = asyncio.get_running_loop().time()
             self._plan_after(workload.id, self._grace_s + _MARGIN_S)
 
-    async def _replace(self, replacements: Sequence[Replacement], owners: dict[WorkloadId, ReplicaOwner]) -> None:
+    async def _replace(
+        self, replacements: Sequence[Replacement], owners: dict[WorkloadId, ReplicaOwner]
+    ) -> None:
         if not replacements:
             return
         former = {each.replaced: self._ledger.get(each.replaced) for each in replacements}
@@ -162,7 +183,8 @@ class ReplacementSlots:
     def _owner_of_ended(self, planned: PlannedChanges) -> ReplicaOwner | None:
         """Return the owner whose pod ends with a plan.
 
-        None if its slot is of no use for a replacement: the pod was evicted from its node, or the node takes no such pod.
+        None if its slot is of no use for a replacement: the pod was evicted from its node, or the node takes
+        no such pod.
         """
         workload = planned.workload
         if workload.release_mode is not ReleaseMode.POD or planned.changes.state is None or workload.evicting:
@@ -174,8 +196,12 @@ class ReplacementSlots:
 
     def _waiting(self, owner: ReplicaOwner) -> list[Workload]:
         """Return the pending workloads of an owner's pods."""
-        workloads = (self._ledger.by_uid(pod.metadata.uid) for pod in self._caches.pods_of_owner(owner) if _waits(pod))
-        return [workload for workload in workloads if workload is not None and workload.state is State.PENDING]
+        workloads = (
+            self._ledger.by_uid(pod.metadata.uid) for pod in self._caches.pods_of_owner(owner) if _waits(pod)
+        )
+        return [
+            workload for workload in workloads if workload is not None and workload.state is State.PENDING
+        ]
 
     async def _wanted(self, owners: Iterable[ReplicaOwner]) -> dict[ReplicaOwner, bool]:
         """Return for each owner whether another pod of it will come."""
@@ -192,9 +218,12 @@ class ReplacementSlots:
         except ApiError as error:
             log.info("replacement.owner_unreadable", kind=owner.kind, name=owner.name, error=str(error))
             return True
-        # The pods are read after the answer: a pod that came meanwhile is counted by `wants_more_pods`, and has no workload yet.
+        # The pods are read after the answer: a pod that came meanwhile is counted by `wants_more_pods`, and
+        # has no workload yet.
         pods = self._caches.pods_of_owner(owner)
-        return wants_more_pods(scaled, pods) or any(_waits(pod) and self._ledger.by_uid(pod.metadata.uid) is None for pod in pods)
+        return wants_more_pods(scaled, pods) or any(
+            _waits(pod) and self._ledger.by_uid(pod.metadata.uid) is None for pod in pods
+        )
 
     def _forget(self, workload: Workload, owner: ReplicaOwner) -> None:
         self._deleted.pop(workload.uid, None)

@@ -1,11 +1,13 @@
 """What changes about the slots of a released workload.
 
-Pods come, go, fail and are replaced. Jobs are suspended and resumed while old pods still terminate. So nothing is concluded from one event,
-or from the status of a Job alone. Each time something changes, the slots are planned again from the Job, all its pods and the stored slots:
-`fluxqueue.queue.tracking.job_plan` for Jobs, `fluxqueue.queue.tracking.group_plan` for groups, and `plan_pod_slot` for single pods.
+Pods come, go, fail and are replaced. Jobs are suspended and resumed while old pods still terminate. So
+nothing is concluded from one event, or from the status of a Job alone. Each time something changes, the slots
+are planned again from the Job, all its pods and the stored slots: `fluxqueue.queue.tracking.job_plan` for
+Jobs, `fluxqueue.queue.tracking.group_plan` for groups, and `plan_pod_slot` for single pods.
 
-A slot returns to the cluster when its pod is gone or terminal **and** no other can follow (architecture, section 3.5). A pod that is being
-deleted keeps its slot until it is gone, because the node still holds its resources.
+A slot returns to the cluster when its pod is gone or terminal **and** no other can follow (architecture,
+section 3.5). A pod that is being deleted keeps its slot until it is gone, because the node still holds its
+resources.
 """
 
 from __future__ import annotations
@@ -110,19 +112,25 @@ def plan_pod_slot(pod: Pod | None, allocation: Allocation, last_phase: str = "")
         "": (State.CANCELLED, Outcome.UNKNOWN, "the pod was deleted while no leader watched"),
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
-    end, began_at = tuple(slot.rank for slot in allocation.open_slots), first_bound([pod] if pod else [], allocation.granted_at)
+    end, began_at = (
+        tuple(slot.rank for slot in allocation.open_slots),
+        first_bound([pod] if pod else [], allocation.granted_at),
+    )
     return SlotChanges(end=end, state=state, outcome=outcome, message=message, began_at=began_at)
 
 
 def first_bound(pods: Iterable[Pod], since: datetime | None) -> datetime | None:
-    """Return when the first of these pods got its node, of those that got it since then; None if that is not known.
+    """Return when the first of these pods got its node, of those that got it since then; None if that is not
+    known.
 
     Times in pods are whole seconds, so a pod that got its node in the second of ``since`` counts.
     """
     if since is None:
         return None
     bound = (pod.status.condition("PodScheduled") for pod in pods if pod.spec.node_name)
-    times = (_time(each.last_transition_time or "") for each in bound if each is not None and each.status == "True")
+    times = (
+        _time(each.last_transition_time or "") for each in bound if each is not None and each.status == "True"
+    )
     return min((at for at in times if at is not None and at > since - timedelta(seconds=1)), default=None)
 
 
@@ -135,14 +143,20 @@ def _time(text: str) -> datetime | None:
 
 
 def why_failed(pod: Pod) -> str:
-    """Return what Kubernetes says of a pod that failed; empty if only the exit codes of its programs say something."""
-    ends = [status.state.terminated for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))]
+    """Return what Kubernetes says of a pod that failed;
+    empty if only the exit codes of its programs say something.
+    """
+    ends = [
+        status.state.terminated
+        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+    ]
     not_started = next((end.message for end in ends if end is not None and end.reason in _NOT_STARTED), "")
     return pod.status.message or not_started[:_LONGEST] or pod.status.reason
 
 
 def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges, now: datetime) -> SlotChanges:
-    """Return the changes of a pod's slot; if it ends because the pod was preempted, in whatever phase, the end says so.
+    """Return the changes of a pod's slot; if it ends because the pod was preempted, in whatever phase, the
+    end says so.
 
     While its grace is not over nothing was evicted, so it ended by itself.
     """
@@ -153,7 +167,9 @@ def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges, now:
 
 
 def still_gated(pod: Pod) -> bool:
-    """True if a pod that is stored in a slot still has our gate: the process ended before it removed the gate."""
+    """True if a pod that is stored in a slot still has our gate:
+    the process ended before it removed the gate.
+    """
     return pod.held and not pod.metadata.deletion_timestamp
 
 
@@ -161,10 +177,16 @@ def empty_ranks(allocation: Allocation, changes: SlotChanges) -> set[int]:
     """Return the open slots that have no pod once the changes are carried out."""
     busy = {rank for rank, _ in (*changes.take, *changes.assign)} | set(changes.end)
     vacated = set(changes.vacate)
-    return {slot.rank for slot in allocation.open_slots if slot.rank not in busy and (slot.pod_uid is None or slot.rank in vacated)}
+    return {
+        slot.rank
+        for slot in allocation.open_slots
+        if slot.rank not in busy and (slot.pod_uid is None or slot.rank in vacated)
+    }
 
 
 def unplaced_pods(pods: Sequence[Pod], allocation: Allocation, changes: SlotChanges) -> list[Pod]:
-    """Return the gated pods that get no slot: their node may take no pod any more, so each may have to be matched alone."""
+    """Return the gated pods that get no slot: their node may take no pod any more,
+    so each may have to be matched alone.
+    """
     placed = {pod.metadata.uid for _, pod in changes.assign} | allocation.pod_uids
     return [pod for pod in pods if pod.metadata.uid not in placed and pod.active and pod.held]

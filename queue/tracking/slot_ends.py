@@ -1,7 +1,7 @@
 """Which empty slots of an active Job no pod will use.
 
-The Job controller counts pods up to a second late. A pod that is seen to have succeeded counts all the same, so the larger number of the
-two is the right one.
+The Job controller counts pods up to a second late. A pod that is seen to have succeeded counts all the same,
+so the larger number of the two is the right one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from fluxqueue.queue.model.records import Slot
 __all__ = ["finished_ranks", "has_succeeded", "unneeded_ranks"]
 
 
-def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequence[Pod], elsewhere: Sequence[Pod]) -> set[int]:
+def unneeded_ranks(
+    job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequence[Pod], elsewhere: Sequence[Pod]
+) -> set[int]:
     """Return the ranks of idle slots that no pod will use, as the Job is scaled now.
 
     Parameters
@@ -44,7 +46,10 @@ def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequenc
     else:
         wanted = min(job.spec.pods_at_once, job.spec.completions - _over(job, succeeded))
     spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
-    return {slot.rank for slot in sorted(idle, key=lambda slot: (slot.pod_uid is None, -slot.rank))[: max(spare, 0)]}
+    return {
+        slot.rank
+        for slot in sorted(idle, key=lambda slot: (slot.pod_uid is None, -slot.rank))[: max(spare, 0)]
+    }
 
 
 def finished_ranks(job: Job, idle: Sequence[Slot], succeeded: Sequence[Pod]) -> set[int]:
@@ -60,15 +65,21 @@ def finished_ranks(job: Job, idle: Sequence[Slot], succeeded: Sequence[Pod]) -> 
 
 
 def has_succeeded(job: Job, succeeded: Sequence[Pod]) -> bool:
-    """True if nothing is left of a Job: all its completions succeeded, or any pod of one without completions."""
+    """True if nothing is left of a Job: all its completions succeeded,
+    or any pod of one without completions.
+    """
     if job.spec.indexed:
         done = parse_indexes(job.status.completed_indexes) | _indexes_of(succeeded)
         return len(done) >= (job.spec.completions or 0)
-    return max(job.status.succeeded, len(succeeded)) >= (1 if job.spec.completions is None else job.spec.completions)
+    return max(job.status.succeeded, len(succeeded)) >= (
+        1 if job.spec.completions is None else job.spec.completions
+    )
 
 
 def _over(job: Job, succeeded: Sequence[Pod]) -> int:
-    """Count the completions for which no more pods start: those that succeeded and, of an Indexed Job, those that failed for good."""
+    """Count the completions for which no more pods start:
+    those that succeeded and, of an Indexed Job, those that failed for good.
+    """
     if job.spec.indexed:
         return len(done_indexes(job) | _indexes_of(succeeded))
     return max(job.status.succeeded, len(succeeded))

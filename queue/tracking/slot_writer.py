@@ -50,7 +50,8 @@ def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
 
 
 _NOBODY_WAITS_S = 0.5
-"""How long the matcher may hold what nobody waits for. The next arrival requests a cycle at once, and that returns it first."""
+"""How long the matcher may hold what nobody waits for.
+The next arrival requests a cycle at once, and that returns it first."""
 
 
 class SlotWriter:

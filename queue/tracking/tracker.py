@@ -1,18 +1,20 @@
 """Follows the pods of released workloads onto their nodes and to their end.
 
 Each time a Job, one of its pods or a workload changes, the slots of the workload are planned again
-(`fluxqueue.queue.tracking.slot_changes`) and the changes are carried out: pods are stored in their slots, gated pods are released onto
-them, slots that no pod will need again return to the cluster, and the last slot ends the workload. A slot is stored before its pod is
-released, so a crash in between repeats the same patch.
+(`fluxqueue.queue.tracking.slot_changes`) and the changes are carried out: pods are stored in their slots,
+gated pods are released onto them, slots that no pod will need again return to the cluster, and the last slot
+ends the workload. A slot is stored before its pod is released, so a crash in between repeats the same patch.
 
-What nobody waits for is collected for a moment, so that many Jobs share a transaction in a steady trickle too: that an object was
-released, that its pods are on their nodes, and, while no work waits for nodes, that they have ended. If a cycle leaves work waiting, what
-has ended is stored at once. A process that ends before has lost nothing: the objects and pods say the same to the next one.
+What nobody waits for is collected for a moment, so that many Jobs share a transaction in a steady trickle
+too: that an object was released, that its pods are on their nodes, and, while no work waits for nodes, that
+they have ended. If a cycle leaves work waiting, what has ended is stored at once. A process that ends before
+has lost nothing: the objects and pods say the same to the next one.
 
-A plan reads all pods and slots of its workload. So a large gang, of which pods come and change one by one, rests between its plans
-(`fluxqueue.queue.tasks.rests`), and its pods go on in larger parts.
+A plan reads all pods and slots of its workload. So a large gang, of which pods come and change one by one,
+rests between its plans (`fluxqueue.queue.tasks.rests`), and its pods go on in larger parts.
 
-A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it (`Tracker.subscribe`).
+A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it
+(`Tracker.subscribe`).
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ __all__ = ["Tracker"]
 _BATCH = 500
 _COLLECTED_S = 0.25
 _REST_OF_SLOT_S = 250e-6
-"""25 times what a plan of a Job takes for a slot. From 160 slots on it is longer than the pace of the batches, so gangs of any size whose
-pods come at the same pace are planned as often: 10,000 pods, which take some minutes to come, every 2.5 s."""
+"""25 times what a plan of a Job takes for a slot. From 160 slots on it is longer than the pace of the
+batches, so gangs of any size whose pods come at the same pace are planned as often: 10,000 pods, which take
+some minutes to come, every 2.5 s."""
 
 
 class Tracker:
@@ -92,7 +95,9 @@ class Tracker:
         self._rests = Rests(self._keys.add_after, _REST_OF_SLOT_S)
         self._phases = LastPhases(ledger)
         self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
-        self._groups = GroupTracker(api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s)
+        self._groups = GroupTracker(
+            api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s
+        )
         self._replacements = ReplacementSlots(api, caches, ledger, trigger, self._plan_after, grace_s=grace_s)
         self._releases = PodReleases(gates, self._plan_after)
         self._writer = SlotWriter(ledger, trigger, self._releases)
@@ -106,7 +111,9 @@ class Tracker:
         self._jobs.subscribe(evict)
 
     def resync(self) -> None:
-        """Plan every live workload again, as at start and in a sweep, and forget what concerns workloads that ended."""
+        """Plan every live workload again, as at start and in a sweep,
+        and forget what concerns workloads that ended.
+        """
         self._phases.prune()
         self._rests.prune()
         self._groups.prune()
@@ -121,7 +128,7 @@ class Tracker:
             group.create_task(self._releases.run())
             group.create_task(self._keys.run(self._track, limit=_BATCH))
 
-    # ---- events ------------------------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         if change.kind is ChangeKind.DELETED or change.obj.metadata.deletion_timestamp:
@@ -132,7 +139,12 @@ class Tracker:
         job = change.obj
         if change.kind is ChangeKind.DELETED:
             self._phases.note_job(job)
-        over = change.kind is ChangeKind.DELETED or bool(job.metadata.deletion_timestamp) or job.finished or bool(job.spec.suspend)
+        over = (
+            change.kind is ChangeKind.DELETED
+            or bool(job.metadata.deletion_timestamp)
+            or job.finished
+            or bool(job.spec.suspend)
+        )
         self._enqueue(affected_by_job(job, self._ledger), urgent=over and self._ledger.left_waiting)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -170,10 +182,12 @@ class Tracker:
         else:
             self._keys.add(workload)
 
-    # ---- planning ----------------------------------------------------------------------------------------------------------------
+    # ---- planning ------------------------------------------------------------------------------------------
 
     async def _track(self, ids: list[WorkloadId]) -> None:
-        """Plan workloads and carry the plans out; a workload that cannot be tracked keeps no release from being stored."""
+        """Plan workloads and carry the plans out; a workload that cannot be tracked keeps no release from
+        being stored.
+        """
         try:
             await self._carry_out(ids)
         except (StaleLeader, DatabaseUnavailable):
@@ -209,7 +223,9 @@ class Tracker:
         return await self._jobs.conclude(workload)
 
     async def _plan_if_due(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
-        due = self._ledger.is_released(allocation) and not self._rests.rests(workload.id, len(allocation.slots))
+        due = self._ledger.is_released(allocation) and not self._rests.rests(
+            workload.id, len(allocation.slots)
+        )
         return await self._plan(workload, allocation) if due else None
 
     async def _plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
@@ -226,4 +242,12 @@ class Tracker:
 def _of_slot(pod: Pod) -> tuple[object, ...]:
     """Return everything of a pod that the plan of its slot depends on, and how urgent it is."""
     meta = pod.metadata
-    return meta.labels, meta.annotations, meta.owner_references, meta.deletion_timestamp, pod.spec, pod.status.phase, refusal(pod)
+    return (
+        meta.labels,
+        meta.annotations,
+        meta.owner_references,
+        meta.deletion_timestamp,
+        pod.spec,
+        pod.status.phase,
+        refusal(pod),
+    )

@@ -1,1 +1,3 @@
-"""kube-scheduler's HTTP extender, for clusters whose administrators want one scheduler: it keeps to what the queue has decided."""
+"""kube-scheduler's HTTP extender, for clusters whose administrators want one scheduler:
+it keeps to what the queue has decided.
+"""

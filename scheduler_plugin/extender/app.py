@@ -1,10 +1,12 @@
 """The HTTP application of the extender: ``/v1/filter``, ``/v1/prioritize`` and ``/v1/bind``.
 
-kube-scheduler schedules one pod after the other and waits for the extender meanwhile. So body size, concurrent requests and time are
-bounded, and a request beyond a bound is answered with a sentence. kube-scheduler shows people the ``Error`` of a response and never the
-body of an HTTP error. So ``filter`` and ``bind`` always respond with 200. Unexpected errors are in our log.
+kube-scheduler schedules one pod after the other and waits for the extender meanwhile. So body size,
+concurrent requests and time are bounded, and a request beyond a bound is answered with a sentence.
+kube-scheduler shows people the ``Error`` of a response and never the body of an HTTP error. So ``filter`` and
+``bind`` always respond with 200. Unexpected errors are in our log.
 
-While the server drains, every response asks the client to close the connection (`fluxqueue.webhook.app` gives the reason).
+While the server drains, every response asks the client to close the connection (`fluxqueue.webhook.app` gives
+the reason).
 """
 
 from __future__ import annotations
@@ -33,12 +35,20 @@ from fluxqueue.scheduler_plugin.extender.wire import (
     read_binding,
 )
 
-__all__ = ["LARGE_BYTES", "MAX_BINDING_BYTES", "MAX_BODY_BYTES", "MOST_AT_ONCE", "ExtenderState", "create_app"]
+__all__ = [
+    "LARGE_BYTES",
+    "MAX_BINDING_BYTES",
+    "MAX_BODY_BYTES",
+    "MOST_AT_ONCE",
+    "ExtenderState",
+    "create_app",
+]
 
 log: Final = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 2**20
-"""Limit for ``filter`` and ``prioritize``: 5,000 whole nodes of 13 KB each. Names of 5,000 nodes are 0.3 MB."""
+"""Limit for ``filter`` and ``prioritize``: 5,000 whole nodes of 13 KB each.
+Names of 5,000 nodes are 0.3 MB."""
 
 LARGE_BYTES: Final = 2 * 2**20
 """Larger bodies contain whole nodes; only one of them is read at a time."""
@@ -83,7 +93,14 @@ class _BoundedRequests:
         self._in_flight = 0
         self._large = asyncio.Semaphore(1)
 
-    async def serve(self, verb: str, request: Request, limit_bytes: int, handler: Handler, failed: Callable[[str], Response]) -> Response:
+    async def serve(
+        self,
+        verb: str,
+        request: Request,
+        limit_bytes: int,
+        handler: Handler,
+        failed: Callable[[str], Response],
+    ) -> Response:
         """Read a body, call its handler, and count the request."""
         started = time.perf_counter()
         self._in_flight += 1
@@ -91,7 +108,9 @@ class _BoundedRequests:
         try:
             async with asyncio.timeout(self._state.deadline_s), AsyncExitStack() as held:
                 if self._in_flight > MOST_AT_ONCE:
-                    raise _BoundExceeded(f"the extender of fluxqueue has {MOST_AT_ONCE} requests in flight, which is its limit")
+                    raise _BoundExceeded(
+                        f"the extender of fluxqueue has {MOST_AT_ONCE} requests in flight, which is its limit"
+                    )
                 body = await self._read(request, limit_bytes, held)
                 answer, result = await handler(body)
             response = Response(answer, media_type="application/json")
@@ -102,7 +121,9 @@ class _BoundedRequests:
             response = failed(str(error))
         except TimeoutError:
             log.warning("extender.deadline_passed", verb=verb, deadline_s=self._state.deadline_s)
-            response = failed(f"the extender of fluxqueue could not answer within {self._state.deadline_s:g} s")
+            response = failed(
+                f"the extender of fluxqueue could not answer within {self._state.deadline_s:g} s"
+            )
         except Exception:
             log.exception("extender.failed", verb=verb)
             response = failed("the extender of fluxqueue could not answer this request: its log says why")
@@ -158,17 +179,27 @@ def create_app(verbs: ExtenderVerbs, state: ExtenderState) -> FastAPI:
         binding = read_binding(body)
         error = await verbs.bind(binding, state.deadline_s)
         if error:
-            log.info("extender.bind_refused", pod=f"{binding.namespace}/{binding.name}", uid=binding.uid, node=binding.node, reason=error)
+            log.info(
+                "extender.bind_refused",
+                pod=f"{binding.namespace}/{binding.name}",
+                uid=binding.uid,
+                node=binding.node,
+                reason=error,
+            )
         return encode_binding(error), _REFUSED if error else _DONE
 
     async def filter_nodes(request: Request) -> Response:
-        return await requests.serve("filter", request, MAX_BODY_BYTES, answer_filter, lambda why: _json(encode_filter(why)))
+        return await requests.serve(
+            "filter", request, MAX_BODY_BYTES, answer_filter, lambda why: _json(encode_filter(why))
+        )
 
     async def prioritize(request: Request) -> Response:
         return await requests.serve("prioritize", request, MAX_BODY_BYTES, answer_prioritize, _unavailable)
 
     async def bind(request: Request) -> Response:
-        return await requests.serve("bind", request, MAX_BINDING_BYTES, answer_bind, lambda why: _json(encode_binding(why)))
+        return await requests.serve(
+            "bind", request, MAX_BINDING_BYTES, answer_bind, lambda why: _json(encode_binding(why))
+        )
 
     app.router.routes[:0] = [
         Route("/v1/filter", filter_nodes, methods=["POST"]),
@@ -197,4 +228,7 @@ def _unavailable(why: str) -> Response:
 
 
 def _too_large(limit_bytes: int) -> _BoundExceeded:
-    return _BoundExceeded(f"the request is larger than {limit_bytes} bytes: set nodeCacheCapable: true in kube-scheduler's configuration")
+    return _BoundExceeded(
+        f"the request is larger than {limit_bytes} bytes: set nodeCacheCapable: "
+        "true in kube-scheduler's configuration"
+    )

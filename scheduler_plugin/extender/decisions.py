@@ -1,16 +1,17 @@
 """The extender's decisions: which nodes a pod may have, which are preferred, and whether it may be bound now.
 
-A pod that the queue has released may have its node and no other, and only while its whole gang could start. The first pod of a gang passes
-when all pods are released and each node takes its pod. Once one is bound, the others pass on their own. So an obstacle for one pod starts
-none of them. An incomplete gang is refused like any pod that does not fit. kube-scheduler tries its pods again when something changes in
-the cluster: the last pod to be released finds the gang complete, and its binding wakes the others. A pod that never comes delays the others
-no longer than the queue's start time-out.
+A pod that the queue has released may have its node and no other, and only while its whole gang could start.
+The first pod of a gang passes when all pods are released and each node takes its pod. Once one is bound, the
+others pass on their own. So an obstacle for one pod starts none of them. An incomplete gang is refused like
+any pod that does not fit. kube-scheduler tries its pods again when something changes in the cluster: the last
+pod to be released finds the gang complete, and its binding wakes the others. A pod that never comes delays
+the others no longer than the queue's start time-out.
 
 Other pods may have every node on which they leave the released pods enough capacity
 (`fluxqueue.scheduler_plugin.extender.reserved_capacity`).
 
-When a node is refused, kube-scheduler may look for pods to evict there. That helps only if the released pod's own node lacks capacity. All
-other refusals are reported as unresolvable.
+When a node is refused, kube-scheduler may look for pods to evict there. That helps only if the released pod's
+own node lacks capacity. All other refusals are reported as unresolvable.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Decider:
         return FilterResult([], unresolvable={**unresolvable, assignment.node: why})
 
     def prioritize(self, pod: Pod, names: Sequence[str]) -> dict[str, int]:
-        """Score nodes from 0 to `HIGHEST`. A released pod prefers its own node, other pods prefer nodes without reserved capacity."""
+        """Score nodes from 0 to `HIGHEST`.
+        A released pod prefers its own node, other pods prefer nodes without reserved capacity.
+        """
         try:
             assignment = released_assignment(pod)
         except InvalidAssignment:
@@ -129,7 +132,10 @@ class Decider:
         excluded = self._excluded(pod, names)
         if not excluded:
             return FilterResult(names)
-        return FilterResult([name for name in names if name not in excluded], unresolvable=dict.fromkeys(sorted(excluded), RESERVED))
+        return FilterResult(
+            [name for name in names if name not in excluded],
+            unresolvable=dict.fromkeys(sorted(excluded), RESERVED),
+        )
 
     def _excluded(self, pod: Pod, names: Collection[str]) -> set[str]:
         try:
@@ -138,7 +144,9 @@ class Decider:
             return set()  # kube-scheduler accepted the pod
 
     def _obstacle(self, pod: Pod, assignment: NodeAssignment) -> tuple[str, bool]:
-        """Return why a released pod cannot have its node now (empty if it can), and whether evicting pods there might help."""
+        """Return why a released pod cannot have its node now (empty if it can),
+        and whether evicting pods there might help.
+        """
         uid = pod.metadata.uid
         key = self._gangs.key_of(uid)
         gang = self._gangs.gang(key, self._reserved.assumed) if key is not None else None
@@ -149,14 +157,18 @@ class Decider:
             return why, bool(why) and not closed(self._caches.node(assignment.node), pod.spec)
         if not gang.complete:
             released = f"{len(gang.members)} of {gang.size} pods of allocation {assignment.allocation}"
-            return f"it starts with the others of its group or not at all, and {released} are released so far", False
+            return (
+                f"it starts with the others of its group or not at all, and {released} are released so far",
+                False,
+            )
         return self._gang_obstacle(gang, uid, assignment.node), False
 
     def _gang_obstacle(self, gang: Gang, uid: str, node: str) -> str:
         """Return why a gang cannot start now, as a sentence for one of its pods; empty if it can.
 
-        Nodes do not depend on each other. So the likely obstacles are checked first: the pod's own node, and the node that was the obstacle
-        last time. A gang that stays blocked is not checked as a whole for each of its pods.
+        Nodes do not depend on each other. So the likely obstacles are checked first: the pod's own node, and
+        the node that was the obstacle last time. A gang that stays blocked is not checked as a whole for each
+        of its pods.
         """
         on: dict[str, list[Member]] = {}
         for member in gang.members:
@@ -173,7 +185,10 @@ class Decider:
             return (
                 why
                 if who.uid == uid
-                else f"it starts with the others of its group or not at all, and pod {who.pod.metadata.name} cannot start: {why}"
+                else (
+                    "it starts with the others of its group or not at all, "
+                    f"and pod {who.pod.metadata.name} cannot start: {why}"
+                )
             )
         self._blocked.pop(gang.key, None)
         return ""

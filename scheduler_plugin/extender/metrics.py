@@ -23,7 +23,11 @@ SECONDS = Histogram(
     buckets=_SECONDS,
     registry=REGISTRY,
 )
-EXPIRY = Gauge("fluxqueue_extender_certificate_expiry_timestamp_seconds", "Expiry of the served certificate", registry=REGISTRY)
+EXPIRY = Gauge(
+    "fluxqueue_extender_certificate_expiry_timestamp_seconds",
+    "Expiry of the served certificate",
+    registry=REGISTRY,
+)
 RELOADS = Counter(
     "fluxqueue_extender_certificate_reloads_total",
     "Certificate pairs found on disk, by result: loaded or refused",
@@ -36,7 +40,9 @@ class CertificateGauges:
     """Counts certificate pairs for `fluxqueue.certs.serving.ServedCertificate`."""
 
     def certificate(self, ends: float | None) -> None:
-        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
+        """Record a pair that was found on disk: its end in seconds since the epoch,
+        or None if it was refused.
+        """
         if ends is None:
             RELOADS.labels("refused").inc()
             return

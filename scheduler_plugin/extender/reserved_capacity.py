@@ -1,14 +1,16 @@
 """Capacity of nodes that is reserved for released pods which are not bound yet, and which pods it excludes.
 
-Some milliseconds pass between the release of a pod by the queue and its binding, and another pod could take its capacity. If a foreign gate
-or a claim delays the pod, minutes pass. The reserved capacity is what released pods request, whatever scheduler binds them. It counts as
-kube-scheduler counts the capacity of nominated pods: against pods that have no higher priority. In particular DaemonSet pods of the system
-pass, which belong on each node.
+Some milliseconds pass between the release of a pod by the queue and its binding, and another pod could take
+its capacity. If a foreign gate or a claim delays the pod, minutes pass. The reserved capacity is what
+released pods request, whatever scheduler binds them. It counts as kube-scheduler counts the capacity of
+nominated pods: against pods that have no higher priority. In particular DaemonSet pods of the system pass,
+which belong on each node.
 
-A pod is excluded from a node only if the reserved capacity makes the difference, because kube-scheduler has checked everything else. What
-bound pods leave of a node is computed when it is first needed, and again after a change on that node, so that a filter of 5,000 nodes only
-compares numbers. A pod that is about to be bound is assumed: it counts on its node from then on, so that two pods bound at once do not both
-take the same capacity.
+A pod is excluded from a node only if the reserved capacity makes the difference, because kube-scheduler has
+checked everything else. What bound pods leave of a node is computed when it is first needed, and again after
+a change on that node, so that a filter of 5,000 nodes only compares numbers. A pod that is about to be bound
+is assumed: it counts on its node from then on, so that two pods bound at once do not both take the same
+capacity.
 """
 
 from __future__ import annotations
@@ -35,11 +37,16 @@ _MOST_CLASSES: Final = 10_000
 
 
 def is_released(pod: Pod) -> bool:
-    """Return True if a pod has been released and is not bound yet, whatever scheduler binds it, even if a foreign gate holds it."""
+    """Return True if a pod has been released and is not bound yet, whatever scheduler binds it,
+    even if a foreign gate holds it.
+    """
     spec = pod.spec
     if spec.node_name or not pod.active or spec.gated_by(names.GATE):
         return False
-    return pod.metadata.annotation(names.ALLOCATION_ANNOTATION) is not None or spec.scheduler_name == names.SCHEDULER_NAME
+    return (
+        pod.metadata.annotation(names.ALLOCATION_ANNOTATION) is not None
+        or spec.scheduler_name == names.SCHEDULER_NAME
+    )
 
 
 def released_assignment(pod: Pod) -> NodeAssignment | None:
@@ -179,17 +186,23 @@ class ReservedCapacity:
             capacity = self._capacities.get(node) or self._compute(node)
             fits = fitting.get(capacity.spare_class)
             if fits is None:
-                fits = all(amount <= capacity.spare.get(resource, amount) for resource, amount in wanted.items())
+                fits = all(
+                    amount <= capacity.spare.get(resource, amount) for resource, amount in wanted.items()
+                )
                 fitting[capacity.spare_class] = fits
             if fits and not shares:
                 continue
-            if (not fits and capacity.lowest_priority >= priority) or capacity.excludes(wanted, priority, pod.spec):
+            if (not fits and capacity.lowest_priority >= priority) or capacity.excludes(
+                wanted, priority, pod.spec
+            ):
                 excluded.add(node)
         return excluded
 
     def precompute(self, most: int) -> None:
         """Compute at most ``most`` of the nodes without a current value, so that no request waits for it."""
-        for node in [*itertools.islice((node for node in self._reserving if node not in self._capacities), most)]:
+        for node in [
+            *itertools.islice((node for node in self._reserving if node not in self._capacities), most)
+        ]:
             self._compute(node)
 
     def _invalidate(self, node: str) -> None:
@@ -209,9 +222,14 @@ class ReservedCapacity:
         assumed = [pod for pod, where in self._assumed.values() if where == name]
         bound = [pod for pod in (*self._cluster.pods_on(name), *assumed) if pod.metadata.uid not in pods]
         left = room_left(node, bound, resources) if node is not None else dict.fromkeys(resources, 0)
-        spare = {resource: amount - sum(amounts.get(resource, 0) for _, _, amounts in reserving) for resource, amount in left.items()}
+        spare = {
+            resource: amount - sum(amounts.get(resource, 0) for _, _, amounts in reserving)
+            for resource, amount in left.items()
+        }
         lowest = min((priority for priority, _, _ in reserving), default=0)
-        capacity = self._capacities[name] = _NodeCapacity(left, spare, self._class_of(spare), lowest, reserving)
+        capacity = self._capacities[name] = _NodeCapacity(
+            left, spare, self._class_of(spare), lowest, reserving
+        )
         return capacity
 
     def _class_of(self, spare: Mapping[str, int]) -> int:

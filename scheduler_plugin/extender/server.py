@@ -1,7 +1,8 @@
 """The extender's HTTPS server. It runs on every replica of the scheduler, not only on the leader.
 
-The certificate is reloaded while the server runs, like the webhook's. When the program ends, the server keeps answering for some seconds
-and asks kube-scheduler to connect to another replica (`fluxqueue.certs.guarded_server`).
+The certificate is reloaded while the server runs, like the webhook's. When the program ends, the server keeps
+answering for some seconds and asks kube-scheduler to connect to another replica
+(`fluxqueue.certs.guarded_server`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class ExtenderSettings:
     certificate_directory
         Folder of ``tls.crt`` and ``tls.key``, which may appear later.
     client_ca
-        File with the authorities of the clients' certificates. No other client is served: whoever reaches ``bind`` can have pods bound.
+        File with the authorities of the clients' certificates. No other client is served: whoever reaches
+        ``bind`` can have pods bound.
     drain_s
         Seconds for which the server keeps answering after the program was asked to end.
     look_s
@@ -80,7 +82,9 @@ class ExtenderServer:
         self._settings = settings
         self._readiness = Readiness("kube-scheduler")
         self._caches: SchedulerCaches | None = None
-        self._certificate = ServedCertificate(settings.certificate_directory, self._readiness, CertificateGauges(), _now, server="extender")
+        self._certificate = ServedCertificate(
+            settings.certificate_directory, self._readiness, CertificateGauges(), _now, server="extender"
+        )
         self._clients = ClientAuthorities(self._certificate.context, settings.client_ca)
         self._check_files()
         self._listening = listen(settings.host, settings.port)
@@ -104,12 +108,18 @@ class ExtenderServer:
         decider = Decider(caches)
         state = ExtenderState(self.problem, lambda: self._readiness.draining)
         server = GuardedServer(
-            create_app(ExtenderVerbs(api, caches, decider), state), self._listening, _LIMITS, context=self._certificate.context
+            create_app(ExtenderVerbs(api, caches, decider), state),
+            self._listening,
+            _LIMITS,
+            context=self._certificate.context,
         )
         self._caches = caches
         settings = self._settings
         log.info("extender.listening", host=settings.host, port=server.port)
-        followers = [asyncio.create_task(self._follow(), name="certificate"), asyncio.create_task(_precompute(decider), name="capacity")]
+        followers = [
+            asyncio.create_task(self._follow(), name="certificate"),
+            asyncio.create_task(_precompute(decider), name="capacity"),
+        ]
         serving = asyncio.create_task(server.serve(), name="extender")
         try:
             await asyncio.wait({serving, *followers}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,13 +1,15 @@
-"""The extender's verbs for kube-scheduler: filter, prioritize and bind, with the waiting around the decisions.
+"""The extender's verbs for kube-scheduler: filter, prioritize and bind, with the waiting around the
+decisions.
 
-kube-scheduler and this replica watch the same API server, each with its own lag. kube-scheduler may ask about a pod that the watch here has
-not shown in this state yet, and a gang would look incomplete because of it. Events of one kind arrive in order. So it is enough to wait
-until the watch has shown the pod in the state that kube-scheduler knows: then all earlier events have arrived too. kube-scheduler schedules
-nothing else while it waits for ``filter``, so that wait is short.
+kube-scheduler and this replica watch the same API server, each with its own lag. kube-scheduler may ask about
+a pod that the watch here has not shown in this state yet, and a gang would look incomplete because of it.
+Events of one kind arrive in order. So it is enough to wait until the watch has shown the pod in the state
+that kube-scheduler knows: then all earlier events have arrived too. kube-scheduler schedules nothing else
+while it waits for ``filter``, so that wait is short.
 
-``bind`` decides once more and posts the Binding with the resourceVersion of the pod that was decided on. So a withdrawn allocation is never
-bound. A pod that has changed is checked again as soon as the watch shows it. A refusal needs no condition and no Event of ours, because
-kube-scheduler writes both with our sentence in them.
+``bind`` decides once more and posts the Binding with the resourceVersion of the pod that was decided on. So a
+withdrawn allocation is never bound. A pod that has changed is checked again as soon as the watch shows it. A
+refusal needs no condition and no Event of ours, because kube-scheduler writes both with our sentence in them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ class ExtenderVerbs:
         pod = arguments.pod
         if is_released(pod):
             requested_version = pod.metadata.resource_version
-            known = await self._seen(pod.metadata.uid, lambda now: _is_at_least(now.metadata.resource_version, requested_version), LAG_S)
+            known = await self._seen(
+                pod.metadata.uid,
+                lambda now: _is_at_least(now.metadata.resource_version, requested_version),
+                LAG_S,
+            )
             if known is None:
                 return f"the extender of fluxqueue has not seen pod {_name(pod)} in this state yet"
             pod = known
@@ -82,9 +88,16 @@ class ExtenderVerbs:
         for _ in range(TRIES):
             pod = await self._seen(request.uid, _other_than(refused_in), BIND_LAG_S)
             if pod is None:
-                return why or f"pod {request.namespace}/{request.name} is gone, or the extender of fluxqueue has not seen it yet"
+                return why or (
+                    f"pod {request.namespace}/{request.name} is gone, "
+                    "or the extender of fluxqueue has not seen it yet"
+                )
             if pod.spec.node_name:
-                return "" if pod.spec.node_name == request.node else f"pod {_name(pod)} is bound to node {pod.spec.node_name} already"
+                return (
+                    ""
+                    if pod.spec.node_name == request.node
+                    else f"pod {_name(pod)} is bound to node {pod.spec.node_name} already"
+                )
             if why := self._decider.bind_obstacle(pod, request.node):
                 return why
             try:
@@ -98,11 +111,20 @@ class ExtenderVerbs:
         return why
 
     async def _post(self, pod: Pod, node: str, timeout_s: float) -> None:
-        """Post the Binding. The pod counts on its node while the request is in flight and until the watch shows it."""
+        """Post the Binding.
+        The pod counts on its node while the request is in flight and until the watch shows it.
+        """
         meta = pod.metadata
         self._decider.assume(pod, node)
         try:
-            await self._api.bind(meta.name, meta.namespace, node, uid=meta.uid, resource_version=meta.resource_version, timeout_s=timeout_s)
+            await self._api.bind(
+                meta.name,
+                meta.namespace,
+                node,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                timeout_s=timeout_s,
+            )
         except Undecodable:
             return
         except BaseException:
@@ -125,7 +147,9 @@ class ExtenderVerbs:
 
 
 def _is_at_least(version: str, other: str) -> bool:
-    """Return True if a resourceVersion is equal to or later than another one; they can be compared as numbers (KEP-5504)."""
+    """Return True if a resourceVersion is equal to or later than another one;
+    they can be compared as numbers (KEP-5504).
+    """
     if version.isdecimal() and other.isdecimal():
         return int(version) >= int(other)
     return version == other

@@ -1,13 +1,14 @@
 """Requests of kube-scheduler and the responses to them (k8s.io/kube-scheduler/extender/v1).
 
-The Go types declare no JSON names, so fields are named as in Go: ``Pod``, ``NodeNames``. Kubernetes objects inside them are camelCase as
-everywhere. Only the fields of the pod that its assignment needs are read. If kube-scheduler sends whole nodes
-(``nodeCacheCapable: false``), only their names are read, and the bytes of the remaining ones are returned unchanged: a field of a newer
-Kubernetes survives, and 5,000 nodes need not be decoded.
+The Go types declare no JSON names, so fields are named as in Go: ``Pod``, ``NodeNames``. Kubernetes objects
+inside them are camelCase as everywhere. Only the fields of the pod that its assignment needs are read. If
+kube-scheduler sends whole nodes (``nodeCacheCapable: false``), only their names are read, and the bytes of
+the remaining ones are returned unchanged: a field of a newer Kubernetes survives, and 5,000 nodes need not be
+decoded.
 
-A body that cannot be read raises `MalformedRequest`. kube-scheduler shows people only the code of an HTTP error, so every error is in the
-field ``Error`` of a response with status 200. The response to ``prioritize`` has no such field; kube-scheduler continues without our scores
-if that call fails.
+A body that cannot be read raises `MalformedRequest`. kube-scheduler shows people only the code of an HTTP
+error, so every error is in the field ``Error`` of a response with status 200. The response to ``prioritize``
+has no such field; kube-scheduler continues without our scores if that call fails.
 """
 
 from __future__ import annotations
@@ -186,7 +187,9 @@ def encode_filter(result: FilterResult | str, arguments: Arguments | None = None
         names = result.kept
     else:
         kept = frozenset(result.kept)
-        nodes = _AnsweredNodes([node for name, node in zip(arguments.names, arguments.nodes, strict=True) if name in kept])
+        nodes = _AnsweredNodes(
+            [node for name, node in zip(arguments.names, arguments.nodes, strict=True) if name in kept]
+        )
     return _encoder.encode(_FilterAnswer(nodes, names, result.failed, result.unresolvable))
 
 

@@ -1,4 +1,5 @@
-"""The dashboard in a real browser: Chromium of the system, driven by Playwright; skipped with a sentence where there is none.
+"""The dashboard in a real browser: Chromium of the system, driven by Playwright; skipped with a sentence
+where there is none.
 
 With FLUXQUEUE_SCREENSHOTS=1 the tests write the pictures of docs/dashboard.md again.
 """
@@ -32,7 +33,10 @@ expect.set_options(timeout=_TIMEOUT_MS)
 def _chromium() -> str:
     named = chromium()
     if named is None:
-        pytest.skip("there is no Chromium on this machine: install it (apt-get install chromium), or name it in FLUXQUEUE_CHROMIUM")
+        pytest.skip(
+            "there is no Chromium on this machine: install it (apt-get install chromium), "
+            "or name it in FLUXQUEUE_CHROMIUM"
+        )
     return named
 
 
@@ -41,7 +45,9 @@ def browser() -> Iterator[Browser]:
     """One browser for all tests."""
     program = _chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield browser
         browser.close()
 
@@ -63,7 +69,9 @@ def standin(service_folder: Path) -> Iterator[QueueStandin]:
 
 
 @pytest.fixture(scope="session")
-def dashboard(cluster: ControlPlane, standin: QueueStandin, service_folder: Path) -> Iterator[RunningDashboard]:
+def dashboard(
+    cluster: ControlPlane, standin: QueueStandin, service_folder: Path
+) -> Iterator[RunningDashboard]:
     """The program."""
     levels = ["--level", "topology.kubernetes.io/zone", "--level", "topology.kubernetes.io/rack"]
     queue = ["--queue-url", standin.url, "--queue-ca", str(standin.ca), "--namespace", SYSTEM]
@@ -88,11 +96,18 @@ def sign_in(browser: Browser, dashboard: RunningDashboard, tokens: dict[str, str
     complaints: list[str] = []
 
     def opened(who: str, path: str = "/queue", **options: object) -> Page:
-        context = browser.new_context(base_url=dashboard.url, ignore_https_errors=True, viewport={"width": 1400, "height": 900}, **options)  # type: ignore[arg-type]
+        context = browser.new_context(
+            base_url=dashboard.url,
+            ignore_https_errors=True,
+            viewport={"width": 1400, "height": 900},
+            **options,
+        )  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(_TIMEOUT_MS)
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path)
         page.get_by_label("Token of the API server").fill(tokens[who])
@@ -103,7 +118,11 @@ def sign_in(browser: Browser, dashboard: RunningDashboard, tokens: dict[str, str
     yield opened
     for context in contexts:
         context.close()
-    assert not [complaint for complaint in complaints if not any(f"status of {status}" in complaint for status in _MEANT)]
+    assert not [
+        complaint
+        for complaint in complaints
+        if not any(f"status of {status}" in complaint for status in _MEANT)
+    ]
 
 
 @pytest.fixture
@@ -112,7 +131,9 @@ def picture() -> Callable[[Page, str], None]:
 
     def write(page: Page, name: str) -> None:
         if os.environ.get("FLUXQUEUE_SCREENSHOTS"):
-            shot = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 82})
+            shot = page.context.new_cdp_session(page).send(
+                "Page.captureScreenshot", {"format": "webp", "quality": 82}
+            )
             (PICTURES / f"dashboard-{name}.webp").write_bytes(base64.b64decode(shot["data"]))
 
     return write

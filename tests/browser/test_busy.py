@@ -1,6 +1,8 @@
-"""The pages of a busy cluster in a browser, at the widths of a desk and of a telephone: nothing is cut off, and what lights up does.
+"""The pages of a busy cluster in a browser, at the widths of a desk and of a telephone: nothing is cut off,
+and what lights up does.
 
-The application itself is served here, with work that is made up: 64 nodes and 300 jobs. The pictures of docs/dashboard.md are taken here.
+The application itself is served here, with work that is made up: 64 nodes and 300 jobs. The pictures of
+docs/dashboard.md are taken here.
 """
 
 from __future__ import annotations
@@ -24,21 +26,32 @@ from fluxqueue.local.processes import wait_until
 Look = Callable[..., Page]
 Picture = Callable[[Page, str], None]
 
-PAGES = {"overview": "/", "queue": "/queue", "nodes": "/nodes", "plan": "/plan", "plan-work": "/plan?by=work", "limits": "/limits"}
+PAGES = {
+    "overview": "/",
+    "queue": "/queue",
+    "nodes": "/nodes",
+    "plan": "/plan",
+    "plan-work": "/plan?by=work",
+    "limits": "/limits",
+}
 _PICTURES = {
     *((name, 1400, "light") for name in ("overview", "queue", "nodes", "plan", "limits")),
     *((name, 1400, "dark") for name in ("overview", "plan")),
     *((name, 390, "light") for name in ("overview", "queue")),
     *((name, 390, "dark") for name in ("nodes", "plan")),
 }
-_RIGHTS = [("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")]
+_RIGHTS = [
+    ("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")
+]
 _SECRET = "of the proxy"
 
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[str]:
     """The address of the application."""
-    stage = Stage(levels=(ZONE, RACK), proxy=ProxyHeaders(_SECRET), clock_of_day=lambda: dt.datetime.now(dt.UTC))
+    stage = Stage(
+        levels=(ZONE, RACK), proxy=ProxyHeaders(_SECRET), clock_of_day=lambda: dt.datetime.now(dt.UTC)
+    )
     stage.api.person("alice", *_RIGHTS)
     busy_cluster(stage, dt.datetime.now(dt.UTC))
     port = free_port()
@@ -70,7 +83,9 @@ def look(browser: Browser, busy: str) -> Iterator[Look]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path)
         expect(page.locator("#connection")).to_have_text("live")
@@ -85,12 +100,17 @@ def look(browser: Browser, busy: str) -> Iterator[Look]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("name", [*PAGES])
-def test_no_page_is_wider_than_its_screen_and_all_are_accessible(name: str, width: int, scheme: str, look: Look, picture: Picture) -> None:
+def test_no_page_is_wider_than_its_screen_and_all_are_accessible(
+    name: str, width: int, scheme: str, look: Look, picture: Picture
+) -> None:
     page = look(PAGES[name], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     is_accessible(page)
     if (name, width, scheme) in _PICTURES:
-        picture(page, "-".join([name, *(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]))
+        picture(
+            page,
+            "-".join([name, *(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]),
+        )
 
 
 def test_the_curve_is_drawn_and_has_its_values_as_text(look: Look) -> None:
@@ -159,7 +179,10 @@ def test_without_scripts_pages_say_the_same(look: Look, browser: Browser, busy: 
 
 def test_what_is_lit_stays_so_after_a_change_and_is_looked_for_once(look: Look) -> None:
     page = look("/nodes")
-    page.add_init_script("window.EventSource = class { constructor() { window.stream = this; } addEventListener() {} close() {} };")
+    page.add_init_script(
+        "window.EventSource = class { constructor() { window.stream = this; "
+        "} addEventListener() {} close() {} };"
+    )
     page.reload()
     found = page.evaluate("""() => {
         const live = document.getElementById("live");

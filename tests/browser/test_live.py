@@ -30,13 +30,17 @@ def test_a_change_arrives_without_loading_the_page(sign_in: Open, cluster: Contr
     expect(row).to_contain_text("Succeeded")
     create(cluster, fluxjob("live-one-more", "blue"))
     expect(row).to_have_count(2)
-    cluster.client.request("DELETE", f"/apis/jobs.converged-computing.org/v1alpha1/namespaces/blue/fluxjobs/{name}")
+    cluster.client.request(
+        "DELETE", f"/apis/jobs.converged-computing.org/v1alpha1/namespaces/blue/fluxjobs/{name}"
+    )
     expect(row).to_have_count(1)
     expect(row).to_contain_text("live-one-more")
     assert page.evaluate("window.loadedOnce") is True
 
 
-def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(sign_in: Open, cluster: ControlPlane) -> None:
+def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(
+    sign_in: Open, cluster: ControlPlane
+) -> None:
     name = create(cluster, fluxjob("unseen", "blue", reason="WaitingForNodes"))
     page = sign_in("viewer", "/queue?q=unseen")
     row = page.locator("#rows tr")
@@ -52,7 +56,10 @@ def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(sign_in: Ope
 
 
 def _seen(page: Page, *, hidden: bool) -> None:
-    page.evaluate("hidden => Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden })", hidden)
+    page.evaluate(
+        "hidden => Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden })",
+        hidden,
+    )
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
@@ -73,7 +80,12 @@ def test_a_page_that_follows_leaves_the_keyboard_where_it_is(sign_in: Open, clus
     page = sign_in("operator", "/nodes")
     expect(page.locator("#connection")).to_have_text("live")
     page.get_by_role("link", name="node-3,").focus()
-    name = create(cluster, fluxjob("beside", "blue", state="Running", nodes="node-7", jobid=77, allocatedAt=at(-5), startedAt=at(-4)))
+    name = create(
+        cluster,
+        fluxjob(
+            "beside", "blue", state="Running", nodes="node-7", jobid=77, allocatedAt=at(-5), startedAt=at(-4)
+        ),
+    )
     expect(page.get_by_role("link", name="node-7,")).to_have_accessible_name(re.compile("job/beside"))
     expect(page.get_by_role("link", name="node-3,")).to_be_focused()
     finish(cluster, "blue", name)

@@ -1,4 +1,6 @@
-"""Each page in a browser: what it shows, that it is accessible, and that nothing on it runs what others wrote."""
+"""Each page in a browser: what it shows, that it is accessible,
+and that nothing on it runs what others wrote.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ _PICTURES = ("job", "history", "doctor")
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES])
-def test_each_page_shows_its_work_and_is_accessible(name: str, scheme: str, sign_in: Open, picture: Picture) -> None:
+def test_each_page_shows_its_work_and_is_accessible(
+    name: str, scheme: str, sign_in: Open, picture: Picture
+) -> None:
     path, expected = PAGES[name]
     page = sign_in("operator", path, color_scheme=scheme)
     expect(page.locator("main")).to_contain_text(expected)
@@ -50,7 +54,9 @@ def test_each_page_shows_its_work_and_is_accessible(name: str, scheme: str, sign
         picture(page, name)
 
 
-def test_the_sign_in_page_is_accessible_and_explains_itself(browser: object, dashboard: RunningDashboard) -> None:
+def test_the_sign_in_page_is_accessible_and_explains_itself(
+    browser: object, dashboard: RunningDashboard
+) -> None:
     page = browser.new_page(ignore_https_errors=True)  # type: ignore[attr-defined]
     page.goto(f"{dashboard.url}/plan")
     expect(page.get_by_label("Token of the API server")).to_be_focused()
@@ -103,7 +109,9 @@ def test_a_job_is_written_tried_and_shows_when_it_would_start(sign_in: Open, pic
         admitted = admitted.replace(own, by_webhook, 1)
     written.fill(admitted)
     page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_role("status").filter(has_text="What would become of")).to_contain_text("As far as all work takes its stated time")
+    expect(page.get_by_role("status").filter(has_text="What would become of")).to_contain_text(
+        "As far as all work takes its stated time"
+    )
     is_accessible(page)
     written.fill(typed)
     picture(page, "submit")
@@ -129,7 +137,12 @@ def test_the_queue_is_filtered_and_sorted(sign_in: Open) -> None:
     page.get_by_label("State").select_option("Running")
     expect(page.locator("#rows tr")).to_have_count(4)
     page.get_by_role("link", name="Job", exact=True).click()
-    assert page.locator("#rows th").all_inner_texts() == ["job/gromacs", "job/lammps", "job/other-tenant", "job/overrun"]
+    assert page.locator("#rows th").all_inner_texts() == [
+        "job/gromacs",
+        "job/lammps",
+        "job/other-tenant",
+        "job/overrun",
+    ]
     page.get_by_role("link", name="Job", exact=True).click()
     assert page.locator("#rows th").first.inner_text() == "job/overrun"
     expect(page.locator("th[aria-sort=descending]")).to_have_text("Job")
@@ -147,7 +160,9 @@ def test_a_viewer_sees_one_tenant_on_every_page(sign_in: Open) -> None:
     page.goto("/doctor")
     expect(page.locator("main")).to_contain_text("You may not ask the doctor")
     page.goto("/history?namespace=blue")
-    expect(page.locator("main")).to_contain_text("You may not request tokens of the account fluxqueue-history")
+    expect(page.locator("main")).to_contain_text(
+        "You may not request tokens of the account fluxqueue-history"
+    )
 
 
 def test_the_keyboard_reaches_everything(sign_in: Open) -> None:
@@ -157,9 +172,23 @@ def test_the_keyboard_reaches_everything(sign_in: Open) -> None:
     seen = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 20)"))
+        seen.add(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.textContent.trim().slice(0, 20)"
+            )
+        )
         if "cancel" in seen:
             break
         if "Cancel ..." in seen and "cancel" not in seen:
             page.keyboard.press("Enter")
-    assert {"Queue", "Plan", "hold", "priority", "prioritize", "queue", "move", "Cancel ...", "cancel"} <= seen
+    assert {
+        "Queue",
+        "Plan",
+        "hold",
+        "priority",
+        "prioritize",
+        "queue",
+        "move",
+        "Cancel ...",
+        "cancel",
+    } <= seen

@@ -1,4 +1,6 @@
-"""A control plane with a real cert-manager, and the chart's webhook with certificates by it. `make test-cert-manager` builds it."""
+"""A control plane with a real cert-manager, and the chart's webhook with certificates by it.
+`make test-cert-manager` builds it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def issuing_cluster(service_folder: Path) -> Iterator[ControlPlane]:
     """A control plane with cert-manager."""
     programs = built_programs(build=os.environ.get("FLUXQUEUE_CERT_MANAGER") == "build")
     if programs is None:
-        pytest.skip(f"cert-manager {VERSION} is not built: make test-cert-manager builds it once, in about 6 minutes on 2 cores")
+        pytest.skip(
+            f"cert-manager {VERSION} is not built: make test-cert-manager builds it once, "
+            "in about 6 minutes on 2 cores"
+        )
     plane = ControlPlane(service_folder / "issuing", nodes=1)
     with plane as cluster, running_cert_manager(cluster, programs, service_folder / "cert-manager"):
         yield cluster

@@ -1,4 +1,6 @@
-"""cert-manager issues, renews and re-keys the webhook's certificate and its authority under fifty admissions a second."""
+"""cert-manager issues, renews and re-keys the webhook's certificate and its authority under fifty admissions
+a second.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_renewed_authority_keeps_its_key_and_no_admission_fails(issued: Issued
     assert counted.errors == []
 
 
-def test_an_authority_gets_a_new_key_by_the_steps_of_the_page_and_no_admission_fails(issued: IssuedWebhook) -> None:
+def test_an_authority_gets_a_new_key_by_the_steps_of_the_page_and_no_admission_fails(
+    issued: IssuedWebhook,
+) -> None:
     issued.delay_s = KUBELET_DELAY_S
     former = issued.secret(LEAF)["ca.crt"]
     with issued.admissions() as counted:
@@ -56,7 +60,9 @@ def test_an_authority_gets_a_new_key_by_the_steps_of_the_page_and_no_admission_f
     assert counted.errors == []
 
 
-def test_without_these_steps_connections_fail_until_the_kubelet_has_brought_the_secret(issued: IssuedWebhook) -> None:
+def test_without_these_steps_connections_fail_until_the_kubelet_has_brought_the_secret(
+    issued: IssuedWebhook,
+) -> None:
     issued.delay_s = KUBELET_DELAY_S
     with issued.admissions() as counted:
         issued.change_key_of(AUTHORITY)

@@ -1,4 +1,6 @@
-"""A managed namespace of a local cluster in which pods run as processes, for clients that `make test-clients` installs."""
+"""A managed namespace of a local cluster in which pods run as processes,
+for clients that `make test-clients` installs.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,16 @@ def path(clients: Path, service_folder: Path) -> str:
     if not shutil.which("rsync"):
         (programs / "rsync").write_text(RSYNC)
         (programs / "rsync").chmod(0o755)
-    return os.pathsep.join([str(programs), str(clients), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return os.pathsep.join(
+        [str(programs), str(clients), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
 
 
 @pytest.fixture(scope="session")
 def cluster(path: str, service_folder: Path) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(service_folder / "clients", ClusterOptions(nodes=4, durable=False, processes=True))
+    made = InProcessCluster(
+        service_folder / "clients", ClusterOptions(nodes=4, durable=False, processes=True)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", path)  # the node agent's is that of its pods
         made.start()

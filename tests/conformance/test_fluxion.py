@@ -29,7 +29,9 @@ def test_every_packed_case_is_answered_as_recorded() -> None:
     assert agreement.cases == 438
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the folder of shared recordings is not beside this repository")
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the folder of shared recordings is not beside this repository"
+)
 def test_every_shared_case_is_answered_as_recorded() -> None:
     agreement = replay(load_cases(SHARED), EngineTarget())
     assert agreement.differences == []

@@ -16,7 +16,8 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Eight nodes of 8 cpu and 32 GiB, Postgres, webhook, queue and fluxion.
 
-    The pin window is 2 s, and a slot waits 10 s for a replacement pod, so that tests see what happens after both.
+    The pin window is 2 s, and a slot waits 10 s for a replacement pod, so that tests see what happens after
+    both.
     """
     values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
     cluster = InProcessCluster(service_folder / "e2e", ClusterOptions(values=values))

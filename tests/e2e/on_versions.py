@@ -1,7 +1,9 @@
-"""Runs end-to-end tests on other versions of Kubernetes, file by file, and records what passed for the table of docs/install.md.
+"""Runs end-to-end tests on other versions of Kubernetes, file by file, and records what passed for the table
+of docs/install.md.
 
-``python tests/e2e/on_versions.py`` takes each version but the default: the oldest and the newest with every file, those between with
-`SMOKE`. ``--kubernetes`` names one version, ``--files`` some files. Each file replaces its own record only, so a run may be done in parts.
+``python tests/e2e/on_versions.py`` takes each version but the default: the oldest and the newest with every
+file, those between with `SMOKE`. ``--kubernetes`` names one version, ``--files`` some files. Each file
+replaces its own record only, so a run may be done in parts.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ def main() -> int:
     parser.add_argument("--kubernetes", choices=tuple(VERSIONS), default=None)
     parser.add_argument("--files", nargs="+", default=None, metavar="NAME", help="such as test_kinds")
     arguments = parser.parse_args()
-    minors = [arguments.kubernetes] if arguments.kubernetes else [minor for minor in VERSIONS if minor != DEFAULT_MINOR]
+    minors = (
+        [arguments.kubernetes]
+        if arguments.kubernetes
+        else [minor for minor in VERSIONS if minor != DEFAULT_MINOR]
+    )
     failed = 0
     for minor in minors:
         find_binaries(minor=minor)

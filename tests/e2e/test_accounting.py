@@ -1,4 +1,6 @@
-"""History and reports on a real control plane: what people see of their work, who may, and what is said to others."""
+"""History and reports on a real control plane: what people see of their work, who may,
+and what is said to others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def job(name: str) -> JobBuilder:
 
 
 class Reader:
-    """``kubectl fluxqueue history`` and ``report`` of the stage's namespace, at the address of the local queue."""
+    """``kubectl fluxqueue history`` and ``report`` of the stage's namespace,
+    at the address of the local queue.
+    """
 
     def __init__(self, stage: Stage, authority: Path) -> None:
         self._stage = stage
@@ -43,8 +47,17 @@ class Reader:
 
     def run(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         program = Path(sys.executable).with_name("kubectl-fluxqueue")
-        command = [str(program), *words, "-n", self._stage.namespace, "--kubeconfig", str(kubeconfig or self._stage.cluster.kubeconfig)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=self._environment)
+        command = [
+            str(program),
+            *words,
+            "-n",
+            self._stage.namespace,
+            "--kubeconfig",
+            str(kubeconfig or self._stage.cluster.kubeconfig),
+        ]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=self._environment
+        )
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         done = self.run(*words, "-o", "json")
@@ -55,15 +68,28 @@ class Reader:
 
 @pytest.fixture
 def reader(stage: Stage, tmp_path: Path) -> Reader:
-    return Reader(stage, write_queue_authority(stage.cluster.control_plane.client, tmp_path / "ca.crt", RELEASE))
+    return Reader(
+        stage, write_queue_authority(stage.cluster.control_plane.client, tmp_path / "ca.crt", RELEASE)
+    )
 
 
 @pytest.fixture
 def opened(stage: Stage, reader: Reader) -> Iterator[Reader]:
     """The namespace has an account for its history, as its administrator makes it."""
     stage.kubectl("create", "serviceaccount", ACCOUNT)
-    stage.kubectl("create", "rolebinding", ACCOUNT, f"--clusterrole={ACCOUNT}", f"--serviceaccount={stage.namespace}:{ACCOUNT}")
-    stage.until("the account may read", lambda: reader.run("history").returncode == 0, 60, lambda: reader.run("history").stderr)
+    stage.kubectl(
+        "create",
+        "rolebinding",
+        ACCOUNT,
+        f"--clusterrole={ACCOUNT}",
+        f"--serviceaccount={stage.namespace}:{ACCOUNT}",
+    )
+    stage.until(
+        "the account may read",
+        lambda: reader.run("history").returncode == 0,
+        60,
+        lambda: reader.run("history").stderr,
+    )
     yield reader
     stage.kubectl("delete", "serviceaccount,rolebinding", ACCOUNT)
 
@@ -78,7 +104,9 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
     assert fluxjob.status.submitted_by == who
     assert who
     found = {row["name"]: row for row in stage.until("both ends", lambda: _ended(opened, 2))}
-    assert {(row["user"], row["state"], row["namespace"]) for row in found.values()} == {(who, "Completed", stage.namespace)}
+    assert {(row["user"], row["state"], row["namespace"]) for row in found.values()} == {
+        (who, "Completed", stage.namespace)
+    }
     assert found["first"]["run_s"] > 0
     (use,) = opened.rows("report", "--by", "user,namespace")
     assert (use["user"], use["namespace"], use["jobs"]) == (who, stage.namespace, 2)
@@ -92,7 +120,16 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
     assert "job/first" in table
     assert "pod/second" in table
     lines = list(csv.reader(io.StringIO(opened.run("report", "--by", "queue", "-o", "csv").stdout)))
-    assert lines[0] == ["queue", "jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s", "estimated", "start_error_s"]
+    assert lines[0] == [
+        "queue",
+        "jobs",
+        "node_s",
+        "cpu_s",
+        "memory_gib_s",
+        "gpu_s",
+        "estimated",
+        "start_error_s",
+    ]
 
 
 def _ended(reader: Reader, count: int) -> list[dict[str, Any]]:
@@ -120,7 +157,13 @@ def test_the_account_of_one_namespace_opens_no_other(stage: Stage, opened: Reade
     person = stage.cluster.control_plane.service_account_kubeconfig(stage.namespace, "viewer")
     refused = opened.run("history", kubeconfig=person)
     assert f"create rolebinding NAME --clusterrole={ACCOUNT}-reader --user=YOU" in refused.stderr
-    stage.kubectl("create", "rolebinding", "viewer", f"--clusterrole={ACCOUNT}-reader", f"--serviceaccount={stage.namespace}:viewer")
+    stage.kubectl(
+        "create",
+        "rolebinding",
+        "viewer",
+        f"--clusterrole={ACCOUNT}-reader",
+        f"--serviceaccount={stage.namespace}:viewer",
+    )
     stage.until("the person may read", lambda: opened.run("history", kubeconfig=person).returncode == 0, 60)
     everywhere = opened.run("history", "-A", kubeconfig=person)
     assert f"kubectl -n {NAMESPACE} create rolebinding NAME" in everywhere.stderr
@@ -129,11 +172,20 @@ def test_the_account_of_one_namespace_opens_no_other(stage: Stage, opened: Reade
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("history", "--since", "soon"), "--since is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: 'soon' is none"),
-        (("history", "--since", "9999-01-01"), "error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d"),
+        (
+            ("history", "--since", "soon"),
+            "--since is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: 'soon' is none",
+        ),
+        (
+            ("history", "--since", "9999-01-01"),
+            "error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d",
+        ),
         (("history", "--state", "done"), "state='done' is no state"),
         (("history", "--since", "1h", "--until", "2h"), "since is not before until"),
-        (("report", "--by", "week"), "by='week' is no group: name some of namespace, account, queue, user, day"),
+        (
+            ("report", "--by", "week"),
+            "by='week' is no group: name some of namespace, account, queue, user, day",
+        ),
     ],
     ids=["a time", "a time to come", "a state", "an order", "a group"],
 )
@@ -145,5 +197,8 @@ def test_bad_input_gets_one_sentence(opened: Reader, words: tuple[str, ...], sen
 def test_operators_read_all_namespaces(stage: Stage, opened: Reader) -> None:
     stage.apply(job("seen").build())
     stage.until_state("seen", State.COMPLETED)
-    stage.until("its end", lambda: [row for row in opened.rows("history", "-A") if row["namespace"] == stage.namespace])
+    stage.until(
+        "its end",
+        lambda: [row for row in opened.rows("history", "-A") if row["namespace"] == stage.namespace],
+    )
     assert stage.namespace in {row["namespace"] for row in opened.rows("report", "-A")}

@@ -1,5 +1,5 @@
-"""What happens to pods and nodes after the release: retry, scaling, drain and deletion. Only affected pods move; their siblings continue to
-run.
+"""What happens to pods and nodes after the release: retry, scaling, drain and deletion.
+Only affected pods move; their siblings continue to run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def of_job(stage: Stage, name: str) -> list[Pod]:
     return active_pods(stage, names.JOB_NAME_LABEL, name)
 
 
-def until_bound(stage: Stage, pods: Callable[[], list[Pod]], count: int, *, besides: str = "", within_s: float = 120) -> list[Pod]:
+def until_bound(
+    stage: Stage, pods: Callable[[], list[Pod]], count: int, *, besides: str = "", within_s: float = 120
+) -> list[Pod]:
     """Wait until this many pods are bound, each to a node of its own."""
 
     def all_bound() -> list[Pod] | None:
@@ -42,7 +44,10 @@ def until_bound(stage: Stage, pods: Callable[[], list[Pod]], count: int, *, besi
         return now if len(now) == len(bound) == count else None
 
     bound_pods = stage.until(
-        f"{count} pods are on nodes other than {besides!r}", all_bound, within_s, lambda: [(p.metadata.name, p.spec) for p in pods()]
+        f"{count} pods are on nodes other than {besides!r}",
+        all_bound,
+        within_s,
+        lambda: [(p.metadata.name, p.spec) for p in pods()],
     )
     assert bound_pods is not None
     return bound_pods
@@ -89,7 +94,14 @@ def cordoned(stage: Stage, node: str) -> Iterator[None]:
 
 
 def forever(name: str, pods: int, cpu: str = "8") -> Json:
-    return make_job(name).indexed(pods).cpu(cpu).pod_annotation(RUN_SECONDS, "forever").with_("spec.backoffLimit", 3).build()
+    return (
+        make_job(name)
+        .indexed(pods)
+        .cpu(cpu)
+        .pod_annotation(RUN_SECONDS, "forever")
+        .with_("spec.backoffLimit", 3)
+        .build()
+    )
 
 
 def test_a_retried_pod_returns_to_its_own_slot_after_the_pin_window(stage: Stage) -> None:
@@ -98,7 +110,10 @@ def test_a_retried_pod_returns_to_its_own_slot_after_the_pin_window(stage: Stage
     first = of_job(stage, "retried")
     stage.until("the pin window has closed", lambda: closed(stage, "retried"))
     stage.kubectl("delete", "pod", first[1].metadata.name, "--wait=false")
-    stage.until("its successor is there", lambda: first[1].metadata.uid not in {pod.metadata.uid for pod in of_job(stage, "retried")})
+    stage.until(
+        "its successor is there",
+        lambda: first[1].metadata.uid not in {pod.metadata.uid for pod in of_job(stage, "retried")},
+    )
     again = until_bound(stage, lambda: of_job(stage, "retried"), 3)
     assert [pod.spec.node_name for pod in again] == row.hosts
     assert [again[index].metadata.uid for index in (0, 2)] == [first[index].metadata.uid for index in (0, 2)]
@@ -137,7 +152,11 @@ def test_a_job_scaled_to_zero_waits_and_is_matched_as_a_gang_when_scaled_up(stag
 
 
 def test_pods_of_a_drained_node_move_one_by_one_and_their_siblings_keep_running(stage: Stage) -> None:
-    stage.apply(forever("gang", 2, cpu="5"), make_owner("Deployment", "web", 2, "2"), make_owner("StatefulSet", "db", 1, "1"))
+    stage.apply(
+        forever("gang", 2, cpu="5"),
+        make_owner("Deployment", "web", 2, "2"),
+        make_owner("StatefulSet", "db", 1, "1"),
+    )
     stage.until_state("gang", State.RUNNING)
     web, db = partial(active_pods, stage, "app", "web"), partial(active_pods, stage, "app", "db")
     placed = [*of_job(stage, "gang"), *until_bound(stage, web, 2), *until_bound(stage, db, 1)]
@@ -168,7 +187,9 @@ def test_a_job_whose_only_pod_moved_from_a_drained_node_can_be_suspended_and_res
         stage.until_reason("moved", "UserSuspended")
         stage.until("nothing is booked", lambda: booked(stage) == {})
         scale(stage, "moved", suspend=False)
-        stage.until("it runs again", lambda: stage.row("moved").state == State.RUNNING and bool(booked(stage)))
+        stage.until(
+            "it runs again", lambda: stage.row("moved").state == State.RUNNING and bool(booked(stage))
+        )
     stage.until_consistent()
 
 
@@ -186,10 +207,18 @@ def test_a_pod_of_a_drained_node_waits_with_a_reason_while_other_nodes_are_full(
         def waits(pods: list[Pod]) -> bool:
             shown = {found.spec.object_ref.uid: found.status for found in stage.fluxjobs()}
             gated = [pod for pod in pods if pod.spec.gated_by(names.GATE)]
-            return len(gated) == 1 and bool((status := shown.get(gated[0].metadata.uid)) and status.reason and status.message)
+            return len(gated) == 1 and bool(
+                (status := shown.get(gated[0].metadata.uid)) and status.reason and status.message
+            )
 
-        stage.until("the evicted pod of the Job waits with a reason", lambda: waits(of_job(stage, "gang")), 60)
-        stage.until("the evicted pod of the Deployment waits with a reason", lambda: waits(active_pods(stage, "app", "web")), 60)
+        stage.until(
+            "the evicted pod of the Job waits with a reason", lambda: waits(of_job(stage, "gang")), 60
+        )
+        stage.until(
+            "the evicted pod of the Deployment waits with a reason",
+            lambda: waits(active_pods(stage, "app", "web")),
+            60,
+        )
         assert of_job(stage, "gang")[1].metadata.uid == gang[1].metadata.uid
         assert (stage.row("gang").requeues, stage.row("gang").state) == (0, State.RUNNING)
     until_bound(stage, lambda: of_job(stage, "gang"), 2)
@@ -198,7 +227,9 @@ def test_a_pod_of_a_drained_node_waits_with_a_reason_while_other_nodes_are_full(
 
 
 @pytest.mark.parametrize("annotations", [{}, {names.GANG_ANNOTATION: "true"}], ids=["alone", "gang"])
-def test_a_pod_whose_node_is_cordoned_before_its_bind_is_matched_again_at_once(annotations: Json, stage: Stage) -> None:
+def test_a_pod_whose_node_is_cordoned_before_its_bind_is_matched_again_at_once(
+    annotations: Json, stage: Stage
+) -> None:
     """The start time-out is five minutes on this cluster, so the eviction is not caused by it."""
     web = make_owner("Deployment", "web", 1, "1")
     web["spec"]["template"]["metadata"] |= {"annotations": annotations}
@@ -206,13 +237,23 @@ def test_a_pod_whose_node_is_cordoned_before_its_bind_is_matched_again_at_once(a
         stage.apply(web)
 
         def released() -> Pod | None:
-            return next((pod for pod in stage.items("pods", Pod) if pod.metadata.annotation(names.ALLOCATION_ANNOTATION)), None)
+            return next(
+                (
+                    pod
+                    for pod in stage.items("pods", Pod)
+                    if pod.metadata.annotation(names.ALLOCATION_ANNOTATION)
+                ),
+                None,
+            )
 
         pod = stage.until("it is released", released)
         assert pod is not None
         node = str(pod.metadata.annotation(names.NODES_ANNOTATION))
         with cordoned(stage, node):
-            replacement = stage.until("another is released", lambda: (now := released()) and now.metadata.uid != pod.metadata.uid and now)
+            replacement = stage.until(
+                "another is released",
+                lambda: (now := released()) and now.metadata.uid != pod.metadata.uid and now,
+            )
             assert replacement
             assert replacement.metadata.annotation(names.NODES_ANNOTATION) != node
     until_bound(stage, lambda: active_pods(stage, "app", "web"), 1)
@@ -241,11 +282,20 @@ def test_a_job_deleted_in_the_foreground_frees_each_node_as_its_pod_ends(stage: 
     stage.apply(make_job("going").indexed(4).cpu("8").pod_annotation(RUN_SECONDS, "forever").build())
     stage.until_state("going", State.RUNNING)
     stuck = of_job(stage, "going")[0]
-    stage.kubectl("patch", "pod", stuck.metadata.name, "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/stuck"]}}')
+    stage.kubectl(
+        "patch",
+        "pod",
+        stuck.metadata.name,
+        "--type=merge",
+        "-p",
+        '{"metadata":{"finalizers":["example.com/stuck"]}}',
+    )
     stage.kubectl("delete", "job", "going", "--cascade=foreground", "--wait=false")
     try:
         stage.until("three nodes are back", lambda: booked(stage) == {stuck.spec.node_name: 1})
         assert stage.job("going").metadata.deletion_timestamp
     finally:
-        stage.kubectl("patch", "pod", stuck.metadata.name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        stage.kubectl(
+            "patch", "pod", stuck.metadata.name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+        )
     stage.until("the last one follows", lambda: booked(stage) == {})

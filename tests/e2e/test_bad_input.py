@@ -32,7 +32,11 @@ def test_the_reason_of_a_request_that_fits_no_node_names_the_resource(stage: Sta
 
     def messages() -> list[str]:
         events = stage.items("events", Event)
-        return [event.message for event in events if event.reason == "Unsatisfiable" and event.involved_object.get("name") == "huge"]
+        return [
+            event.message
+            for event in events
+            if event.reason == "Unsatisfiable" and event.involved_object.get("name") == "huge"
+        ]
 
     assert "cpu" in stage.until("an Event on the Job", messages)[0]
 
@@ -60,7 +64,9 @@ def test_work_of_an_unknown_queue_waits_until_the_queue_exists(stage: Stage) -> 
 
 
 def test_an_unknown_queue_is_told_at_apply_with_the_one_that_may_be_meant(stage: Stage) -> None:
-    """The cluster is as the chart comes: pods are bound by its own scheduler, and the webhook has the rights of the chart."""
+    """The cluster is as the chart comes: pods are bound by its own scheduler,
+    and the webhook has the rights of the chart.
+    """
 
     def says(queue: str) -> str:
         document = job("typo").namespace(stage.namespace).label(names.QUEUE_LABEL, queue).build()
@@ -71,7 +77,10 @@ def test_an_unknown_queue_is_told_at_apply_with_the_one_that_may_be_meant(stage:
     try:
         stage.until("the queue is known", lambda: says(name) == "", 60, lambda: says(name))
         warning = stage.until("a warning", lambda: says(f"nihgt-{stage.namespace}"))
-        assert f"there is no queue 'nihgt-{stage.namespace}', so it waits until there is: did you mean {name}?" in warning
+        assert (
+            f"there is no queue 'nihgt-{stage.namespace}', so it waits until there is: did you mean {name}?"
+            in warning
+        )
         stage.kubectl("delete", "fluxqueue", name)
         stage.until("the queue is known to be gone", lambda: f"there is no queue {name!r}" in says(name), 60)
     finally:
@@ -93,7 +102,9 @@ def test_an_invalid_duration_is_refused_with_the_name_of_its_field(stage: Stage)
         ("nowhere", "ReservationNotAllowed", "there is no FluxReservation 'nowhere'"),
     ],
 )
-def test_a_reservation_that_cannot_be_used_is_named_and_delays_no_other_work(stage: Stage, name: str, reason: str, words: str) -> None:
+def test_a_reservation_that_cannot_be_used_is_named_and_delays_no_other_work(
+    stage: Stage, name: str, reason: str, words: str
+) -> None:
     stage.apply(job("lost").annotation(names.RESERVATION_ANNOTATION, name).build())
     assert words in stage.until_reason("lost", reason).status.message
     stage.apply(job("small").build())
@@ -160,7 +171,10 @@ def test_a_job_edited_while_it_waits_is_matched_with_its_new_request(stage: Stag
     stage.apply(job("edited").cpu("8").pods(4, 4).build())
     stage.until_reason("edited", "WaitingForNodes")
     stage.kubectl("patch", "job", "edited", "-p", '{"spec":{"parallelism":2}}')
-    stage.until("the FluxJob asks for two", lambda: (fluxjob_now := stage.row("edited").fluxjob) is not None and fluxjob_now.spec.pods == 2)
+    stage.until(
+        "the FluxJob asks for two",
+        lambda: (fluxjob_now := stage.row("edited").fluxjob) is not None and fluxjob_now.spec.pods == 2,
+    )
     stage.kubectl("delete", "job", "blocker")
     row = stage.until_state("edited", State.COMPLETED, 60)
     assert len(row.hosts) == 2

@@ -1,4 +1,6 @@
-"""How queues plan ahead, on a real control plane: several reservations, the nodes they take, and backfill by predicted durations."""
+"""How queues plan ahead, on a real control plane:
+several reservations, the nodes they take, and backfill by predicted durations.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,21 @@ class Queue:
         self.name = f"plans-{stage.namespace}"
 
     def put(self, **spec: Any) -> Any:
-        return self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)), check=False)
+        return self._stage.kubectl(
+            "apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)), check=False
+        )
 
-    def job(self, name: str, nodes: int, duration: str, *, seconds: str = "forever", among: str = "") -> JobBuilder:
+    def job(
+        self, name: str, nodes: int, duration: str, *, seconds: str = "forever", among: str = ""
+    ) -> JobBuilder:
         """A Job of whole nodes, of all or of those with the label ``part``."""
-        made = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name).annotation(names.DURATION_ANNOTATION, duration)
+        made = (
+            make_job(name)
+            .indexed(nodes)
+            .cpu("8")
+            .label(names.QUEUE_LABEL, self.name)
+            .annotation(names.DURATION_ANNOTATION, duration)
+        )
         made = made.pod_annotation(RUN_SECONDS, seconds)
         return made.with_("spec.template.spec.nodeSelector", {"part": among}) if among else made
 
@@ -65,7 +77,9 @@ def reserves(stage: Stage, name: str) -> str:
     return stage.until(f"{name} has a reservation", lambda: reserved_at(stage, name)) or ""
 
 
-def test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest(stage: Stage, queue: Queue) -> None:
+def test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest(
+    stage: Stage, queue: Queue
+) -> None:
     queue.put(policy="hybrid", reservationDepth=2)
     queue.runs(queue.job("runs", 4, "1h"))
     stage.apply(*(queue.job(name, 8, "2h").build() for name in ("first", "second", "third")))
@@ -82,7 +96,9 @@ def test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest
     assert reserves(stage, "third") > reserves(stage, "second"), "the next one takes the place in the depth"
 
 
-def test_a_queue_that_becomes_hybrid_reserves_for_more_and_one_that_becomes_fcfs_for_none(stage: Stage, queue: Queue) -> None:
+def test_a_queue_that_becomes_hybrid_reserves_for_more_and_one_that_becomes_fcfs_for_none(
+    stage: Stage, queue: Queue
+) -> None:
     queue.put(policy="easy")
     queue.runs(queue.job("runs", 8, "1h"))
     stage.apply(*(queue.job(name, 8, "2h").build() for name in ("first", "second")))
@@ -91,14 +107,18 @@ def test_a_queue_that_becomes_hybrid_reserves_for_more_and_one_that_becomes_fcfs
     queue.put(policy="hybrid", reservationDepth=2)
     reserves(stage, "second")
     queue.put(policy="fcfs")
-    stage.until("no reservation is left", lambda: not reserved_at(stage, "first") and not reserved_at(stage, "second"))
+    stage.until(
+        "no reservation is left", lambda: not reserved_at(stage, "first") and not reserved_at(stage, "second")
+    )
 
 
 @pytest.mark.parametrize("planning", [{}, {"reservedNodes": "freeLast"}], ids=["policy", "freeLast"])
 def test_a_reservation_leaves_the_free_node_to_others_where_the_queue_says_so(
     stage: Stage, queue: Queue, parts: None, planning: Mapping[str, str]
 ) -> None:
-    """Node 5 is free, 6 to 8 are free next. A reservation of two nodes takes 5 and 6, or of those that become free last."""
+    """Node 5 is free, 6 to 8 are free next.
+    A reservation of two nodes takes 5 and 6, or of those that become free last.
+    """
     queue.put(policy="easy", planning=planning)
     queue.runs(queue.job("later", 4, "8h", among="low"), queue.job("sooner", 3, "1h", among="high"))
     stage.apply(queue.job("wide", 2, "1h", seconds="0.5").build())
@@ -116,7 +136,9 @@ def test_a_reservation_leaves_the_free_node_to_others_where_the_queue_says_so(
 
 
 @pytest.mark.parametrize("durations", ["stated", "predicted"])
-def test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so(stage: Stage, queue: Queue, durations: str) -> None:
+def test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so(
+    stage: Stage, queue: Queue, durations: str
+) -> None:
     """The history is read by a new leader, and the promise to the first that waits stays."""
     queue.put(policy="easy", planning={"backfillDurations": durations})
     stage.apply(*(queue.job(f"past-{number}", 1, "24h", seconds="0.5").build() for number in range(2)))
@@ -137,7 +159,9 @@ def test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so(stag
     assert stage.until_state("wide", State.RUNNING).state == State.RUNNING
 
 
-def test_work_that_waits_starts_when_its_queue_begins_to_go_by_predictions(stage: Stage, queue: Queue) -> None:
+def test_work_that_waits_starts_when_its_queue_begins_to_go_by_predictions(
+    stage: Stage, queue: Queue
+) -> None:
     queue.put(policy="easy")
     stage.apply(*(queue.job(f"past-{number}", 1, "24h", seconds="0.5").build() for number in range(2)))
     for number in range(2):
@@ -173,7 +197,9 @@ def test_a_queue_whose_plan_cannot_be_meant_is_refused_with_its_field(stage: Sta
 
 
 @pytest.mark.parametrize("planning", [{"backfillDurations": "predicted"}, {"reservedNodes": "freeLast"}])
-def test_a_queue_without_reservations_is_told_that_its_plan_has_no_effect(queue: Queue, planning: Mapping[str, str]) -> None:
+def test_a_queue_without_reservations_is_told_that_its_plan_has_no_effect(
+    queue: Queue, planning: Mapping[str, str]
+) -> None:
     done = queue.put(policy="fcfs", planning=planning)
     assert done.returncode == 0
     assert "Warning: spec.planning has no effect: the policy fcfs makes no reservations" in done.stderr

@@ -1,4 +1,6 @@
-"""The Python client against everything: submission, waiting, verbs, all kinds, and what it says when something is wrong."""
+"""The Python client against everything: submission, waiting, verbs, all kinds,
+and what it says when something is wrong.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def adopted(stage: Stage, *works: Workload) -> None:
 def test_a_pipeline_from_python_runs_in_its_order(stage: Stage, client: Client) -> None:
     prepare = client.submit(lasting("prepare", "1"))
     solvers = client.submit_all([lasting(f"solver-{number}", pods=2) for number in range(3)], after=prepare)
-    report = client.submit(lasting("report"), after=[*solvers, started(prepare)], duration=timedelta(minutes=5), priority=3)
+    report = client.submit(
+        lasting("report"), after=[*solvers, started(prepare)], duration=timedelta(minutes=5), priority=3
+    )
     adopted(stage, prepare, report, *solvers)
     assert report.state() == State.PENDING
     assert "Job" in report.explain().text
@@ -89,7 +93,9 @@ def answered(client: Client) -> bool:
     return True
 
 
-def test_nodes_and_the_history_are_listed(stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_and_the_history_are_listed(
+    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in queue_environment(stage.cluster).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(NotPermitted, match=f"create serviceaccount {HISTORY_ACCOUNT}"):
@@ -113,7 +119,9 @@ def test_nodes_and_the_history_are_listed(stage: Stage, client: Client, monkeypa
     lasts.cancel()
     lasts.wait(timeout=MINUTE)
     (cancelled,) = client.history(states=["cancelled"])
-    assert (cancelled.title, cancelled.nodes, cancelled.reason) == ("job/lasts", (node,), ""), "its run is in the history"
+    assert (cancelled.title, cancelled.nodes, cancelled.reason) == ("job/lasts", (node,), ""), (
+        "its run is in the history"
+    )
     assert cancelled.run is not None
     assert cancelled.wait is not None
 
@@ -123,17 +131,30 @@ def test_all_kinds_are_submitted_from_all_forms_and_followed(stage: Stage, clien
     pod = client.submit(Pod(name="single", image="tool", cpu=1, annotations={RUN_SECONDS: "1"}))
     runs_for_two_seconds = {"pod": {"annotations": {RUN_SECONDS: "2"}}}
     flux = client.submit(
-        MiniCluster(name="flux", image="ubuntu", command=["echo", "it works"], pods=2, cpu=1, spec=runs_for_two_seconds),
+        MiniCluster(
+            name="flux",
+            image="ubuntu",
+            command=["echo", "it works"],
+            pods=2,
+            cpu=1,
+            spec=runs_for_two_seconds,
+        ),
         duration="10m",
     )
     template = models.V1PodTemplateSpec(
         metadata=models.V1ObjectMeta(annotations={RUN_SECONDS: "1"}),
         spec=models.V1PodSpec(
             restart_policy="Never",
-            containers=[models.V1Container(name="main", image="tool", resources=models.V1ResourceRequirements(requests={"cpu": "1"}))],
+            containers=[
+                models.V1Container(
+                    name="main", image="tool", resources=models.V1ResourceRequirements(requests={"cpu": "1"})
+                )
+            ],
         ),
     )
-    official = client.submit(models.V1Job(metadata=models.V1ObjectMeta(name="official"), spec=models.V1JobSpec(template=template)))
+    official = client.submit(
+        models.V1Job(metadata=models.V1ObjectMeta(name="official"), spec=models.V1JobSpec(template=template))
+    )
     text = client.submit(Path("examples/10-job.yaml").read_text())
     works = [group, pod, flux, official, text]
     adopted(stage, flux, official, text, pod)
@@ -214,7 +235,9 @@ async def test_the_asynchronous_client_waits_for_many_at_once_by_one_watch(stage
 
 
 def test_a_person_with_the_edit_role_can_do_everything(stage: Stage) -> None:
-    stage.kubectl("create", "rolebinding", "writes", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:default")
+    stage.kubectl(
+        "create", "rolebinding", "writes", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:default"
+    )
     with Client(stage.cluster.control_plane.service_account_kubeconfig(stage.namespace, "default")) as client:
         assert client.namespace == stage.namespace
         mine = client.submit(lasting("mine", "forever"))
@@ -227,5 +250,8 @@ def test_a_person_with_the_edit_role_can_do_everything(stage: Stage) -> None:
 
 def test_somebody_without_rights_is_told_which_are_missing(stage: Stage) -> None:
     config = stage.cluster.control_plane.service_account_kubeconfig(stage.namespace, "default")
-    with Client(config) as client, pytest.raises(NotPermitted, match=r'cannot create resource "jobs".*ask for this right'):
+    with (
+        Client(config) as client,
+        pytest.raises(NotPermitted, match=r'cannot create resource "jobs".*ask for this right'),
+    ):
         client.submit(lasting("mine"))

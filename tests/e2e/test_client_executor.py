@@ -48,10 +48,15 @@ def client(stage: Stage) -> Iterator[Client]:
 
 def kill_container(stage: Stage, job: str) -> None:
     """Kill the process of a Job's pod, as the kernel does when its memory is used up."""
-    (uid,) = stage.kubectl("get", "pods", "-l", f"job-name={job}", "-o", "jsonpath={.items[*].metadata.uid}").stdout.split()
+    (uid,) = stage.kubectl(
+        "get", "pods", "-l", f"job-name={job}", "-o", "jsonpath={.items[*].metadata.uid}"
+    ).stdout.split()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if f"{MARK}={stage.cluster.control_plane.folder}/pods/{uid}".encode() in (process / "environ").read_bytes():
+            if (
+                f"{MARK}={stage.cluster.control_plane.folder}/pods/{uid}".encode()
+                in (process / "environ").read_bytes()
+            ):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
@@ -95,7 +100,8 @@ def test_calls_return_and_raise_as_if_they_were_local(stage: Stage, client: Clie
         with pytest.raises(RemoteError, match="Unpicklable: holds a file"):
             strange.result(MINUTE_S)
     stage.until(
-        "its Jobs and Secrets are gone", lambda: not stage.items("jobs", dict) and "call-" not in stage.kubectl("get", "secrets").stdout
+        "its Jobs and Secrets are gone",
+        lambda: not stage.items("jobs", dict) and "call-" not in stage.kubectl("get", "secrets").stdout,
     )
 
 
@@ -126,7 +132,9 @@ def test_a_pod_that_dies_ends_its_own_calls_only(stage: Stage, client: Client) -
         assert lives.result(MINUTE_S) == 9
 
 
-def test_an_evicted_pod_is_replaced_and_its_call_made_again(stage: Stage, client: Client, tmp_path: Path) -> None:
+def test_an_evicted_pod_is_replaced_and_its_call_made_again(
+    stage: Stage, client: Client, tmp_path: Path
+) -> None:
     mark = tmp_path / "second"
 
     def slow_at_first(mark: str) -> str:
@@ -139,7 +147,11 @@ def test_an_evicted_pod_is_replaced_and_its_call_made_again(stage: Stage, client
         future = executor.submit(slow_at_first, str(mark))
         stage.until("it runs for the first time", mark.exists)
         (pod,) = stage.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}").stdout.split()
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": stage.namespace}}
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": stage.namespace},
+        }
         client_of_admin = stage.cluster.control_plane.client
         client_of_admin.request("POST", f"/api/v1/namespaces/{stage.namespace}/pods/{pod}/eviction", eviction)
         assert future.result(MINUTE_S) == "done"
@@ -152,7 +164,10 @@ def test_what_waits_is_cancelled_and_leaves_nothing(stage: Stage, client: Client
     stage.until_state(full.name, "Running")
     executor = FluxQueueExecutor(client, PODS, priority=2)
     first, second = executor.submit(square, 1), executor.submit(square, 2)
-    stage.until("they wait", lambda: all(each.workload is not None and each.workload.status().reason for each in (first, second)))
+    stage.until(
+        "they wait",
+        lambda: all(each.workload is not None and each.workload.status().reason for each in (first, second)),
+    )
     assert second.workload is not None
     assert "WaitingForNodes" in second.workload.explain().text
     assert first.cancel()
@@ -167,7 +182,10 @@ def test_what_waits_is_cancelled_and_leaves_nothing(stage: Stage, client: Client
     assert third.cancelled()
     with pytest.raises(RuntimeError, match="shut down"):
         executor.submit(square, 4)
-    stage.until("their Jobs are gone", lambda: stage.kubectl("get", "jobs", "-o", "name").stdout.split() == ["job.batch/filling"])
+    stage.until(
+        "their Jobs are gone",
+        lambda: stage.kubectl("get", "jobs", "-o", "name").stdout.split() == ["job.batch/filling"],
+    )
 
 
 def test_limits_are_said_in_one_sentence(client: Client) -> None:

@@ -1,8 +1,10 @@
-"""Nodes are added, removed and lost; pods are not created, or are not bound. Work continues, and no node is booked twice or for ever.
+"""Nodes are added, removed and lost; pods are not created, or are not bound. Work continues, and no node is
+booked twice or for ever.
 
-The tests use a local cluster of their own with short time-outs: a start may take 5 s, and a node may be silent for 2 s. It behaves as
-Kubernetes before 1.36: the template of a Job that has run cannot change while the Job has a startTime. It has six nodes of 8 cpu. Numbers
-in test names are those of the failure modes in `docs/reference/failure-modes.md`.
+The tests use a local cluster of their own with short time-outs: a start may take 5 s, and a node may be
+silent for 2 s. It behaves as Kubernetes before 1.36: the template of a Job that has run cannot change while
+the Job has a startTime. It has six nodes of 8 cpu. Numbers in test names are those of the failure modes in
+`docs/reference/failure-modes.md`.
 """
 
 from __future__ import annotations
@@ -34,15 +36,26 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 STUCK = "fluxqueue.local/stuck"
 THEIRS = "example.com/wait"
-LARGER: Json = {"name": "larger", "allocatable": {"cpu": "64", "memory": "64Gi"}, "labels": {"pool": "larger"}, "maxNodes": 2}
+LARGER: Json = {
+    "name": "larger",
+    "allocatable": {"cpu": "64", "memory": "64Gi"},
+    "labels": {"pool": "larger"},
+    "maxNodes": 2,
+}
 
 
 @pytest.fixture(scope="module")
 def impatient_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
-    soon = {"startTimeoutSeconds": 5, "nodeLostSeconds": 2, "pinWindowSeconds": 2, "successorGraceSeconds": 10}
+    soon = {
+        "startTimeoutSeconds": 5,
+        "nodeLostSeconds": 2,
+        "pinWindowSeconds": 2,
+        "successorGraceSeconds": 10,
+    }
     impatient = {"queue": {"config": {**soon, "nodeShapes": [LARGER]}}}
     cluster = InProcessCluster(
-        service_folder / "changes", ClusterOptions(nodes=6, durable=False, feature_gates=OLDER_GATES, values=impatient)
+        service_folder / "changes",
+        ClusterOptions(nodes=6, durable=False, feature_gates=OLDER_GATES, values=impatient),
     )
     cluster.start()
     yield cluster
@@ -93,8 +106,8 @@ def held_nodes(stage: Stage) -> set[tuple[int, str]]:
 
 
 def test_fm26_fm37_a_job_on_a_silent_node_runs_its_other_indexes_elsewhere(stage: Stage) -> None:
-    """One index is complete and one is on the silent node. Two are matched again, and the slot on the silent node stays booked until its
-    pod is gone.
+    """One index is complete and one is on the silent node.
+    Two are matched again, and the slot on the silent node stays booked until its pod is gone.
     """
     stage.apply(job("spans", 3, "forever").pod_annotation(STUCK, "true").build())
     row = stage.until_state("spans", State.RUNNING)
@@ -106,17 +119,28 @@ def test_fm26_fm37_a_job_on_a_silent_node_runs_its_other_indexes_elsewhere(stage
     stage.until("index 0 is done", lambda: stage.job("spans").status.completed_indexes == "0")
     lost = row.hosts[1]
     with node_down(stage, lost):
-        again = stage.until("it runs again", lambda: (now := stage.row("spans")).requeues and now.state == State.RUNNING and now, 40)
+        again = stage.until(
+            "it runs again",
+            lambda: (now := stage.row("spans")).requeues and now.state == State.RUNNING and now,
+            40,
+        )
         assert again
         assert again.hosts[0] == names.NO_NODE
         assert lost not in again.hosts
         assert len(set(again.hosts)) == 3
         kept = {(former, lost), *((again.jobid, node) for node in again.hosts[1:])}
-        stage.until("that and the silent place are booked", lambda: held_nodes(stage) == kept, said=lambda: held_nodes(stage))
+        stage.until(
+            "that and the silent place are booked",
+            lambda: held_nodes(stage) == kept,
+            said=lambda: held_nodes(stage),
+        )
         stage.until_consistent()
     assert (former, lost) in held_nodes(stage)
     stage.kubectl("annotate", "pod", pods[1].metadata.name, f"{STUCK}-")
-    stage.until("the silent place is given back", lambda: {info.jobid for info in stage.fluxion_jobs()} == {again.jobid})
+    stage.until(
+        "the silent place is given back",
+        lambda: {info.jobid for info in stage.fluxion_jobs()} == {again.jobid},
+    )
     for pod in stage.row("spans").pods:
         if not pod.terminal:
             stage.kubectl("annotate", "pod", pod.metadata.name, f"{STUCK}-")
@@ -129,7 +153,11 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
     cluster = stage.cluster.control_plane
     cluster.nodes.remove(row.hosts[0])
     try:
-        again = stage.until("it runs again", lambda: (now := stage.row("moves")).requeues and now.state == State.RUNNING and now, 60)
+        again = stage.until(
+            "it runs again",
+            lambda: (now := stage.row("moves")).requeues and now.state == State.RUNNING and now,
+            60,
+        )
         assert again
         assert row.hosts[0] not in again.hosts
         stage.until_consistent()
@@ -140,18 +168,29 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
 
 def pod_of(stage: Stage, job: str, index: int) -> Pod | None:
     """Return the active pod of an index that is bound, None if there is none."""
-    pods = [pod for pod in stage.items("pods", Pod) if pod.completion_index == index and pod.metadata.name.startswith(f"{job}-")]
+    pods = [
+        pod
+        for pod in stage.items("pods", Pod)
+        if pod.completion_index == index and pod.metadata.name.startswith(f"{job}-")
+    ]
     return next((pod for pod in pods if pod.spec.node_name and pod.active), None)
 
 
 def test_fm37_a_pod_ungated_alone_gets_a_new_slot_when_its_node_is_not_ready(stage: Stage) -> None:
-    stage.apply(job("spread", 3, "forever").annotation(names.REPLACE_ANNOTATION, "pod").pod_annotation(STUCK, "true").build())
+    stage.apply(
+        job("spread", 3, "forever")
+        .annotation(names.REPLACE_ANNOTATION, "pod")
+        .pod_annotation(STUCK, "true")
+        .build()
+    )
     row = stage.until_state("spread", State.RUNNING)
     pods = {pod.completion_index: pod for pod in row.pods}
     lost = row.hosts[1]
     with node_down(stage, lost):
         moved = stage.until(
-            "index 1 runs elsewhere", lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod, 60
+            "index 1 runs elsewhere",
+            lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod,
+            60,
         )
         assert moved
         assert moved.spec.node_name not in row.hosts
@@ -162,10 +201,15 @@ def test_fm37_a_pod_ungated_alone_gets_a_new_slot_when_its_node_is_not_ready(sta
         assert (stage.row("spread").requeues, stage.row("spread").state) == (0, State.RUNNING)
         stage.until_consistent()
         booked = {share.node for info in stage.fluxion_jobs() for share in info.shares}
-        assert booked == {*row.hosts, moved.spec.node_name}, "the silent one's place stays booked until it is gone"
+        assert booked == {*row.hosts, moved.spec.node_name}, (
+            "the silent one's place stays booked until it is gone"
+        )
     stage.kubectl("annotate", "pod", pods[1].metadata.name, f"{STUCK}-")
     left = {row.hosts[0], row.hosts[2], moved.spec.node_name}
-    stage.until("the silent place is given back", lambda: {share.node for info in stage.fluxion_jobs() for share in info.shares} == left)
+    stage.until(
+        "the silent place is given back",
+        lambda: {share.node for info in stage.fluxion_jobs() for share in info.shares} == left,
+    )
     stage.until_consistent()
     for pod in stage.items("pods", Pod):
         stage.kubectl("annotate", "pod", pod.metadata.name, f"{STUCK}-")
@@ -179,7 +223,9 @@ def test_fm37_a_pod_ungated_alone_gets_a_new_slot_when_its_node_is_deleted(stage
     cluster.nodes.remove(lost)
     try:
         moved = stage.until(
-            "index 1 runs elsewhere", lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod, 60
+            "index 1 runs elsewhere",
+            lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod,
+            60,
         )
         assert moved
         assert {pod.metadata.uid for index in (0, 2) if (pod := pod_of(stage, "spread", index))} == kept
@@ -194,12 +240,18 @@ def test_fm37_a_gang_that_loses_the_node_of_its_services_pod_starts_on_other_nod
     """The old services pod cannot be removed while its node is silent, so the next one has another name."""
     asked = {"resources": {"requests": {"cpu": "8"}}}  # one node each
     forever = {"annotations": {RUN_SECONDS: "forever"}}
-    minicluster = make_minicluster("flux", 2, services=[{"name": "registry", "image": "registry", **asked}], pod=forever)
+    minicluster = make_minicluster(
+        "flux", 2, services=[{"name": "registry", "image": "registry", **asked}], pod=forever
+    )
     minicluster["spec"]["containers"][0] |= asked
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(minicluster))
 
     def services_pods() -> list[Pod]:
-        return [pod for pod in stage.items("pods", Pod) if pod.metadata.label(names.SERVICES_OF_LABEL) and pod.spec.node_name]
+        return [
+            pod
+            for pod in stage.items("pods", Pod)
+            if pod.metadata.label(names.SERVICES_OF_LABEL) and pod.spec.node_name
+        ]
 
     first = stage.until("the services run", lambda: next(iter(services_pods()), None))
     assert first
@@ -207,7 +259,11 @@ def test_fm37_a_gang_that_loses_the_node_of_its_services_pod_starts_on_other_nod
     try:
         with node_down(stage, str(first.spec.node_name)):
             again = stage.until(
-                "others run", lambda: next((pod for pod in services_pods() if pod.metadata.uid != first.metadata.uid), None), 90
+                "others run",
+                lambda: next(
+                    (pod for pod in services_pods() if pod.metadata.uid != first.metadata.uid), None
+                ),
+                90,
             )
             assert again
             assert again.metadata.name == "flux-services-2"
@@ -229,13 +285,19 @@ def test_fm37_a_job_without_a_new_node_for_a_lost_pod_is_requeued_as_a_whole(sta
 
 
 def test_fm37_a_pod_whose_node_is_cordoned_between_match_and_bind_gets_another(stage: Stage) -> None:
-    """The scheduler is stopped from before the release until the node is cordoned, so the pod is released and not bound."""
+    """The scheduler is stopped from before the release until the node is cordoned,
+    so the pod is released and not bound.
+    """
     with scheduler_paused(stage):
         stage.apply(job("late").build())
         row = stage.until_state("late", State.ALLOCATED)
-        stage.until("its pod is released", lambda: any(not pod.spec.gated_by(names.GATE) for pod in stage.row("late").pods))
+        stage.until(
+            "its pod is released",
+            lambda: any(not pod.spec.gated_by(names.GATE) for pod in stage.row("late").pods),
+        )
         assert row.ran_on == []
-        node = f"/api/v1/nodes/{row.hosts[0]}"  # through the API: kubectl takes too long to start on a busy machine
+        # through the API: kubectl takes too long to start on a busy machine
+        node = f"/api/v1/nodes/{row.hosts[0]}"
         stage.cluster.control_plane.client.request("PATCH", node, {"spec": {"unschedulable": True}})
     try:
         again = stage.until_state("late", State.COMPLETED, 60)
@@ -254,7 +316,9 @@ def test_fm03_a_bare_pod_with_another_gate_keeps_its_slot_and_gives_the_reason(s
     assert stage.row("held").hosts == row.hosts
     stage.kubectl("patch", "pod", "held", "--type=merge", "-p", '{"spec":{"schedulingGates":[]}}')
     stage.until_state("held", State.RUNNING)
-    stage.until("nothing is the matter any more", lambda: (now := stage.row("held").fluxjob) and not now.status.reason)
+    stage.until(
+        "nothing is the matter any more", lambda: (now := stage.row("held").fluxjob) and not now.status.reason
+    )
 
 
 def test_before_kubernetes_1_36_a_suspended_job_is_matched_again_when_it_is_resumed(stage: Stage) -> None:
@@ -269,7 +333,9 @@ def test_before_kubernetes_1_36_a_suspended_job_is_matched_again_when_it_is_resu
 
 
 def doctor_after_loss(stage: Stage, jobid: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """Return the doctor's report on a job that Fluxion has lost. Ask again if the queue's own sweep repaired the loss first."""
+    """Return the doctor's report on a job that Fluxion has lost.
+    Ask again if the queue's own sweep repaired the loss first.
+    """
     for _ in range(5):
         with FluxionClient(f"127.0.0.1:{stage.cluster.programs['fluxion'].port}") as client:
             client.cancel(jobid)  # as a defect of the matcher would
@@ -287,7 +353,10 @@ def test_fm36_the_doctor_reports_differences_and_repairs_them(stage: Stage) -> N
     assert doctor(stage).returncode == 0
     report = doctor_after_loss(stage, row.jobid)
     assert report.returncode == 1
-    assert f"job {row.jobid} holds room for 0 pods on {row.hosts[0]} in Fluxion, for 1 in the tables" in report.stdout
+    assert (
+        f"job {row.jobid} holds room for 0 pods on {row.hosts[0]} in Fluxion, for 1 in the tables"
+        in report.stdout
+    )
     repaired = doctor_after_loss(stage, row.jobid, "--repair", "--json")
     assert repaired.returncode == 0
     assert {finding["what"] for finding in json.loads(repaired.stdout)["repaired"]} == {"graph-jobs"}
@@ -297,14 +366,25 @@ def test_fm36_the_doctor_reports_differences_and_repairs_them(stage: Stage) -> N
 
 @contextmanager
 def provisioning_requests(cluster: InProcessCluster) -> Iterator[str]:
-    """Provide the API of ProvisioningRequests as a cluster with an autoscaler does, and return the name of the resource."""
+    """Provide the API of ProvisioningRequests as a cluster with an autoscaler does,
+    and return the name of the resource.
+    """
     group, plural = "autoscaling.x-k8s.io", "provisioningrequests"
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": kept}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": kept},
+    }
     definition: Json = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
         "spec": {
             "group": group,
             "scope": "Namespaced",
@@ -323,11 +403,17 @@ def provisioning_requests(cluster: InProcessCluster) -> Iterator[str]:
 def until_no_capacity_event(stage: Stage, name: str, words: str) -> None:
     """Wait until an Event of an object reports that no nodes will be added."""
     of = f"reason=ProvisioningFailed,involvedObject.name={name}"
-    stage.until(f"{name} is told", lambda: words in stage.kubectl("get", "events", "--field-selector", of, "-o", "json").stdout, 60)
+    stage.until(
+        f"{name} is told",
+        lambda: words in stage.kubectl("get", "events", "--field-selector", of, "-o", "json").stdout,
+        60,
+    )
 
 
 def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stage: Stage) -> None:
-    """The test acts as the autoscaler. Work of a queue without provisioning waits meanwhile and is not called unsatisfiable either."""
+    """The test acts as the autoscaler.
+    Work of a queue without provisioning waits meanwhile and is not called unsatisfiable either.
+    """
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue("growing", provision="gate")))
     gang = job("grows", 2, "forever").cpu("40").with_("spec.template.spec.nodeSelector", {"pool": "larger"})
     gang = gang.label(names.QUEUE_LABEL, "growing")
@@ -344,7 +430,10 @@ def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stag
 
         try:
             stage.apply(gang.build(), job("waits").cpu("20").build(), job("never").cpu("65").build())
-            assert "they are requested from the autoscaler" in stage.until_reason("grows", "Provisioning").status.message
+            assert (
+                "they are requested from the autoscaler"
+                in stage.until_reason("grows", "Provisioning").status.message
+            )
             assert "spec.provision" in stage.until_reason("waits", "WaitingForNodes").status.message
             stage.until_reason("never", "Unsatisfiable")
             (request,) = stage.until("nodes are asked for", asked)
@@ -355,8 +444,13 @@ def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stag
             assert spec["containers"][0]["resources"]["requests"] == {"cpu": "40"}
             assert spec["nodeSelector"] == {"pool": "larger"}
 
-            refused: Json = {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "out of quota"}]}}
-            path = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stage.namespace}/provisioningrequests/{request['metadata']['name']}/status"
+            refused: Json = {
+                "status": {"conditions": [{"type": "Failed", "status": "True", "message": "out of quota"}]}
+            }
+            path = (
+                f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stage.namespace}/provisioningrequests/"
+                f"{request['metadata']['name']}/status"
+            )
             stage.cluster.control_plane.client.request("PATCH", path, refused)
             doctor(stage, "--repair")  # sweeps at once
             until_no_capacity_event(stage, "grows", "the autoscaler adds no nodes: out of quota")
@@ -369,7 +463,9 @@ def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stag
                 stage.cluster.control_plane.client.request("POST", "/api/v1/nodes", larger_node(name))
             row = stage.until_state("grows", State.RUNNING, 60)
             assert set(row.ran_on) == set(row.hosts) == set(added)
-            stage.until("nothing is asked for any more", lambda: not asked() and not asked("podtemplates"), 60)
+            stage.until(
+                "nothing is asked for any more", lambda: not asked() and not asked("podtemplates"), 60
+            )
             stage.until_state("waits", State.COMPLETED)
             stage.until_consistent()
         finally:
@@ -380,7 +476,8 @@ def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stag
 
 def test_a_random_walk_ends_with_all_work_done_and_all_parts_consistent(stage: Stage) -> None:
     """The walk takes half a minute here and ten minutes in `make test-walk`. `WALK_SEED` repeats a walk."""
-    anew = 137711 if "CI" in os.environ else random.SystemRandom().randrange(10**6)  # CI goes the same way each time, as with examples
+    # CI goes the same way each time, as with examples
+    anew = 137711 if "CI" in os.environ else random.SystemRandom().randrange(10**6)
     seed = int(os.environ.get("WALK_SEED") or anew)
     walk = Walk(stage, seed, nodes=6)
     print(f"random walk: WALK_SEED={seed}")  # noqa: T201  # to repeat the walk
@@ -402,7 +499,9 @@ def test_a_random_walk_ends_with_all_work_done_and_all_parts_consistent(stage: S
         walk.go(seconds)
         stage.until_ready("queue", "fluxion")
         stage.until("all work is done", done, 120 + seconds / 5, unfinished_work)
-        stage.until("cluster, queue and matcher agree", lambda: not violations(stage.cluster), 30, unfinished_work)
+        stage.until(
+            "cluster, queue and matcher agree", lambda: not violations(stage.cluster), 30, unfinished_work
+        )
         report = doctor(stage)
         assert report.returncode == 0, (report.stdout, unfinished_work())
     finally:

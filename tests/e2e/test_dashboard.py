@@ -1,4 +1,6 @@
-"""The dashboard with the real queue behind it: a person finds out why work waits, steers it, and reads what became of it."""
+"""The dashboard with the real queue behind it: a person finds out why work waits, steers it,
+and reads what became of it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ACCOUNT = "fluxqueue-history"
 @pytest.fixture(scope="module")
 def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """A cluster whose chart enables the dashboard, as that of the demo."""
-    cluster = InProcessCluster(service_folder / "e2e-dashboard", ClusterOptions(nodes=2, values={"dashboard": {"enabled": True}}))
+    cluster = InProcessCluster(
+        service_folder / "e2e-dashboard", ClusterOptions(nodes=2, values={"dashboard": {"enabled": True}})
+    )
     cluster.start()
     yield cluster
     cluster.destroy()
@@ -35,7 +39,11 @@ def browser(stage: Stage, account: str) -> Browserless:
     assert status.port is not None
     client = Browserless(status.port)
     path = f"/api/v1/namespaces/{stage.namespace}/serviceaccounts/{account}/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3_600}}
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3_600},
+    }
     token = stage.cluster.control_plane.client.request("POST", path, body)["status"]["token"]
     stage.until("the dashboard serves", lambda: client.get("/readyz").status == 200)
     assert client.sign_in(token).status == 303
@@ -46,9 +54,17 @@ def browser(stage: Stage, account: str) -> Browserless:
 def person(stage: Stage) -> Browserless:
     """Somebody with the role edit in the namespace, whose history may be read."""
     stage.kubectl("create", "serviceaccount", "me")
-    stage.kubectl("create", "rolebinding", "me", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:me")
+    stage.kubectl(
+        "create", "rolebinding", "me", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:me"
+    )
     stage.kubectl("create", "serviceaccount", ACCOUNT)
-    stage.kubectl("create", "rolebinding", ACCOUNT, f"--clusterrole={ACCOUNT}", f"--serviceaccount={stage.namespace}:{ACCOUNT}")
+    stage.kubectl(
+        "create",
+        "rolebinding",
+        ACCOUNT,
+        f"--clusterrole={ACCOUNT}",
+        f"--serviceaccount={stage.namespace}:{ACCOUNT}",
+    )
     return browser(stage, "me")
 
 
@@ -58,7 +74,9 @@ def address(stage: Stage, name: str) -> tuple[str, str]:
     return f"/jobs/{stage.namespace}/{found.metadata.name}", found.metadata.uid
 
 
-def test_a_person_finds_out_why_his_job_waits_and_holds_and_cancels_it(stage: Stage, person: Browserless) -> None:
+def test_a_person_finds_out_why_his_job_waits_and_holds_and_cancels_it(
+    stage: Stage, person: Browserless
+) -> None:
     stage.apply(job("waits", "512").build())
     stage.until_reason("waits", Reason.UNSATISFIABLE)
     path, uid = address(stage, "waits")
@@ -81,7 +99,9 @@ def test_what_ran_has_its_way_and_is_in_the_history(stage: Stage, person: Browse
     text = person.get(path).text
     for step in ("Submitted", "Allocated", "Running"):
         assert f'<li class="done"><strong>{step}</strong>' in text
-    stage.until("the history has it", lambda: "job/ran" in person.get(f"/history?namespace={stage.namespace}").text)
+    stage.until(
+        "the history has it", lambda: "job/ran" in person.get(f"/history?namespace={stage.namespace}").text
+    )
     assert "Use of cores by day" in person.get(f"/history?namespace={stage.namespace}").text
     assert "You may not ask the doctor" in person.get("/doctor").text
 
@@ -89,10 +109,18 @@ def test_what_ran_has_its_way_and_is_in_the_history(stage: Stage, person: Browse
 def test_an_operator_asks_the_doctor(stage: Stage) -> None:
     stage.kubectl("create", "serviceaccount", "operator")
     binding = f"operator-{stage.namespace}"
-    stage.kubectl("create", "clusterrolebinding", binding, "--clusterrole=cluster-admin", f"--serviceaccount={stage.namespace}:operator")
+    stage.kubectl(
+        "create",
+        "clusterrolebinding",
+        binding,
+        "--clusterrole=cluster-admin",
+        f"--serviceaccount={stage.namespace}:operator",
+    )
     try:
         operator = browser(stage, "operator")
-        stage.until("all agree", lambda: "The cluster, the queue and its graph agree." in operator.get("/doctor").text)
+        stage.until(
+            "all agree", lambda: "The cluster, the queue and its graph agree." in operator.get("/doctor").text
+        )
         assert "2 ready." in operator.get("/nodes").text
         assert "default" in operator.get("/limits").text
     finally:

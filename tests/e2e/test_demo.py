@@ -1,4 +1,6 @@
-"""The demo checks itself: it reports each error and then fails. So this test only runs it as a person would."""
+"""The demo checks itself: it reports each error and then fails.
+So this test only runs it as a person would.
+"""
 
 import os
 import re
@@ -22,11 +24,22 @@ def cluster(service_folder: Path) -> LocalCluster:
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key not in ("KEEP", "KUBECONFIG")}
-    return subprocess.run([str(PROGRAM), "local", *words], capture_output=True, text=True, timeout=280, check=False, env=environment)
+    return subprocess.run(
+        [str(PROGRAM), "local", *words],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=environment,
+    )
 
 
-@pytest.mark.parametrize(("scheduler", "binder"), [("stock", "default-scheduler"), ("fluxion", "FluxionScheduler")])
-def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCluster, scheduler: str, binder: str) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "binder"), [("stock", "default-scheduler"), ("fluxion", "FluxionScheduler")]
+)
+def test_the_demo_shows_the_main_job_and_leaves_nothing_running(
+    cluster: LocalCluster, scheduler: str, binder: str
+) -> None:
     try:
         words = ["--scheduler", scheduler] if scheduler != "stock" else []
         done = run("demo", "--dir", str(cluster.folder), "--nodes", "simulated", *words)
@@ -56,7 +69,10 @@ def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
         assert re.fullmatch(r"  the service says: hello from hello-\w+-\w+", results[2])
         assert re.search(r"^ job/flux +Completed ", done.stdout, re.MULTILINE)
         if not shutil.which("flux"):
-            assert "\njob/flux: There is no flux on the PATH of this machine: this broker is a stand-in, which " in done.stdout
+            assert (
+                "\njob/flux: There is no flux on the PATH of this machine: this broker is a stand-in, which "
+                in done.stdout
+            )
         assert not cluster.running
     finally:
         cluster.down(delete=True)
@@ -66,4 +82,6 @@ def test_without_examples_it_names_the_folder_that_it_searched(tmp_path: Path) -
     done = run("demo", "--examples", str(tmp_path / "none"), "--dir", str(tmp_path / "cluster"))
     assert done.returncode == 1
     where = f"there is no folder {tmp_path / 'none'}"
-    assert done.stderr == f"fluxqueue local demo: {where}: run this in a clone of the repository, or give --examples FOLDER\n"
+    assert done.stderr == (
+        f"fluxqueue local demo: {where}: run this in a clone of the repository, or give --examples FOLDER\n"
+    )

@@ -50,9 +50,17 @@ def test_a_pipeline_runs_in_its_order_whatever_the_order_of_its_creation(stage: 
         job("solver-2", "ok:job/prepare").indexed(2).build(),
         job("prepare").build(),
     )
-    rows = [stage.until_state(name, State.COMPLETED) for name in ("prepare", "solver-1", "solver-2", "analysis", "report")]
+    rows = [
+        stage.until_state(name, State.COMPLETED)
+        for name in ("prepare", "solver-1", "solver-2", "analysis", "report")
+    ]
     assert wrong(rows) == []
-    for before, after in (("prepare", "solver-1"), ("prepare", "solver-2"), ("solver-1", "analysis"), ("analysis", "report")):
+    for before, after in (
+        ("prepare", "solver-1"),
+        ("prepare", "solver-2"),
+        ("solver-1", "analysis"),
+        ("analysis", "report"),
+    ):
         assert finished(stage, before) <= allocated(stage, after)
 
 
@@ -118,17 +126,26 @@ def test_work_does_not_begin_before_its_time_and_singletons_run_one_by_one(stage
 
 def test_estimates_follow_the_chain(stage: Stage) -> None:
     stage.apply(job("first", seconds="forever").annotation("fluxqueue/duration", "1h").build())
-    stage.apply(job("second", "ok:job/first").annotation("fluxqueue/duration", "30m").build(), job("third", "any:job/second+10m").build())
+    stage.apply(
+        job("second", "ok:job/first").annotation("fluxqueue/duration", "30m").build(),
+        job("third", "any:job/second+10m").build(),
+    )
 
     def etas() -> list[datetime]:
-        shown = [fluxjob.status.eta for name in ("second", "third") if (fluxjob := stage.row(name).fluxjob) is not None]
+        shown = [
+            fluxjob.status.eta
+            for name in ("second", "third")
+            if (fluxjob := stage.row(name).fluxjob) is not None
+        ]
         return [datetime.fromisoformat(eta) for eta in shown if eta is not None]
 
     stage.until("both have an estimate", lambda: len(etas()) == 2)
     second, third = etas()
     started = stage.until_state("first", State.RUNNING).fluxjob
     assert started is not None
-    assert abs(second - datetime.fromisoformat(started.status.allocated_at or "") - timedelta(hours=1)) < timedelta(seconds=5)
+    assert abs(
+        second - datetime.fromisoformat(started.status.allocated_at or "") - timedelta(hours=1)
+    ) < timedelta(seconds=5)
     assert third - second == timedelta(minutes=40)
 
 
@@ -151,6 +168,8 @@ def test_a_queue_that_is_killed_starts_what_its_dead_predecessor_ended(stage: St
         ("singleton", "a b", "is not a name"),
     ],
 )
-def test_what_cannot_be_read_is_refused_at_once(stage: Stage, annotation: str, text: str, sentence: str) -> None:
+def test_what_cannot_be_read_is_refused_at_once(
+    stage: Stage, annotation: str, text: str, sentence: str
+) -> None:
     with pytest.raises(KubectlError, match=sentence):
         stage.apply(job("odd").annotation(f"fluxqueue/{annotation}", text).build())

@@ -1,4 +1,6 @@
-"""Pods that claim devices (DRA), with the slices of a driver that is not there and the claims of the real controllers and scheduler."""
+"""Pods that claim devices (DRA), with the slices of a driver that is not there and the claims of the real
+controllers and scheduler.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from pathlib import Path
 
 import pytest
 from support.builders import Json, make_job, make_pod
-from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, claiming, request, resource_claims
+from support.device_objects import (
+    CLASS,
+    DRIVER,
+    a_claim,
+    a_class,
+    a_slice,
+    a_template,
+    claiming,
+    request,
+    resource_claims,
+)
 from support.end_to_end import Stage, managed_namespace
 from support.stage_accounts import Accounts
 
@@ -27,11 +39,15 @@ SMALL, BIG = ("node-1", "node-2"), "node-3"
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
-    """Four nodes: two with two small devices each, one with two large ones, one without; a class of all of them."""
+    """Four nodes: two with two small devices each, one with two large ones, one without;
+    a class of all of them.
+    """
     values = {"queue": {"config": {"pinWindowSeconds": 2}}}
     flags = ["--runtime-config=resource.k8s.io/v1beta2=true"]
     gates = {"DRADeviceTaintRules": True}
-    options = ClusterOptions(nodes=4, durable=False, values=values, feature_gates=gates, api_server_flags=flags)
+    options = ClusterOptions(
+        nodes=4, durable=False, values=values, feature_gates=gates, api_server_flags=flags
+    )
     made = InProcessCluster(service_folder / "devices", options)
     made.start()
     create(made, "deviceclasses", a_class())
@@ -45,7 +61,12 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
     with managed_namespace(cluster) as stage:
-        create(cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("one"), a_template("large", request(1, LARGE)))
+        create(
+            cluster,
+            f"namespaces/{stage.namespace}/resourceclaimtemplates",
+            a_template("one"),
+            a_template("large", request(1, LARGE)),
+        )
         yield stage
 
 
@@ -60,7 +81,9 @@ def delete(cluster: InProcessCluster, where: str) -> None:
 
 
 def gang(name: str, pods: int, template: str = "one") -> Json:
-    return claiming(make_job(name).indexed(pods).cpu("1").pod_annotation(RUN_SECONDS, "forever"), template).build()
+    return claiming(
+        make_job(name).indexed(pods).cpu("1").pod_annotation(RUN_SECONDS, "forever"), template
+    ).build()
 
 
 def hosts(stage: Stage, name: str) -> Counter[str]:
@@ -68,8 +91,13 @@ def hosts(stage: Stage, name: str) -> Counter[str]:
 
 
 def allocated(stage: Stage) -> int:
-    claims = stage.cluster.control_plane.client.get(f"{API}/namespaces/{stage.namespace}/resourceclaims")["items"]
-    return sum(len(claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())) for claim in claims)
+    claims = stage.cluster.control_plane.client.get(f"{API}/namespaces/{stage.namespace}/resourceclaims")[
+        "items"
+    ]
+    return sum(
+        len(claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ()))
+        for claim in claims
+    )
 
 
 def test_a_gang_starts_where_its_claims_fit_and_devices_are_given_back(stage: Stage) -> None:
@@ -90,12 +118,21 @@ def test_a_gang_starts_where_its_claims_fit_and_devices_are_given_back(stage: St
 
 
 def test_pods_of_a_group_get_the_slots_of_their_group_by_what_they_claim(stage: Stage) -> None:
-    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("pair", request(2)))
+    create(
+        stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("pair", request(2))
+    )
     for name, template in (("leader", ""), ("w0", "pair"), ("w1", "one"), ("w2", "one")):
-        pod = make_pod(name).cpu("1").label(names.POD_GROUP_LABEL, "mesh").annotation(names.POD_GROUP_SIZE_ANNOTATION, "4")
+        pod = (
+            make_pod(name)
+            .cpu("1")
+            .label(names.POD_GROUP_LABEL, "mesh")
+            .annotation(names.POD_GROUP_SIZE_ANNOTATION, "4")
+        )
         pod = pod.with_("spec.resourceClaims", resource_claims(template)) if template else pod
         stage.apply(pod.annotation(RUN_SECONDS, "forever").build())
-    stage.until("all four run", lambda: sum(bool(pod.spec.node_name) for pod in stage.items("pods", Pod)) == 4)
+    stage.until(
+        "all four run", lambda: sum(bool(pod.spec.node_name) for pod in stage.items("pods", Pod)) == 4
+    )
     assert [each.spec.object_ref.name for each in stage.fluxjobs()] == ["mesh"]
     assert allocated(stage) == 4
 
@@ -123,8 +160,15 @@ def test_devices_of_pods_without_the_queue_are_not_free(stage: Stage) -> None:
     client = stage.cluster.control_plane.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{stage.namespace}-other"}})
     other = Stage(stage.cluster, f"{stage.namespace}-other")
-    other.until("its account is there", lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
-    create(stage.cluster, f"namespaces/{other.namespace}/resourceclaimtemplates", a_template("large", request(1, LARGE)))
+    other.until(
+        "its account is there",
+        lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"),
+    )
+    create(
+        stage.cluster,
+        f"namespaces/{other.namespace}/resourceclaimtemplates",
+        a_template("large", request(1, LARGE)),
+    )
     pod = make_pod("alone").cpu("1").with_("spec.resourceClaims", resource_claims("large"))
     body = pod.namespace(other.namespace).annotation(RUN_SECONDS, "forever").build()
     client.request("POST", f"/api/v1/namespaces/{other.namespace}/pods", body)
@@ -140,8 +184,15 @@ def test_work_waits_for_what_its_claims_need(stage: Stage) -> None:
     stage.apply(gang("early", 1, "later"))
     early = stage.until_reason("early", Reason.INVALID_REQUEST)
     assert f"ResourceClaimTemplate {stage.namespace}/later does not exist" in early.status.message
-    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("later", request(device_class="new")))
-    stage.until("the class is missing", lambda: "DeviceClass new does not exist" in (stage.row("early").fluxjob or early).status.message)
+    create(
+        stage.cluster,
+        f"namespaces/{stage.namespace}/resourceclaimtemplates",
+        a_template("later", request(device_class="new")),
+    )
+    stage.until(
+        "the class is missing",
+        lambda: "DeviceClass new does not exist" in (stage.row("early").fluxjob or early).status.message,
+    )
     create(stage.cluster, "deviceclasses", a_class("new"))
     stage.until_state("early", State.RUNNING)
     delete(stage.cluster, "deviceclasses/new")
@@ -171,7 +222,11 @@ def test_a_claim_that_has_its_devices_brings_other_work_to_its_node(stage: Stage
 
 def test_pods_that_share_a_claim_without_devices_start_together_on_one_node(stage: Stage) -> None:
     create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaims", a_claim("new", request(2)))
-    stage.apply(claiming(make_job("shares").indexed(3).cpu("1").pod_annotation(RUN_SECONDS, "forever"), claim="new").build())
+    stage.apply(
+        claiming(
+            make_job("shares").indexed(3).cpu("1").pod_annotation(RUN_SECONDS, "forever"), claim="new"
+        ).build()
+    )
     stage.until_state("shares", State.RUNNING)
     assert sorted(hosts(stage, "shares").values()) == [3]
     assert allocated(stage) == 2
@@ -194,13 +249,24 @@ def asking(name: str, pods: int, resource: str, count: int = 1) -> Json:
     return job.with_("spec.template.spec.containers", containers({"cpu": "1", resource: str(count)})).build()
 
 
-def test_a_resource_that_devices_stand_for_is_given_as_an_unqueued_pod_gets_it(stage: Stage, extended: str) -> None:
+def test_a_resource_that_devices_stand_for_is_given_as_an_unqueued_pod_gets_it(
+    stage: Stage, extended: str
+) -> None:
     client = stage.cluster.control_plane.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{stage.namespace}-other"}})
     other = Stage(stage.cluster, f"{stage.namespace}-other")
-    other.until("its account is there", lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
-    alone = make_pod("alone").with_("spec.containers", containers({"cpu": "1", extended: "1"})).namespace(other.namespace)
-    client.request("POST", f"/api/v1/namespaces/{other.namespace}/pods", alone.annotation(RUN_SECONDS, "forever").build())
+    other.until(
+        "its account is there",
+        lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"),
+    )
+    alone = (
+        make_pod("alone")
+        .with_("spec.containers", containers({"cpu": "1", extended: "1"}))
+        .namespace(other.namespace)
+    )
+    client.request(
+        "POST", f"/api/v1/namespaces/{other.namespace}/pods", alone.annotation(RUN_SECONDS, "forever").build()
+    )
     stage.until("the unqueued pod has a device", lambda: allocated(other) == 1)
     stage.apply(asking("first", 5, extended))
     stage.until_state("first", State.RUNNING)
@@ -252,18 +318,26 @@ def test_limits_of_accounts_count_a_resource_that_devices_stand_for(stage: Stage
 def test_parts_of_gpus_are_pools_of_their_own(stage: Stage) -> None:
     parts = {"nvidia.com/mig-1g.5gb": "3", "nvidia.com/mig-3g.20gb": "1"}
     node = "/api/v1/nodes/node-4/status"
-    stage.cluster.control_plane.client.request("PATCH", node, {"status": {"capacity": parts, "allocatable": parts}})
+    stage.cluster.control_plane.client.request(
+        "PATCH", node, {"status": {"capacity": parts, "allocatable": parts}}
+    )
     small = make_job("small").indexed(3).pod_annotation(RUN_SECONDS, "forever")
-    stage.apply(small.with_("spec.template.spec.containers", containers({"nvidia.com/mig-1g.5gb": "1"})).build())
+    stage.apply(
+        small.with_("spec.template.spec.containers", containers({"nvidia.com/mig-1g.5gb": "1"})).build()
+    )
     stage.until_state("small", State.RUNNING)
     assert hosts(stage, "small") == {"node-4": 3}
     large = make_job("large").pod_annotation(RUN_SECONDS, "forever")
-    stage.apply(large.with_("spec.template.spec.containers", containers({"nvidia.com/mig-3g.20gb": "2"})).build())
+    stage.apply(
+        large.with_("spec.template.spec.containers", containers({"nvidia.com/mig-3g.20gb": "2"})).build()
+    )
     assert "nvidia.com/mig-3g.20gb" in stage.until_reason("large", Reason.UNSATISFIABLE).status.message
     gone = dict.fromkeys(parts)
     stage.succeed("small")
     stage.until_state("small", State.COMPLETED)
-    stage.cluster.control_plane.client.request("PATCH", node, {"status": {"capacity": gone, "allocatable": gone}})
+    stage.cluster.control_plane.client.request(
+        "PATCH", node, {"status": {"capacity": gone, "allocatable": gone}}
+    )
 
 
 def test_parts_that_share_counters_are_given_as_far_as_they_fit_together(stage: Stage) -> None:
@@ -285,10 +359,14 @@ def test_parts_that_share_counters_are_given_as_far_as_they_fit_together(stage: 
 
 def test_devices_of_a_claim_have_an_attribute_in_common(stage: Stage) -> None:
     create(stage.cluster, "resourceslices", a_slice("node-4", ["small", "large"]))
-    pair = a_template("pair", request(2), constraints=[{"requests": ["devices-0"], "matchAttribute": f"{DRIVER}/model"}])
+    pair = a_template(
+        "pair", request(2), constraints=[{"requests": ["devices-0"], "matchAttribute": f"{DRIVER}/model"}]
+    )
     create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", pair)
     stage.apply(gang("four", 4, "pair"))
-    assert f"sets of devices of class {CLASS}" in stage.until_reason("four", Reason.UNSATISFIABLE).status.message
+    assert (
+        f"sets of devices of class {CLASS}" in stage.until_reason("four", Reason.UNSATISFIABLE).status.message
+    )
     stage.apply(gang("three", 3, "pair"))
     stage.until_state("three", State.RUNNING)
     assert hosts(stage, "three") == {"node-1": 1, "node-2": 1, "node-3": 1}
@@ -297,7 +375,12 @@ def test_devices_of_a_claim_have_an_attribute_in_common(stage: Stage) -> None:
 
 def test_the_first_alternative_that_is_there_is_counted(stage: Stage) -> None:
     options = [
-        {"name": "large", "deviceClassName": CLASS, "count": 1, "selectors": [{"cel": {"expression": LARGE}}]},
+        {
+            "name": "large",
+            "deviceClassName": CLASS,
+            "count": 1,
+            "selectors": [{"cel": {"expression": LARGE}}],
+        },
         {"name": "small", "deviceClassName": CLASS, "count": 2},
     ]
     template = a_template("either", {"firstAvailable": options})
@@ -319,7 +402,8 @@ def test_shares_of_a_device_are_given_until_it_is_full(stage: Stage) -> None:
     create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", template)
     stage.apply(gang("three", 3, "share"))
     stage.until_reason("three", Reason.UNSATISFIABLE)
-    for name in ("first", "second"):  # one after the other: kube-scheduler may overlook a share while it gives another one of the device
+    # one after the other: kube-scheduler may overlook a share while it gives another one of the device
+    for name in ("first", "second"):
         stage.apply(gang(name, 1, "share"))
         stage.until_state(name, State.RUNNING)
         assert hosts(stage, name) == {"node-4": 1}
@@ -332,7 +416,10 @@ def test_shares_of_a_device_are_given_until_it_is_full(stage: Stage) -> None:
 
 
 def taint(cluster: InProcessCluster, name: str, effect: str, **selector: str) -> str:
-    rule = {"metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}}}
+    rule = {
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}},
+    }
     body = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", **rule}
     cluster.control_plane.client.request("POST", f"{RULES}/devicetaintrules", body)
     return f"{RULES}/devicetaintrules/{name}"
@@ -372,7 +459,10 @@ def parts_of_a_gpu(node: str) -> list[Json]:
     counters = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
     contents: Json = {"parts-counters": {"sharedCounters": counters}, "parts-devices": {"devices": devices}}
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
-    return [{**kind, "metadata": {"name": name}, "spec": {**spec, **content}} for name, content in contents.items()]
+    return [
+        {**kind, "metadata": {"name": name}, "spec": {**spec, **content}}
+        for name, content in contents.items()
+    ]
 
 
 def containers(limits: dict[str, str]) -> list[Json]:

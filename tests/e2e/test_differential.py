@@ -1,7 +1,7 @@
 """The real scheduler judges the queue, in random worlds (`support.differential_judge` has the rules).
 
-``FLUXQUEUE_WORLDS`` sets how many worlds, ``FLUXQUEUE_WORLDS_SEED`` which, ``FLUXQUEUE_WORLD`` one of them by its number. A world in which
-a rule is broken is made smaller and printed as YAML.
+``FLUXQUEUE_WORLDS`` sets how many worlds, ``FLUXQUEUE_WORLDS_SEED`` which, ``FLUXQUEUE_WORLD`` one of them by
+its number. A world in which a rule is broken is made smaller and printed as YAML.
 """
 
 from __future__ import annotations
@@ -35,9 +35,13 @@ pytestmark = pytest.mark.timeout(max(600, WORLDS * 20))
 @pytest.fixture(scope="module")
 def judged_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """One small node that no world uses, both schedulers, and the controllers of volumes."""
-    values = {"scheduler": {"enabled": True}, "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 2}}}
+    values = {
+        "scheduler": {"enabled": True},
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 2}},
+    }
     cluster = InProcessCluster(
-        service_folder / "differential", ClusterOptions(nodes=1, node_cpu="1", durable=False, volumes=True, values=values)
+        service_folder / "differential",
+        ClusterOptions(nodes=1, node_cpu="1", durable=False, volumes=True, values=values),
     )
     cluster.start(600)
     yield cluster
@@ -63,13 +67,19 @@ async def run(judge: Judge, worlds: Sequence[World]) -> list[Trial]:
 
 
 @pytest.mark.parametrize("scheduler", ["stock", "fluxion"])
-async def test_the_queue_says_and_does_what_the_real_scheduler_would(judged_cluster: InProcessCluster, scheduler: str) -> None:
-    numbers = [int(ONE)] if ONE else [number for number in range(WORLDS) if number % 4 == 3 or scheduler == "stock"]
+async def test_the_queue_says_and_does_what_the_real_scheduler_would(
+    judged_cluster: InProcessCluster, scheduler: str
+) -> None:
+    numbers = (
+        [int(ONE)] if ONE else [number for number in range(WORLDS) if number % 4 == 3 or scheduler == "stock"]
+    )
     with statements_checked(judged_cluster):
         async with Api.connect(judged_cluster.kubeconfig, max_in_flight=32) as api:
             judge = Judge(api, fluxion=scheduler == "fluxion")
             await judge.prepare()
-            failed = await run(judge, [make_world(SEED, number, devices=scheduler == "stock") for number in numbers])
+            failed = await run(
+                judge, [make_world(SEED, number, devices=scheduler == "stock") for number in numbers]
+            )
             small = [await reduced(trial.world, judge.fails) for trial in failed[:SHOWN]]
     lines = [f"seed {SEED} {trial.title}" for trial in failed]
     assert not failed, "\n".join([*lines, *(each.text() for each in small)])

@@ -1,8 +1,9 @@
 """Gangs as other projects write them: all of their pods start, or none.
 
-STAND-INS: no controller of these projects runs here (`tests/ecosystem` has real ones). The tests apply the manifests of
-``examples/ecosystem`` to CRDs that accept anything, and then create the pods themselves, with the labels, annotations and owners that the
-project's controller gives them. Only Kubernetes' own PodGroup is real: the API server has its alpha API on.
+STAND-INS: no controller of these projects runs here (`tests/ecosystem` has real ones). The tests apply the
+manifests of ``examples/ecosystem`` to CRDs that accept anything, and then create the pods themselves, with
+the labels, annotations and owners that the project's controller gives them. Only Kubernetes' own PodGroup is
+real: the API server has its alpha API on.
 """
 
 from __future__ import annotations
@@ -50,15 +51,21 @@ UNREAD = {
     "taskruns.tekton.dev": ("v1", "TaskRun"),
     "daskclusters.kubernetes.dask.org": ("v1", "DaskCluster"),
 }
-"""A JobSet is read without being named in values. The others are not read: a TrainJob makes a JobSet, and pods of engines are no gang."""
+"""A JobSet is read without being named in values.
+The others are not read: a TrainJob makes a JobSet, and pods of engines are no gang."""
 NATIVE = [NATIVE_KIND] if NATIVE_VERSION is not None else []
 
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
-    """Four nodes of 4 cpu. The queue runs before any CRD of another project exists, with the rights to read them."""
+    """Four nodes of 4 cpu.
+    The queue runs before any CRD of another project exists, with the rights to read them.
+    """
     read = [*sorted(SERVED), *NATIVE]
-    values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}, "gangs": {"resources": read}}
+    values = {
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
+        "gangs": {"resources": read},
+    }
     options = ClusterOptions(
         nodes=4,
         node_cpu="4",
@@ -83,7 +90,7 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
         stage.kubectl("delete", "jobsets,jobs,pods", "--all", "--timeout=60s", check=False)
 
 
-# ---- what the tests look at ---------------------------------------------------------------------------------------------------------
+# ---- what the tests look at --------------------------------------------------------------------------------
 
 
 def gang_of(stage: Stage, kind: str) -> FluxJob | None:
@@ -93,10 +100,16 @@ def gang_of(stage: Stage, kind: str) -> FluxJob | None:
 def until_gang(stage: Stage, kind: str, *, state: str = "", reason: str = "") -> FluxJob:
     def reached() -> FluxJob | None:
         found = gang_of(stage, kind)
-        fits = found is not None and (not state or found.status.state == state) and (not reason or found.status.reason == reason)
+        fits = (
+            found is not None
+            and (not state or found.status.state == state)
+            and (not reason or found.status.reason == reason)
+        )
         return found if fits else None
 
-    fluxjob = stage.until(f"the {kind} is {state}{reason}", reached, 90, lambda: [one.status for one in stage.fluxjobs()])
+    fluxjob = stage.until(
+        f"the {kind} is {state}{reason}", reached, 90, lambda: [one.status for one in stage.fluxjobs()]
+    )
     assert fluxjob is not None
     return fluxjob
 
@@ -106,7 +119,9 @@ def nodes_of(stage: Stage) -> dict[str, str | None]:
 
 
 GANGS = [
-    pytest.param("PodGroup", pod_groups("podgroup-scheduler-plugins"), id="PodGroup of the scheduler plugins"),
+    pytest.param(
+        "PodGroup", pod_groups("podgroup-scheduler-plugins"), id="PodGroup of the scheduler plugins"
+    ),
     pytest.param("PodGroup", pod_groups("podgroup-kueue"), id="pod group of Kueue"),
     pytest.param("LeaderWorkerSet", leader_and_workers, id="LeaderWorkerSet"),
     pytest.param("MPIJob", mpi_pods, id="MPIJob"),
@@ -125,11 +140,16 @@ JOBSETS = [pytest.param(jobset_jobs, id="JobSet"), pytest.param(trainer_jobs, id
 
 
 @pytest.mark.parametrize(("kind", "make"), GANGS)
-def test_a_gang_waits_for_its_last_pod_and_starts_as_one(kind: str, make: Callable[[Stage], list[Json]], stage: Stage) -> None:
+def test_a_gang_waits_for_its_last_pod_and_starts_as_one(
+    kind: str, make: Callable[[Stage], list[Json]], stage: Stage
+) -> None:
     *first, last = make(stage)
     create(stage, *first)
     waiting = until_gang(stage, kind, reason="WaitingForGroup")
-    stage.until("it says how many are missing", lambda: (found := gang_of(stage, kind)) and f"has {len(first)} of" in found.status.message)
+    stage.until(
+        "it says how many are missing",
+        lambda: (found := gang_of(stage, kind)) and f"has {len(first)} of" in found.status.message,
+    )
     assert set(nodes_of(stage).values()) == {None}
     assert stage.fluxion_jobs() == []
     create(stage, last)
@@ -142,8 +162,12 @@ def test_a_gang_waits_for_its_last_pod_and_starts_as_one(kind: str, make: Callab
 
 
 @pytest.mark.parametrize(("kind", "make"), GANGS)
-def test_a_gang_that_does_not_fit_starts_with_none_of_its_pods(kind: str, make: Callable[[Stage], list[Json]], stage: Stage) -> None:
-    """Three nodes are full, and one has a single cpu left: each pod but the largest would fit, and the gang does not."""
+def test_a_gang_that_does_not_fit_starts_with_none_of_its_pods(
+    kind: str, make: Callable[[Stage], list[Json]], stage: Stage
+) -> None:
+    """Three nodes are full, and one has a single cpu left:
+    each pod but the largest would fit, and the gang does not.
+    """
     fill_all_but_one_cpu(stage)
     create(stage, *make(stage))
     until_gang(stage, kind, reason="WaitingForNodes")
@@ -161,7 +185,9 @@ def fill_all_but_one_cpu(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("make", JOBSETS)
-def test_the_jobs_of_a_jobset_wait_for_each_other_and_start_as_one(make: Callable[[Stage], list[Json]], stage: Stage) -> None:
+def test_the_jobs_of_a_jobset_wait_for_each_other_and_start_as_one(
+    make: Callable[[Stage], list[Json]], stage: Stage
+) -> None:
     fill_all_but_one_cpu(stage)
     jobs = make(stage)
     create(stage, *jobs)
@@ -188,7 +214,11 @@ def test_a_spark_driver_starts_once_its_executors_fit_and_their_room_is_kept(sta
     stage.apply(make_job("greedy").indexed(3).cpu("4").pod_annotation(RUN_SECONDS, "1").build())
     stage.until_reason("greedy", "WaitingForNodes")
     create(stage, *executors)
-    stage.until("the executors run", lambda: all(nodes_of(stage).get(pod["metadata"]["name"]) for pod in executors), 60)
+    stage.until(
+        "the executors run",
+        lambda: all(nodes_of(stage).get(pod["metadata"]["name"]) for pod in executors),
+        60,
+    )
     assert [one.spec.object_ref.kind for one in stage.fluxjobs()].count("Pod") == 0
     stage.until_consistent()
 
@@ -199,9 +229,17 @@ def test_a_worker_that_the_autoscaler_adds_is_matched_alone(stage: Stage) -> Non
     until_gang(stage, "RayCluster", state=State.RUNNING)
     added: Any = {**nodes[-1], "metadata": {**nodes[-1]["metadata"], "name": "ray-worker-9"}}
     create(stage, added)
-    stage.until("it runs", lambda: nodes_of(stage).get("ray-worker-9"), 60, lambda: [one.status for one in stage.fluxjobs()])
+    stage.until(
+        "it runs",
+        lambda: nodes_of(stage).get("ray-worker-9"),
+        60,
+        lambda: [one.status for one in stage.fluxjobs()],
+    )
     kinds = ["Pod", "RayCluster"]
-    stage.until("it has a FluxJob of its own", lambda: sorted(one.spec.object_ref.kind for one in stage.fluxjobs()) == kinds)
+    stage.until(
+        "it has a FluxJob of its own",
+        lambda: sorted(one.spec.object_ref.kind for one in stage.fluxjobs()) == kinds,
+    )
     stage.until_consistent()
 
 
@@ -215,7 +253,10 @@ def test_the_pods_of_a_workflow_engine_are_matched_one_by_one(name: str, stage: 
     stage.until("one of them runs", lambda: sum(nodes_of(stage).get(pod) is not None for pod in own) == 1)
     stage.kubectl("delete", "job", "full")
     stage.until("all of them run", lambda: all(nodes_of(stage).get(pod) for pod in own))
-    stage.until("each has its FluxJob", lambda: {one.spec.object_ref.name for one in stage.fluxjobs()} == own | {"rest"})
+    stage.until(
+        "each has its FluxJob",
+        lambda: {one.spec.object_ref.name for one in stage.fluxjobs()} == own | {"rest"},
+    )
     stage.until_consistent()
 
 
@@ -236,7 +277,10 @@ def test_a_pod_group_that_does_not_exist_is_named_and_awaited(stage: Stage) -> N
     group, *pods = example("podgroup-scheduler-plugins")
     create(stage, *(endless(pod) for pod in pods))
     waiting = until_gang(stage, "PodGroup", reason="WaitingForGroup")
-    stage.until("its name is in the message", lambda: (found := gang_of(stage, "PodGroup")) and "does not exist" in found.status.message)
+    stage.until(
+        "its name is in the message",
+        lambda: (found := gang_of(stage, "PodGroup")) and "does not exist" in found.status.message,
+    )
     assert waiting.status.state == State.PENDING
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(group))
     until_gang(stage, "PodGroup", state=State.RUNNING)
@@ -246,5 +290,10 @@ def test_a_gang_leaves_nothing_behind_when_its_object_is_deleted(stage: Stage) -
     create(stage, *ray_nodes(stage))
     until_gang(stage, "RayCluster", state=State.RUNNING)
     stage.kubectl("delete", "raycluster", "ray", "--wait=true")
-    stage.until("all its pods and nodes are free", lambda: not nodes_of(stage) and not stage.fluxion_jobs(), 90, stage.fluxion_jobs)
+    stage.until(
+        "all its pods and nodes are free",
+        lambda: not nodes_of(stage) and not stage.fluxion_jobs(),
+        90,
+        stage.fluxion_jobs,
+    )
     stage.until_consistent()

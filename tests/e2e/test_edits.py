@@ -1,4 +1,6 @@
-"""An edit of a FluxJob or a FluxQueue takes effect or is refused with a message, and Events report what happens."""
+"""An edit of a FluxJob or a FluxQueue takes effect or is refused with a message,
+and Events report what happens.
+"""
 
 import json
 import subprocess
@@ -37,7 +39,11 @@ def edit(stage: Stage, name: str, **fields: Any) -> None:
 
 def events_of(stage: Stage, name: str) -> dict[str, str]:
     """Return reason and message of the Events on an object."""
-    return {event.reason: event.message for event in stage.items("events", Event) if event.involved_object.get("name") == name}
+    return {
+        event.reason: event.message
+        for event in stage.items("events", Event)
+        if event.involved_object.get("name") == name
+    }
 
 
 def fluxjob(stage: Stage, name: str) -> FluxJob:
@@ -123,7 +129,8 @@ def test_a_running_job_refuses_edits_with_a_reason(stage: Stage) -> None:
 
 
 def test_a_change_of_priority_reorders_pending_work(full: Stage) -> None:
-    full.apply(job("first").cpu("8").indexed(8).build(), job("second", "2").cpu("8").indexed(8).build())  # timestamps have whole seconds
+    # timestamps have whole seconds
+    full.apply(job("first").cpu("8").indexed(8).build(), job("second", "2").cpu("8").indexed(8).build())
     full.until_reason("second", "WaitingForNodes")
     edit(full, "second", priority=5)
     full.until("the queue took it in", lambda: _acknowledged(full, "second").get("priority") == 5)
@@ -135,7 +142,9 @@ def test_a_change_of_priority_reorders_pending_work(full: Stage) -> None:
 
 
 def _acknowledged(stage: Stage, name: str) -> dict[str, Any]:
-    acknowledged: dict[str, Any] = json.loads(fluxjob(stage, name).metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or "{}")
+    acknowledged: dict[str, Any] = json.loads(
+        fluxjob(stage, name).metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or "{}"
+    )
     return acknowledged
 
 
@@ -146,7 +155,9 @@ def test_a_pending_job_moved_to_another_queue_follows_its_rules(full: Stage, que
     edit(full, "moved", queue=queue)
     full.until(
         "it has the queue's priority and duration",
-        lambda: (fluxjob(full, "moved").spec.priority, fluxjob(full, "moved").spec.duration_seconds) == (3, 60),
+        lambda: (
+            (fluxjob(full, "moved").spec.priority, fluxjob(full, "moved").spec.duration_seconds) == (3, 60)
+        ),
     )
     edit(full, "moved", queue="nowhere")
     full.until_reason("moved", "UnknownQueue")
@@ -176,12 +187,20 @@ def test_cancelling_a_running_job_suspends_it_and_frees_its_nodes(shape: str, st
     edit(stage, "running", cancel=True)
     ended = stage.until_state("running", State.CANCELLED).fluxjob
     assert ended is not None
-    assert (ended.status.nodes != "", ended.status.started_at is not None, ended.status.requeues) == (True, True, 0), "it shows its run"
+    assert (ended.status.nodes != "", ended.status.started_at is not None, ended.status.requeues) == (
+        True,
+        True,
+        0,
+    ), "it shows its run"
     assert "was cancelled by spec.cancel of its FluxJob after it ran" in ended.status.message
     stage.until_state("next", State.COMPLETED)
     left = stage.job("running")
     assert left.spec.suspend is True
-    assert [key for key in names.ALLOCATION_KEYS if left.metadata.label(key) or left.spec.template.metadata.annotation(key)] == []
+    assert [
+        key
+        for key in names.ALLOCATION_KEYS
+        if left.metadata.label(key) or left.spec.template.metadata.annotation(key)
+    ] == []
 
 
 def test_cancelling_a_gated_pod_deletes_it_and_a_running_one_is_refused(full: Stage) -> None:
@@ -189,9 +208,18 @@ def test_cancelling_a_gated_pod_deletes_it_and_a_running_one_is_refused(full: St
     full.apply(pod.build())
     full.until_reason("gated", "WaitingForNodes")
     edit(full, "gated", cancel=True)
-    full.until("the pod is gone", lambda: not any(found.example.name == "gated" and found.pods for found in full.rows()))
+    full.until(
+        "the pod is gone",
+        lambda: not any(found.example.name == "gated" and found.pods for found in full.rows()),
+    )
     full.kubectl("delete", "job", "blocker")
-    full.apply(make_pod("runs").cpu("2").annotation(RUN_SECONDS, "forever").with_("spec.restartPolicy", "Never").build())
+    full.apply(
+        make_pod("runs")
+        .cpu("2")
+        .annotation(RUN_SECONDS, "forever")
+        .with_("spec.restartPolicy", "Never")
+        .build()
+    )
     full.until_state("runs", State.RUNNING)
     edit(full, "runs", cancel=True)
     full.until("it is refused", lambda: "EditRefused" in events_of(full, "runs"))
@@ -254,7 +282,9 @@ def test_the_rules_of_a_queue_apply_to_its_pending_work(full: Stage, queue: str)
     full.until_reason("bound", "WaitingForNodes")
     change(full, queue, namespaces={"names": ["somebody-else"]})
     full.until_reason("bound", "QueueNotAllowed")
-    change(full, queue, namespaces={"names": [full.namespace]}, defaultDurationSeconds=60, maxDurationSeconds=120)
+    change(
+        full, queue, namespaces={"names": [full.namespace]}, defaultDurationSeconds=60, maxDurationSeconds=120
+    )
     full.until("it has the new duration", lambda: fluxjob(full, "bound").spec.duration_seconds == 60)
     edit(full, "bound", durationSeconds=600)
     assert "120 s" in full.until_reason("bound", "InvalidRequest").status.message
@@ -266,7 +296,9 @@ def test_the_rules_of_a_queue_apply_to_its_pending_work(full: Stage, queue: str)
 def test_a_queue_matches_its_work_by_its_own_match_policy(stage: Stage, queue: str) -> None:
     change(stage, queue, matchPolicy="hinode")
     stage.apply(job("usual").build(), job("high").label(names.QUEUE_LABEL, queue).build())
-    assert wrong([stage.until_state("usual", State.COMPLETED), stage.until_state("high", State.COMPLETED)]) == []
+    assert (
+        wrong([stage.until_state("usual", State.COMPLETED), stage.until_state("high", State.COMPLETED)]) == []
+    )
     assert (stage.row("usual").hosts, stage.row("high").hosts) == (["node-1"], ["node-8"])
 
 
@@ -279,7 +311,10 @@ def test_limits_of_a_queue_apply_and_an_edit_of_them_takes_effect_at_once(stage:
     stage.until_reason("third", "QueueLimit")
     change(stage, queue, limits={"running": None, "perNamespace": {"running": 2}})
     stage.until_state("second", State.RUNNING)
-    stage.until("the namespace is at its limit", lambda: f"namespace '{stage.namespace}'" in fluxjob(stage, "third").status.message)
+    stage.until(
+        "the namespace is at its limit",
+        lambda: f"namespace '{stage.namespace}'" in fluxjob(stage, "third").status.message,
+    )
     stage.kubectl("delete", "job", "first")
     stage.until_state("third", State.RUNNING)
     assert stage.row("second").ran_on == stage.row("second").hosts
@@ -288,38 +323,64 @@ def test_limits_of_a_queue_apply_and_an_edit_of_them_takes_effect_at_once(stage:
 def test_urgent_work_preempts_the_least_important_job_which_keeps_its_order(stage: Stage, queue: str) -> None:
     change(stage, queue, preemption="lowerPriority")
     for name, priority in (("middle", "1"), ("least", "0")):
-        some = job(name, "forever").cpu("8").indexed(4).label(names.QUEUE_LABEL, queue).annotation(names.PRIORITY_ANNOTATION, priority)
+        some = (
+            job(name, "forever")
+            .cpu("8")
+            .indexed(4)
+            .label(names.QUEUE_LABEL, queue)
+            .annotation(names.PRIORITY_ANNOTATION, priority)
+        )
         stage.apply(some.build())
         stage.until_state(name, State.RUNNING)
     submitted = fluxjob(stage, "least").status.submitted_at
-    urgent = job("urgent").cpu("8").indexed(2).label(names.QUEUE_LABEL, queue).annotation(names.PRIORITY_ANNOTATION, "10")
+    urgent = (
+        job("urgent")
+        .cpu("8")
+        .indexed(2)
+        .label(names.QUEUE_LABEL, queue)
+        .annotation(names.PRIORITY_ANNOTATION, "10")
+    )
     stage.apply(urgent.build())
     whom = f"by Job {stage.namespace}/urgent (priority 10)"
-    stage.until("its Event names the urgent Job", lambda: whom in events_of(stage, "least").get("Requeued", ""))
+    stage.until(
+        "its Event names the urgent Job", lambda: whom in events_of(stage, "least").get("Requeued", "")
+    )
     assert wrong([stage.until_state("urgent", State.COMPLETED)]) == []
     stage.until_state("least", State.RUNNING, 60)
     least, middle = fluxjob(stage, "least").status, fluxjob(stage, "middle").status
-    assert least.requeues >= 1  # a very quick release may take its own clean-up for an edit, and the Job is matched once more
+    # a very quick release may take its own clean-up for an edit, and the Job is matched once more
+    assert least.requeues >= 1
     assert least.submitted_at == submitted
     assert middle.requeues == 0
     why, *_ = least.requeue_reasons or []
     assert why.reason == "Preempted"
-    assert f"Preempted: {why.message}\n" in stage.plugin("explain", "job/least").stdout, "also when it runs again"
+    assert f"Preempted: {why.message}\n" in stage.plugin("explain", "job/least").stdout, (
+        "also when it runs again"
+    )
     assert stage.row("least").ran_on == stage.row("least").hosts
 
 
-def test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes(full: Stage, queue: str) -> None:
+def test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes(
+    full: Stage, queue: str
+) -> None:
     full.apply(job("counted").label(names.QUEUE_LABEL, queue).build())
 
     def status(name: str) -> FluxQueue:
-        return msgspec.convert(json.loads(full.kubectl("get", "fluxqueue", name, "-o", "json").stdout), FluxQueue)
+        return msgspec.convert(
+            json.loads(full.kubectl("get", "fluxqueue", name, "-o", "json").stdout), FluxQueue
+        )
 
     full.until("one waits", lambda: status(queue).status.pending == 1)
-    full.until("eight nodes are used", lambda: (status("default").status.running, status("default").status.nodes_in_use) == (1, 8))
+    full.until(
+        "eight nodes are used",
+        lambda: (status("default").status.running, status("default").status.nodes_in_use) == (1, 8),
+    )
     change(full, queue, nodeSelector={"no": "such-node"})
 
     def starting() -> str:
-        return next((found.reason for found in status(queue).status.conditions or () if found.type == "Starting"), "")
+        return next(
+            (found.reason for found in status(queue).status.conditions or () if found.type == "Starting"), ""
+        )
 
     full.until("it says that it has no nodes", lambda: starting() == "NoNodes")
     full.until_reason("counted", "Unsatisfiable")
@@ -327,11 +388,19 @@ def test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes(
 
 def test_unsatisfiable_work_is_labelled_until_it_can_start(stage: Stage) -> None:
     stage.apply(job("huge").cpu("64").build())
-    stage.until("the label is there", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) == "yes")
-    body = {"spec": {"template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}}}
+    stage.until(
+        "the label is there", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) == "yes"
+    )
+    body = {
+        "spec": {
+            "template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}
+        }
+    }
     stage.kubectl("patch", "job", "huge", "-p", json.dumps(body))
     stage.until_state("huge", State.COMPLETED)
-    stage.until("the label is gone", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) is None)
+    stage.until(
+        "the label is gone", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) is None
+    )
 
 
 def test_work_that_waited_has_an_event_and_work_that_started_at_once_has_none(stage: Stage) -> None:
@@ -349,7 +418,9 @@ def test_events_of_pending_work_report_position_reservation_and_start(full: Stag
     full.apply(job("first").cpu("8").indexed(8).build(), job("second").cpu("8").indexed(8).build())
 
     def all_events() -> bool:
-        """The Events have estimates that are updated from time to time, and are written one after the other."""
+        """The Events have estimates that are updated from time to time,
+        and are written one after the other.
+        """
         ahead, behind = full.row("first").fluxjob, full.row("second").fluxjob
         if ahead is None or behind is None:
             return False
@@ -357,10 +428,17 @@ def test_events_of_pending_work_report_position_reservation_and_start(full: Stag
         if not first.eta or not second.eta:
             return False
         own = (first.position, first.reserved_at, first.eta_first) == (1, first.eta, first.eta)
-        other = (second.position, second.reserved_at) == (2, None) and (second.eta_soonest or "") <= second.eta
+        other = (second.position, second.reserved_at) == (2, None) and (
+            second.eta_soonest or ""
+        ) <= second.eta
         return own and other and first.eta < second.eta
 
-    full.until("both know when they start", all_events, 60, lambda: [full.row(name).fluxjob for name in ("first", "second")])
+    full.until(
+        "both know when they start",
+        all_events,
+        60,
+        lambda: [full.row(name).fluxjob for name in ("first", "second")],
+    )
     explanation = full.plugin("explain", "job/first").stdout
     assert "at position 1" in explanation
     assert "reserved for" in explanation
@@ -380,7 +458,10 @@ def test_the_commands_of_the_plugin_have_their_documented_effect(full: Stage) ->
     verb("prioritize", "steered", "4")
     full.until("it has the priority", lambda: _acknowledged(full, "steered").get("priority") == 4)
     refused = verb("hold", "blocker")
-    assert (refused.returncode, refused.stderr) == (1, "error: job/blocker runs: only what waits can be held\n")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "error: job/blocker runs: only what waits can be held\n",
+    )
     assert verb("cancel", "blocker").stdout == "job/blocker cancelled\n"
     full.until_state("blocker", State.CANCELLED)
     full.until_state("steered", State.COMPLETED)
@@ -388,7 +469,9 @@ def test_the_commands_of_the_plugin_have_their_documented_effect(full: Stage) ->
 
 def test_a_queue_whose_selectors_can_match_nothing_is_refused(stage: Stage) -> None:
     name = f"odd-{stage.namespace}"
-    refused = stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(name, nodeSelector={"not a label": "x"})), check=False)
+    refused = stage.kubectl(
+        "apply", "-f", "-", stdin=json.dumps(make_queue(name, nodeSelector={"not a label": "x"})), check=False
+    )
     assert refused.returncode != 0
     assert f"FluxQueue {name}: spec.nodeSelector: 'not a label' is no key of a label" in refused.stderr
 
@@ -399,4 +482,7 @@ def test_the_queue_restores_a_removed_owner_reference_of_a_fluxjob(full: Stage) 
     name = fluxjob(full, "waits").metadata.name
     full.kubectl("patch", "fluxjob", name, "--type=merge", "-p", '{"metadata":{"ownerReferences":null}}')
     uid = full.job("waits").metadata.uid
-    full.until("its Job owns it", lambda: [owner.uid for owner in fluxjob(full, "waits").metadata.owner_references or ()] == [uid])
+    full.until(
+        "its Job owns it",
+        lambda: [owner.uid for owner in fluxjob(full, "waits").metadata.owner_references or ()] == [uid],
+    )

@@ -26,7 +26,9 @@ HERE = "tests/e2e/test_enforcing.py"
 
 @pytest.fixture
 def enforced(stage: Stage) -> Iterator[Stage]:
-    """Apply the policies in addition to the installation. No user is exempt, and kubectl acts as an administrator in this local cluster."""
+    """Apply the policies in addition to the installation.
+    No user is exempt, and kubectl acts as an administrator in this local cluster.
+    """
     cluster = stage.cluster.control_plane
     values = {"enforcement": {"mode": "deny", "exempt": {"groups": []}}}
     rendered = render(cluster.binaries[Tool.HELM], RELEASE, NAMESPACE, values).objects
@@ -34,7 +36,8 @@ def enforced(stage: Stage) -> Iterator[Stage]:
     cluster.apply(*policies)
     try:
         stage.until(
-            "the policies are in force", lambda: RULE in refusal(stage, make_pod("probe").label("fluxqueue/managed", "false").build())
+            "the policies are in force",
+            lambda: RULE in refusal(stage, make_pod("probe").label("fluxqueue/managed", "false").build()),
         )
         yield stage
     finally:
@@ -51,7 +54,10 @@ def refusal(stage: Stage, thing: dict[str, Any]) -> str:
 
 def test_queued_work_runs_and_nothing_bypasses_the_queue(enforced: Stage) -> None:
     containers = [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]
-    template = {"metadata": {"labels": {"app": "web"}, "annotations": {RUN_SECONDS: "forever"}}, "spec": {"containers": containers}}
+    template = {
+        "metadata": {"labels": {"app": "web"}, "annotations": {RUN_SECONDS: "forever"}},
+        "spec": {"containers": containers},
+    }
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -62,7 +68,9 @@ def test_queued_work_runs_and_nothing_bypasses_the_queue(enforced: Stage) -> Non
     pod = make_pod("pod").cpu("1").with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, "1")
     services = [{"name": "registry", "image": "registry"}]
     enforced.apply(gang.indexed(3).build(), crowd.pods(2, 4).build(), pod.build(), deployment)
-    enforced.apply(make_minicluster("flux", 2, services=services, pod={"annotations": {RUN_SECONDS: "forever"}}))
+    enforced.apply(
+        make_minicluster("flux", 2, services=services, pod={"annotations": {RUN_SECONDS: "forever"}})
+    )
     for name in ("gang", "crowd", "pod"):
         enforced.until_state(name, State.COMPLETED)
     for name in ("web", "flux"):
@@ -79,10 +87,14 @@ def test_queued_work_runs_and_nothing_bypasses_the_queue(enforced: Stage) -> Non
 
 
 def typed(stage: Stage, block: str) -> str:
-    """Run a block of a page as an administrator who has kubectl and nothing else, and return what it prints."""
+    """Run a block of a page as an administrator who has kubectl and nothing else,
+    and return what it prints.
+    """
     cluster = stage.cluster.control_plane
     environment = {**cluster.kubectl_environment()}
-    environment["PATH"] = os.pathsep.join([str(Path(cluster.binaries[Tool.KUBECTL]).parent), environment["PATH"]])
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(cluster.binaries[Tool.KUBECTL]).parent), environment["PATH"]]
+    )
     command = ["bash", "-euo", "pipefail", "-c", block]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
@@ -92,7 +104,10 @@ def typed(stage: Stage, block: str) -> str:
 def test_new_work_starts_without_a_webhook_by_the_commands_of_the_runbook(enforced: Stage) -> None:
     stage = enforced
     past_the_webhook, past_the_policy, undone, listed = blocks_run_by("incidents.md", HERE)
-    job, pod = make_job("urgent").cpu("1").pod_annotation(RUN_SECONDS, "forever").build(), make_pod("urgent").cpu("1").build()
+    job, pod = (
+        make_job("urgent").cpu("1").pod_annotation(RUN_SECONDS, "forever").build(),
+        make_pod("urgent").cpu("1").build(),
+    )
     webhook = stage.cluster.programs["webhook"]
     webhook.stop(graceful=False)
     try:
@@ -108,7 +123,10 @@ def test_new_work_starts_without_a_webhook_by_the_commands_of_the_runbook(enforc
         webhook.start()
         typed(stage, undone)
     stage.until_ready("webhook")
-    stage.until("the policies are in force again", lambda: RULE in refusal(stage, make_pod("out").on_node("node-1").build()))
+    stage.until(
+        "the policies are in force again",
+        lambda: RULE in refusal(stage, make_pod("out").on_node("node-1").build()),
+    )
     stage.apply(make_job("ordinary").cpu("1").pod_annotation(RUN_SECONDS, "1").build())
     assert wrong([stage.until_state("ordinary", State.COMPLETED)]) == []
     assert phases(stage, "urgent") == ["Running"]
@@ -116,5 +134,7 @@ def test_new_work_starts_without_a_webhook_by_the_commands_of_the_runbook(enforc
 
 def phases(stage: Stage, job: str) -> list[str]:
     """Return the phases of a Job's pods."""
-    pods = json.loads(stage.kubectl("get", "pods", f"--selector=job-name={job}", "--output=json").stdout)["items"]
+    pods = json.loads(stage.kubectl("get", "pods", f"--selector=job-name={job}", "--output=json").stdout)[
+        "items"
+    ]
     return [pod["status"]["phase"] for pod in pods]

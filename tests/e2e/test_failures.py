@@ -1,7 +1,9 @@
-"""Programs are killed, services are unavailable, people change their objects: nothing is lost, nothing runs twice, nothing is left over.
+"""Programs are killed, services are unavailable, people change their objects: nothing is lost, nothing runs
+twice, nothing is left over.
 
-The tests use a local cluster of their own, because they would disturb other tests: four nodes of 8 cpu. After every fault the cluster, the
-queue and the matcher must become consistent again (`invariants`), and nothing may be left at the end of each test.
+The tests use a local cluster of their own, because they would disturb other tests: four nodes of 8 cpu. After
+every fault the cluster, the queue and the matcher must become consistent again (`invariants`), and nothing
+may be left at the end of each test.
 """
 
 from __future__ import annotations
@@ -60,7 +62,14 @@ def gated(thing: JobBuilder, gate: str = THEIRS) -> JobBuilder:
 def open_gate(stage: Stage, pod: Pod) -> None:
     """Remove the gate of another controller."""
     left = [{"name": gate.name} for gate in pod.spec.scheduling_gates or () if gate.name != THEIRS]
-    stage.kubectl("patch", "pod", pod.metadata.name, "--type=merge", "-p", json.dumps({"spec": {"schedulingGates": left}}))
+    stage.kubectl(
+        "patch",
+        "pod",
+        pod.metadata.name,
+        "--type=merge",
+        "-p",
+        json.dumps({"spec": {"schedulingGates": left}}),
+    )
 
 
 def suspend(stage: Stage, name: str, yes: bool = True) -> None:
@@ -71,7 +80,11 @@ def until_held(stage: Stage, name: str, pods: int) -> list[Pod]:
     """Wait until the pods of a Job exist and only the gate of another controller keeps them."""
 
     def held() -> list[Pod]:
-        gated_pods = [pod for pod in stage.row(name).pods if [gate.name for gate in pod.spec.scheduling_gates or ()] == [THEIRS]]
+        gated_pods = [
+            pod
+            for pod in stage.row(name).pods
+            if [gate.name for gate in pod.spec.scheduling_gates or ()] == [THEIRS]
+        ]
         return gated_pods if len(gated_pods) == pods else []
 
     return stage.until(f"only {THEIRS} keeps the pods of {name}", held)
@@ -80,13 +93,18 @@ def until_held(stage: Stage, name: str, pods: int) -> list[Pod]:
 def pinned_to(pod: Pod) -> str:
     """Return the one node that a pod may run on."""
     required = (pod.spec.affinity or {})["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    ((node,),) = [[value for field in term["matchFields"] for value in field["values"]] for term in required["nodeSelectorTerms"]]
+    ((node,),) = [
+        [value for field in term["matchFields"] for value in field["values"]]
+        for term in required["nodeSelectorTerms"]
+    ]
     return str(node)
 
 
 @contextmanager
 def releases_refused(stage: Stage) -> Iterator[None]:
-    """Let an admission policy refuse to resume any Job of the namespace, so that granted work cannot be released."""
+    """Let an admission policy refuse to resume any Job of the namespace,
+    so that granted work cannot be released.
+    """
     name = f"no-resuming-in-{stage.namespace}"
     held = "oldObject.spec.?suspend.orValue(false) && !object.spec.?suspend.orValue(false)"
     rules = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}]
@@ -97,7 +115,9 @@ def releases_refused(stage: Stage) -> Iterator[None]:
         "metadata": {"name": name},
         "spec": {
             "matchConstraints": {"resourceRules": rules},
-            "validations": [{"expression": f"!({held})", "reason": "Forbidden", "message": "nothing is resumed today"}],
+            "validations": [
+                {"expression": f"!({held})", "reason": "Forbidden", "message": "nothing is resumed today"}
+            ],
         },
     }
     here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}}
@@ -111,7 +131,9 @@ def releases_refused(stage: Stage) -> Iterator[None]:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(probe.build()))
 
     def refused() -> bool:
-        done = stage.kubectl("patch", "job", "probe", "--dry-run=server", "-p", '{"spec":{"suspend":false}}', check=False)
+        done = stage.kubectl(
+            "patch", "job", "probe", "--dry-run=server", "-p", '{"spec":{"suspend":false}}', check=False
+        )
         return "nothing is resumed today" in done.stderr
 
     stage.cluster.control_plane.apply(policy, binding)
@@ -124,7 +146,7 @@ def releases_refused(stage: Stage) -> Iterator[None]:
         stage.kubectl("delete", "job", "probe")
 
 
-# ---- killed programs ------------------------------------------------------------------------------------------------------------------
+# ---- killed programs ---------------------------------------------------------------------------------------
 
 
 def test_a_killed_queue_continues_where_it_stopped(stage: Stage) -> None:
@@ -147,7 +169,11 @@ def test_a_killed_queue_continues_where_it_stopped(stage: Stage) -> None:
     open_gate(stage, held)
     stage.until_state("allocated", State.COMPLETED)
     still = stage.row("runs")
-    assert (still.state, still.hosts, still.pods[0].metadata.uid) == (State.RUNNING, running.hosts, running.pods[0].metadata.uid)
+    assert (still.state, still.hosts, still.pods[0].metadata.uid) == (
+        State.RUNNING,
+        running.hosts,
+        running.pods[0].metadata.uid,
+    )
     assert stage.row("allocated").pods[0].metadata.uid == held.metadata.uid
     assert stage.row("unreleased").hosts == before.hosts
     assert wrong([row for row in stage.rows() if row.example.name != "runs"]) == []
@@ -157,11 +183,17 @@ def test_a_killed_queue_continues_where_it_stopped(stage: Stage) -> None:
 def test_a_queue_killed_between_grant_and_release_does_nothing_twice(stage: Stage) -> None:
     """The queue is killed as soon as the table has a grant without a release, while more work arrives."""
     midway = "SELECT 1 FROM fluxqueue.allocation WHERE released_at IS NULL AND freed_at IS NULL"
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection,
+    ):
         for wave in range(2):
-            applied = pool.submit(stage.apply_all, *(job(f"burst-{wave}-{number}", 2).cpu("2").build() for number in range(6)))
+            applied = pool.submit(
+                stage.apply_all, *(job(f"burst-{wave}-{number}", 2).cpu("2").build() for number in range(6))
+            )
             deadline = time.monotonic() + 20
-            while not connection.execute(midway).fetchone():  # that state lasts some milliseconds: no pause here
+            # that state lasts some milliseconds: no pause here
+            while not connection.execute(midway).fetchone():
                 assert time.monotonic() < deadline, "nothing was granted"
             stage.kill("queue")
             applied.result(60)
@@ -236,7 +268,10 @@ def test_the_queue_watches_a_killed_api_server_again(stage: Stage) -> None:
     cluster.stop_component(Component.API_SERVER, graceful=False)
     try:
         address = cluster.server.removeprefix("https://")
-        stage.until("the queue misses the API server by its address", lambda: address in stage.queue_misses().get("api-server", ""))
+        stage.until(
+            "the queue misses the API server by its address",
+            lambda: address in stage.queue_misses().get("api-server", ""),
+        )
     finally:
         cluster.start_component(Component.API_SERVER)
     path = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
@@ -327,7 +362,9 @@ def _run_script(cluster: InProcessCluster, name: str) -> None:
     """Run a script of the chart's Postgres against the cluster's database, as its CronJobs do."""
     folder = cluster.folder / "dumps"
     folder.mkdir(exist_ok=True)
-    address = {key: str(value) for key, value in conninfo_to_dict(cluster.database_dsn).items() if value is not None}
+    address = {
+        key: str(value) for key, value in conninfo_to_dict(cluster.database_dsn).items() if value is not None
+    }
     variables = {
         "PGHOST": address["host"],
         "PGUSER": address["user"],
@@ -337,13 +374,20 @@ def _run_script(cluster: InProcessCluster, name: str) -> None:
     path = os.pathsep.join((str(find_postgres().folder), os.defpath))
     environment = {"PATH": path, "BACKUPS": str(folder), "KEEP": "2", **variables}
     done = subprocess.run(
-        ["sh", CHART / "files" / "postgres" / name], capture_output=True, text=True, timeout=60, check=False, env=environment
+        ["sh", CHART / "files" / "postgres" / name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_work_released_after_the_restored_backup_of_postgres_is_adopted(stage: Stage) -> None:
-    """The steps are those of `docs/postgres.md`, with the scripts of the chart's CronJobs: no queue runs during the restore."""
+    """The steps are those of `docs/postgres.md`, with the scripts of the chart's CronJobs:
+    no queue runs during the restore.
+    """
     cluster, queue = stage.cluster, stage.cluster.programs["queue"]
     stage.apply(job("before", 1, "forever").build())
     before = stage.until_state("before", State.RUNNING)
@@ -363,13 +407,15 @@ def test_work_released_after_the_restored_backup_of_postgres_is_adopted(stage: S
     again = [stage.until_state(name, State.RUNNING) for name in ("before", "pinned", "pod")]
     assert [(row.hosts, row.ran_on) for row in again] == [(row.hosts, row.ran_on) for row in (before, *rows)]
     assert fits.fluxjob is not None
-    assert fits.fluxjob.status.jobid not in [row.fluxjob.status.jobid for row in again if row.fluxjob], "an id was given out twice"
+    assert fits.fluxjob.status.jobid not in [row.fluxjob.status.jobid for row in again if row.fluxjob], (
+        "an id was given out twice"
+    )
     stage.until_consistent()
     stage.kubectl("delete", "job", "pinned")
     stage.until_state("waits", State.COMPLETED)
 
 
-# ---- the webhook -----------------------------------------------------------------------------------------------------------------------
+# ---- the webhook -------------------------------------------------------------------------------------------
 
 
 def test_without_a_webhook_only_unmanaged_namespaces_accept_jobs(stage: Stage) -> None:
@@ -380,7 +426,13 @@ def test_without_a_webhook_only_unmanaged_namespaces_accept_jobs(stage: Stage) -
     webhook = stage.cluster.programs["webhook"]
     webhook.stop(graceful=False)
     try:
-        refused = stage.kubectl("create", "-f", "-", stdin=json.dumps(job("refused").namespace(stage.namespace).build()), check=False)
+        refused = stage.kubectl(
+            "create",
+            "-f",
+            "-",
+            stdin=json.dumps(job("refused").namespace(stage.namespace).build()),
+            check=False,
+        )
         assert refused.returncode != 0
         assert 'failed calling webhook "mutate.fluxqueue.jobs.converged-computing.org"' in refused.stderr
         assert "connection refused" in refused.stderr
@@ -413,7 +465,7 @@ def test_a_webhook_whose_certificate_is_deleted_gets_a_new_one(stage: Stage) -> 
     assert wrong([stage.until_state("admitted", State.COMPLETED)]) == []
 
 
-# ---- changes by people ----------------------------------------------------------------------------------------------------------------
+# ---- changes by people -------------------------------------------------------------------------------------
 
 
 def test_a_job_deleted_between_match_and_release_leaves_nothing(stage: Stage) -> None:
@@ -436,7 +488,9 @@ def test_a_job_deleted_between_release_and_bind_leaves_nothing(cascade: str, sta
 
 
 def test_the_orphaned_pods_of_a_deleted_job_keep_their_slots(stage: Stage) -> None:
-    """With ``--cascade=orphan`` the Job is deleted and its pods continue to run. Their slots stay booked until they end."""
+    """With ``--cascade=orphan`` the Job is deleted and its pods continue to run.
+    Their slots stay booked until they end.
+    """
     stage.apply(job("left-behind", 2, "forever").build())
     row = stage.until_state("left-behind", State.RUNNING)
     stage.kubectl("delete", "job", "left-behind", "--cascade=orphan")
@@ -456,19 +510,25 @@ def test_a_job_edited_after_its_match_is_matched_with_its_new_request(stage: Sta
         stage.kubectl("patch", "job", "edited", "-p", '{"spec":{"parallelism":1}}')
     row = stage.until_state("edited", State.COMPLETED, 60)
     assert len(row.hosts) == 1
-    stage.until("it was requeued for it", lambda: (now := stage.row("edited").fluxjob) and now.status.requeues >= 1)
+    stage.until(
+        "it was requeued for it", lambda: (now := stage.row("edited").fluxjob) and now.status.requeues >= 1
+    )
     stage.until_consistent()
 
 
 @pytest.mark.parametrize("mode", ["Indexed", "NonIndexed"])
-def test_the_pods_of_a_queued_job_resumed_by_its_user_are_gated_until_its_release(mode: str, stage: Stage) -> None:
+def test_the_pods_of_a_queued_job_resumed_by_its_user_are_gated_until_its_release(
+    mode: str, stage: Stage
+) -> None:
     stage.apply(job("blocks", 4, "forever").build())
     stage.until_state("blocks", State.RUNNING)
     stage.apply(job("impatient", 3).with_("spec.completionMode", mode).build())
     stage.until_reason("impatient", "WaitingForNodes")
     suspend(stage, "impatient", False)
     stage.until("its pods are there", lambda: len(stage.row("impatient").pods) == 3)
-    assert all(pod.spec.gated_by(names.GATE) and not pod.spec.node_name for pod in stage.row("impatient").pods)
+    assert all(
+        pod.spec.gated_by(names.GATE) and not pod.spec.node_name for pod in stage.row("impatient").pods
+    )
     assert stage.row("impatient").state == State.PENDING
     stage.kubectl("delete", "job", "blocks")
     assert wrong([stage.until_state("impatient", State.COMPLETED)]) == []
@@ -481,7 +541,9 @@ def test_a_running_job_that_its_user_suspends_frees_its_nodes_until_it_is_resume
     stage.until_state("paused", State.PENDING)
     stage.until_reason("paused", "UserSuspended")
     stage.until("Fluxion holds nothing", lambda: not stage.fluxion_jobs())
-    document = stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/paused")
+    document = stage.cluster.control_plane.client.get(
+        f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/paused"
+    )
     for metadata in (document["metadata"], document["spec"]["template"]["metadata"]):
         assert not {*metadata.get("annotations", {}), *metadata.get("labels", {})} & {*names.ALLOCATION_KEYS}
     stage.apply(job("instead", 4).build())
@@ -494,7 +556,9 @@ def test_a_running_job_that_its_user_suspends_frees_its_nodes_until_it_is_resume
 
 
 def test_a_running_job_that_its_user_suspends_and_resumes_at_once_runs_again(stage: Stage) -> None:
-    """Until the queue has taken the allocation back, the resumption is refused with the reason; from then on it counts."""
+    """Until the queue has taken the allocation back, the resumption is refused with the reason;
+    from then on it counts.
+    """
     stage.apply(job("at-once", 2, "forever").build())
     stage.until_state("at-once", State.RUNNING)
     suspend(stage, "at-once")
@@ -519,11 +583,17 @@ def test_a_job_suspended_before_its_pods_are_bound_frees_its_nodes(stage: Stage)
     stage.until("Fluxion holds nothing", lambda: not stage.fluxion_jobs())
 
 
-# ---- gates of other controllers --------------------------------------------------------------------------------------------------------
+# ---- gates of other controllers ----------------------------------------------------------------------------
 
 
 def test_the_gate_of_another_controller_stays_on_a_pod_and_its_slot_is_kept(stage: Stage) -> None:
-    pod = make_pod("held").cpu("8").gate(THEIRS).with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, "0.5")
+    pod = (
+        make_pod("held")
+        .cpu("8")
+        .gate(THEIRS)
+        .with_("spec.restartPolicy", "Never")
+        .annotation(RUN_SECONDS, "0.5")
+    )
     stage.apply(pod.build())
     (held,) = until_held(stage, "held", 1)
     row = stage.until_state("held", State.ALLOCATED)
@@ -533,7 +603,9 @@ def test_the_gate_of_another_controller_stays_on_a_pod_and_its_slot_is_kept(stag
     stage.apply(job("waits").build())
     stage.until_reason("waits", "WaitingForNodes")
     open_gate(stage, held)
-    assert wrong([stage.until_state("held", State.COMPLETED), stage.until_state("waits", State.COMPLETED)]) == []
+    assert (
+        wrong([stage.until_state("held", State.COMPLETED), stage.until_state("waits", State.COMPLETED)]) == []
+    )
 
 
 @pytest.mark.parametrize("shape", ["pinned", "released pod by pod"])

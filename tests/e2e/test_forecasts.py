@@ -25,12 +25,15 @@ def apply(stage: Stage, name: str, nodes: int, minutes: int) -> None:
     stage.apply(job.pod_annotation("fluxqueue.local/run-seconds", "forever").build())
 
 
-def test_the_simulator_and_the_queue_give_the_same_times(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_simulator_and_the_queue_give_the_same_times(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, minutes in (("short", 30), ("long", 60)):
         apply(stage, name, 4, minutes)
         stage.until_state(name, State.RUNNING)
     apply(stage, "all", 8, 10)
-    stage.until("it has an estimate", lambda: "all" in shown(stage))  # so the next one is submitted in another second, which FluxJobs tell
+    # so the next one is submitted in another second, which FluxJobs tell
+    stage.until("it has an estimate", lambda: "all" in shown(stage))
     apply(stage, "again", 8, 10)
     apply(stage, "beside", 4, 15)
     expected = {"all": 60, "again": 70, "beside": 30}
@@ -44,14 +47,20 @@ def test_the_simulator_and_the_queue_give_the_same_times(stage: Stage, capsys: p
     running = stage.row("long").fluxjob
     began = seconds_at(running.status.allocated_at) if running is not None else None
     assert began is not None
-    wrong = {name: at for name, at in shown(stage).items() if abs(at - began - timedelta(minutes=expected[name])) > _APART}
+    wrong = {
+        name: at
+        for name, at in shown(stage).items()
+        if abs(at - began - timedelta(minutes=expected[name])) > _APART
+    }
     assert wrong == {}
 
 
 def shown(stage: Stage) -> dict[str, datetime]:
     """Return the estimates of the queue, by name."""
     rows = ((row.example.name, row.fluxjob) for row in stage.rows())
-    return {name: eta for name, job in rows if job is not None and (eta := seconds_at(job.status.eta)) is not None}
+    return {
+        name: eta for name, job in rows if job is not None and (eta := seconds_at(job.status.eta)) is not None
+    }
 
 
 def forecast(stage: Stage, capsys: pytest.CaptureFixture[str]) -> dict[str, datetime]:

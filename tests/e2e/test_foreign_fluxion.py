@@ -1,4 +1,6 @@
-"""A complete fluxqueue whose nodes are chosen by a service with the three calls of the original, which also ends and starts again."""
+"""A complete fluxqueue whose nodes are chosen by a service with the three calls of the original,
+which also ends and starts again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Standin:
 
     def start(self) -> None:
         environment = os.environ | {"PYTHONPATH": str(TESTS)}
-        self._process = subprocess.Popen([sys.executable, "-m", "support.foreign_standin", str(self.port)], env=environment)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.foreign_standin", str(self.port)], env=environment
+        )
 
     def kill(self) -> None:
         if self._process is not None:
@@ -74,9 +78,16 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
     client = cluster.control_plane.client
     name = "foreign"
     if client.find(f"/api/v1/namespaces/{name}") is None:
-        client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fluxqueue/managed": "true"}}})
+        client.request(
+            "POST",
+            "/api/v1/namespaces",
+            {"metadata": {"name": name, "labels": {"fluxqueue/managed": "true"}}},
+        )
     stage = ForeignStage(cluster, name)
-    stage.until("the default service account is there", lambda: client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    stage.until(
+        "the default service account is there",
+        lambda: client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+    )
     with statements_checked(cluster, name):
         yield stage
         stage.clear()
@@ -113,7 +124,14 @@ def test_what_is_lost_is_said_by_the_queue_and_by_explain(stage: Stage) -> None:
 
     def condition() -> str:
         queue = json.loads(stage.kubectl("get", "fluxqueue", "default", "-o", "json").stdout)
-        return next((each["message"] for each in queue.get("status", {}).get("conditions", ()) if each["type"] == "PolicyInForce"), "")
+        return next(
+            (
+                each["message"]
+                for each in queue.get("status", {}).get("conditions", ())
+                if each["type"] == "PolicyInForce"
+            ),
+            "",
+        )
 
     assert "spec.policy easy" in stage.until("the queue says it", condition)
     explained = stage.plugin("explain", "alone").stdout
@@ -138,7 +156,9 @@ def test_after_the_queue_was_killed_nothing_is_booked_twice(stage: Stage) -> Non
     stage.until_state("before", State.RUNNING)
     stage.kill("queue")
     stage.apply(*(job(f"after-{number}", 1, "4").build() for number in range(3)))
-    stage.until("it and two of three run", lambda: [row for row in stage.rows() if row.state == State.RUNNING][2:])
+    stage.until(
+        "it and two of three run", lambda: [row for row in stage.rows() if row.state == State.RUNNING][2:]
+    )
     assert all(cores <= 8 for cores in cores_by_node(stage).values())
     stage.succeed("before")
     for number in range(3):

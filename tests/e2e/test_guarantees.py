@@ -19,7 +19,9 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 
 class Site:
-    """An account with a guarantee, whose namespace is that of the test, and the namespace ``guests`` of an account without one."""
+    """An account with a guarantee, whose namespace is that of the test,
+    and the namespace ``guests`` of an account without one.
+    """
 
     def __init__(self, stage: Stage, accounts: Accounts) -> None:
         self._stage = stage
@@ -49,11 +51,20 @@ class Site:
 
     def borrow(self, name: str, nodes: int) -> None:
         """Apply a Job of the guests, and wait until it runs."""
-        self._stage.kubectl("apply", "-n", self.guests, "-f", "-", stdin=json.dumps(self.job(name, nodes).namespace(self.guests).build()))
+        self._stage.kubectl(
+            "apply",
+            "-n",
+            self.guests,
+            "-f",
+            "-",
+            stdin=json.dumps(self.job(name, nodes).namespace(self.guests).build()),
+        )
         self.until_guest(name, State.RUNNING)
 
     def guest_jobs(self) -> dict[str, FluxJob]:
-        items = json.loads(self._stage.kubectl("get", "fluxjobs", "-n", self.guests, "-o", "json").stdout)["items"]
+        items = json.loads(self._stage.kubectl("get", "fluxjobs", "-n", self.guests, "-o", "json").stdout)[
+            "items"
+        ]
         return {each.spec.object_ref.name: each for each in msgspec.convert(items, list[FluxJob])}
 
     def until_guest(self, name: str, state: str) -> FluxJob:
@@ -76,14 +87,18 @@ def site(stage: Stage) -> Iterator[Site]:
     accounts.delete()
 
 
-def test_a_queue_keeps_its_borrowers_until_its_administrator_lets_them_be_preempted(stage: Stage, site: Site) -> None:
+def test_a_queue_keeps_its_borrowers_until_its_administrator_lets_them_be_preempted(
+    stage: Stage, site: Site
+) -> None:
     site.lends(preemption="never")
     site.accounts.put("owner", namespaces=[stage.namespace], guaranteed={"nodes": 2})
     site.borrow("borrower", 8)
     stage.apply(site.job("mine", 2).build())
     stage.until_reason("mine", "WaitingForNodes")
     guarantee = f"to '{site.accounts.name('owner')}': 2 nodes (used 0, borrowed 0)"
-    stage.until("explain knows the guarantee", lambda: guarantee in stage.plugin("explain", "job/mine").stdout, 60)
+    stage.until(
+        "explain knows the guarantee", lambda: guarantee in stage.plugin("explain", "job/mine").stdout, 60
+    )
     assert site.guest_jobs()["borrower"].status.state == State.RUNNING
     site.lends(preemption="lowerPriority")
     stage.until_state("mine", State.RUNNING)
@@ -91,7 +106,9 @@ def test_a_queue_keeps_its_borrowers_until_its_administrator_lets_them_be_preemp
     assert lost.status.reason == "Preempted"
 
 
-def test_a_guarantee_given_or_raised_while_work_waits_takes_effect_and_one_that_is_deleted_ends(stage: Stage, site: Site) -> None:
+def test_a_guarantee_given_or_raised_while_work_waits_takes_effect_and_one_that_is_deleted_ends(
+    stage: Stage, site: Site
+) -> None:
     site.lends(preemption="lowerPriority")
     site.accounts.put("owner", namespaces=[stage.namespace])
     site.borrow("large", 6)
@@ -100,7 +117,9 @@ def test_a_guarantee_given_or_raised_while_work_waits_takes_effect_and_one_that_
     stage.until_reason("mine", "WaitingForNodes")
     site.accounts.put("owner", namespaces=[stage.namespace], guaranteed={"nodes": 1})
     stage.until("what is guaranteed is shown", lambda: site.accounts.status("owner").guaranteed)
-    assert {each.status.state for each in site.guest_jobs().values()} == {State.RUNNING}, "the Job is beyond the guarantee"
+    assert {each.status.state for each in site.guest_jobs().values()} == {State.RUNNING}, (
+        "the Job is beyond the guarantee"
+    )
     site.accounts.change("owner", guaranteed={"nodes": 2})
     stage.until_state("mine", State.RUNNING)
     lost = site.until_guest("small", State.PENDING)
@@ -111,7 +130,9 @@ def test_a_guarantee_given_or_raised_while_work_waits_takes_effect_and_one_that_
     assert (again.status.submitted_at, again.status.requeues) == (lost.status.submitted_at, 1)
 
 
-def test_a_borrower_has_its_grace_also_from_the_next_leader_and_takes_nothing_back(stage: Stage, site: Site) -> None:
+def test_a_borrower_has_its_grace_also_from_the_next_leader_and_takes_nothing_back(
+    stage: Stage, site: Site
+) -> None:
     site.lends(preemption="lowerPriority", preemptionRules={"graceSeconds": 10})
     site.accounts.put("owner", namespaces=[stage.namespace], guaranteed={"nodes": 8})
     site.borrow("borrower", 8)
@@ -127,14 +148,19 @@ def test_a_borrower_has_its_grace_also_from_the_next_leader_and_takes_nothing_ba
     assert site.until_guest("borrower", State.RUNNING).status.requeues == 1
 
 
-def test_work_within_a_guarantee_is_spared_by_higher_priority_and_its_own_account_may_take_it(stage: Stage, site: Site) -> None:
+def test_work_within_a_guarantee_is_spared_by_higher_priority_and_its_own_account_may_take_it(
+    stage: Stage, site: Site
+) -> None:
     site.lends(preemption="lowerPriority")
     site.accounts.put("owner", namespaces=[stage.namespace], guaranteed={"nodes": 8})
     stage.apply(site.job("mine", 8).build())
     stage.until_state("mine", State.RUNNING)
     urgent = site.job("urgent", 8).annotation(names.PRIORITY_ANNOTATION, "50").namespace(site.guests).build()
     stage.kubectl("apply", "-n", site.guests, "-f", "-", stdin=json.dumps(urgent))
-    stage.until("the guest waits for nodes", lambda: (seen := site.guest_jobs().get("urgent")) and seen.status.reason == "WaitingForNodes")
+    stage.until(
+        "the guest waits for nodes",
+        lambda: (seen := site.guest_jobs().get("urgent")) and seen.status.reason == "WaitingForNodes",
+    )
     stage.apply(site.job("own", 8, "0.5").annotation(names.PRIORITY_ANNOTATION, "60").build())
     stage.until_state("own", State.COMPLETED)
     mine = stage.until_state("mine", State.RUNNING).fluxjob

@@ -1,6 +1,7 @@
 """A user with the role ``edit`` writes whatever the API server lets through. Nobody else notices.
 
-`make test-hostile` does it for ten minutes: HOSTILE_SECONDS. HOSTILE_SEED repeats a run, as far as programs beside it allow.
+`make test-hostile` does it for ten minutes: HOSTILE_SECONDS. HOSTILE_SEED repeats a run, as far as programs
+beside it allow.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ class Stranger(threading.Thread):
 
     def _run_one(self, name: str) -> None:
         body = make_job(name).namespace(self._namespace).cpu("1").pod_annotation(RUN_SECONDS, "1").build()
-        body["spec"]["template"]["spec"] |= {"nodeSelector": {"own": "yes"}, "tolerations": [{"key": "own", "operator": "Exists"}]}
+        body["spec"]["template"]["spec"] |= {
+            "nodeSelector": {"own": "yes"},
+            "tolerations": [{"key": "own", "operator": "Exists"}],
+        }
         self.job, began = self._client.request("POST", self._jobs, body), time.monotonic()
         while (now := self._client.get(f"{self._jobs}/{name}"))["spec"].get("suspend"):
             if time.monotonic() - began > LONG:
@@ -112,8 +116,13 @@ class Stranger(threading.Thread):
             time.sleep(0.02)
         self.waits_s.append(time.monotonic() - began)
         if self.waits_s[-1] > 1:
-            self.slow.append(f"{datetime.now(UTC):%H:%M:%S} {name} was released after {self.waits_s[-1]:.1f} s")
-        while not any(each["type"] == "Complete" for each in self._client.get(f"{self._jobs}/{name}")["status"].get("conditions") or ()):
+            self.slow.append(
+                f"{datetime.now(UTC):%H:%M:%S} {name} was released after {self.waits_s[-1]:.1f} s"
+            )
+        while not any(
+            each["type"] == "Complete"
+            for each in self._client.get(f"{self._jobs}/{name}")["status"].get("conditions") or ()
+        ):
             if time.monotonic() - began > 2 * LONG:
                 self.problem = f"{name} did not complete"
                 return
@@ -125,16 +134,23 @@ def managed(cluster: InProcessCluster, name: str) -> Stage:
     cluster.control_plane.client.request("POST", "/api/v1/namespaces", body)
     stage = Stage(cluster, name)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    stage.until("the default service account is there", lambda: cluster.control_plane.client.find(account) is not None)
+    stage.until(
+        "the default service account is there", lambda: cluster.control_plane.client.find(account) is not None
+    )
     return stage
 
 
 def let_edit(stage: Stage, user: str) -> None:
-    """Give a user the role ``edit``, and the same rights on the kinds of gangs, which a cluster adds to that role."""
+    """Give a user the role ``edit``, and the same rights on the kinds of gangs,
+    which a cluster adds to that role.
+    """
     client, group = stage.cluster.control_plane.client, "rbac.authorization.k8s.io"
     path = f"/apis/{group}/v1/namespaces/{stage.namespace}"
     kinds = [name.partition(".") for name in (*GANG_KINDS, *NATIVE)]
-    rules = [{"apiGroups": [of], "resources": [plural], "verbs": ["create", "delete", "get", "list", "patch"]} for plural, _, of in kinds]
+    rules = [
+        {"apiGroups": [of], "resources": [plural], "verbs": ["create", "delete", "get", "list", "patch"]}
+        for plural, _, of in kinds
+    ]
     client.request("POST", f"{path}/roles", {"metadata": {"name": "gangs"}, "rules": rules})
     for kind, name in (("ClusterRole", "edit"), ("Role", "gangs")):
         body = {
@@ -146,34 +162,54 @@ def let_edit(stage: Stage, user: str) -> None:
 
 
 def leader(cluster: InProcessCluster) -> tuple[int | None, str]:
-    lease = cluster.control_plane.client.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/fluxqueue-queue")
+    lease = cluster.control_plane.client.get(
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/fluxqueue-queue"
+    )
     return cluster.programs["queue"].process.pid, lease["spec"]["holderIdentity"]
 
 
-def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_work(cluster: InProcessCluster) -> None:
+def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_work(
+    cluster: InProcessCluster,
+) -> None:
     anew = 137711 if "CI" in os.environ else random.SystemRandom().randrange(10**6)
-    seed, seconds = int(os.environ.get("HOSTILE_SEED") or anew), float(os.environ.get("HOSTILE_SECONDS", SHORT_S))
+    seed, seconds = (
+        int(os.environ.get("HOSTILE_SEED") or anew),
+        float(os.environ.get("HOSTILE_SECONDS", SHORT_S)),
+    )
     print(f"hostile objects: HOSTILE_SEED={seed}")  # noqa: T201  # to repeat it
     theirs, others = managed(cluster, "theirs"), managed(cluster, "others")
     let_edit(theirs, MALLORY)
-    attack, stranger, before = Attack(cluster.control_plane.client, theirs.namespace, MALLORY, seed), Stranger(others), leader(cluster)
+    attack, stranger, before = (
+        Attack(cluster.control_plane.client, theirs.namespace, MALLORY, seed),
+        Stranger(others),
+        leader(cluster),
+    )
     stranger.start()
 
     def check() -> None:
         assert not stranger.problem, stranger.problem
-        assert leader(cluster) == before, "\n".join(cluster.programs["queue"].process.log.read_text(errors="replace").splitlines()[-60:])
+        assert leader(cluster) == before, "\n".join(
+            cluster.programs["queue"].process.log.read_text(errors="replace").splitlines()[-60:]
+        )
 
-    with statements_checked(cluster) if seconds > SHORT_S else contextlib.nullcontext():  # the short form has other objects in each run
+    # the short form has other objects in each run
+    with statements_checked(cluster) if seconds > SHORT_S else contextlib.nullcontext():
         attack.go(seconds, check, lambda: stranger.job)
         already = len(stranger.waits_s)
-        others.until("a Job is released after it", lambda: len(stranger.waits_s) > already + 1 or stranger.problem, 2 * LONG)
+        others.until(
+            "a Job is released after it",
+            lambda: len(stranger.waits_s) > already + 1 or stranger.problem,
+            2 * LONG,
+        )
     stranger.stopped.set()
     stranger.join(2 * LONG)
     check()
     log = cluster.programs["queue"].process.log_text()
     if "HOSTILE_SECONDS" in os.environ:
         report(attack, stranger, log)
-    assert {name: count for name, count in _RESTARTS.findall(metrics(cluster, "queue").decode()) if float(count)} == {}
+    assert {
+        name: count for name, count in _RESTARTS.findall(metrics(cluster, "queue").decode()) if float(count)
+    } == {}
     assert attack.accepted.total() > seconds
     assert {"POST podgroups", "POST jobsets"} <= attack.accepted.keys()  # intact ones, at the beginning
     assert "controller.restarted" not in log

@@ -1,8 +1,8 @@
-"""Two queues, one leads. The other takes over if the leader is killed, terminated or paused, and a former leader that resumes writes
-nothing.
+"""Two queues, one leads. The other takes over if the leader is killed, terminated or paused, and a former
+leader that resumes writes nothing.
 
-The tests use a local cluster of their own: two queues with a matcher each, four nodes of 8 cpu, and the API server's audit log, which names
-the pod of each replica.
+The tests use a local cluster of their own: two queues with a matcher each, four nodes of 8 cpu, and the API
+server's audit log, which names the pod of each replica.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 @pytest.fixture(scope="module")
 def cluster_of_two(service_folder: Path) -> Iterator[InProcessCluster]:
-    cluster = InProcessCluster(service_folder / "leaders", ClusterOptions(nodes=4, queue_replicas=2, durable=False, audit=True))
+    cluster = InProcessCluster(
+        service_folder / "leaders", ClusterOptions(nodes=4, queue_replicas=2, durable=False, audit=True)
+    )
     cluster.start()
     yield cluster
     cluster.destroy()
@@ -40,7 +42,10 @@ def cluster_of_two(service_folder: Path) -> Iterator[InProcessCluster]:
 @pytest.fixture
 def stage(cluster_of_two: InProcessCluster) -> Iterator[Stage]:
     with managed_namespace(cluster_of_two) as stage:
-        stage.until("both queues are ready, and one leads", lambda: _standing(cluster_of_two) == ["follower", "leader"])
+        stage.until(
+            "both queues are ready, and one leads",
+            lambda: _standing(cluster_of_two) == ["follower", "leader"],
+        )
         yield stage
 
 
@@ -85,7 +90,9 @@ class Admissions:
                 return
             name = f"streaming-{number}"
             document = job(name).cpu("2").namespace(self.stage.namespace).build()
-            done = self.stage.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(document), check=False)
+            done = self.stage.kubectl(
+                "create", "-f", "-", "-o", "json", stdin=json.dumps(document), check=False
+            )
             if done.returncode:
                 self.refused.append(done.stderr)
             else:
@@ -109,7 +116,9 @@ def test_when_the_leader_is_killed_the_other_takes_over_within_15_seconds(stage:
         stage.until_state("waits", State.COMPLETED, 15)
     finally:
         program.start()
-    stage.until(f"{former} stands by", lambda: asked(stage.cluster, former)["role"] == "follower" and process.running)
+    stage.until(
+        f"{former} stands by", lambda: asked(stage.cluster, former)["role"] == "follower" and process.running
+    )
     assert stage.row("runs").hosts == running.hosts
     assert wrong([stage.row("waits")]) == []
     stage.until_consistent()
@@ -152,18 +161,25 @@ def test_a_paused_leader_that_resumes_after_its_replacement_writes_nothing(stage
             (old_epoch,) = connection.execute("SELECT epoch FROM fluxqueue.leader").fetchone() or (0,)
             stage.apply_all(*(job(f"meanwhile-{number}", 1).cpu("2").build() for number in range(8)))
             until_led_by_another(stage, former, 15)
-            newer = "SELECT acquired_at FROM fluxqueue.leader WHERE epoch > %s"  # it gets the Lease first, and the table a little later
-            (replaced_at,) = stage.until("it leads in the table too", lambda: connection.execute(newer, (old_epoch,)).fetchone()) or (None,)
+            # it gets the Lease first, and the table a little later
+            newer = "SELECT acquired_at FROM fluxqueue.leader WHERE epoch > %s"
+            (replaced_at,) = stage.until(
+                "it leads in the table too", lambda: connection.execute(newer, (old_epoch,)).fetchone()
+            ) or (None,)
             stage.until_settled(90)
             stage.apply_all(*(job(f"as-it-wakes-{number}", 1).cpu("2").build() for number in range(8)))
         finally:
             process.send(signal.SIGCONT)
         stage.until("the one that woke up has ended", lambda: process.pid != paused_pid, 15)
         rows = stage.until_settled(90)
-        late = connection.execute("SELECT count(*) FROM fluxqueue.transition WHERE epoch = %s AND at > %s", (old_epoch, replaced_at))
+        late = connection.execute(
+            "SELECT count(*) FROM fluxqueue.transition WHERE epoch = %s AND at > %s", (old_epoch, replaced_at)
+        )
         assert late.fetchone() == (0,)
     assert wrong(rows) == []
-    late_writes = [write for write in writes_of_queues(stage.cluster) if write.replica == pod and write.at > replaced_at]
+    late_writes = [
+        write for write in writes_of_queues(stage.cluster) if write.replica == pod and write.at > replaced_at
+    ]
     assert [write for write in late_writes if not write.refused_for_its_version] == []
     assert len(late_writes) <= 1, "at most the request that was being sent at that moment"
     stage.until_consistent()
@@ -174,10 +190,15 @@ def test_a_replica_writes_only_while_it_leads(stage: Stage) -> None:
     spans = [
         replica
         for replica, _ in itertools.groupby(
-            sorted((write for write in writes_of_queues(stage.cluster) if not write.refused_for_its_version), key=lambda w: w.at),
+            sorted(
+                (write for write in writes_of_queues(stage.cluster) if not write.refused_for_its_version),
+                key=lambda w: w.at,
+            ),
             key=lambda w: w.replica,
         )
     ]
     with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
-        epochs = connection.execute("SELECT count(DISTINCT epoch) FROM fluxqueue.transition").fetchone() or (0,)
+        epochs = connection.execute("SELECT count(DISTINCT epoch) FROM fluxqueue.transition").fetchone() or (
+            0,
+        )
     assert len(spans) <= epochs[0] + 1, spans

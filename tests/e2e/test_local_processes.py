@@ -23,7 +23,10 @@ def marked(folder: str) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"{MARK}={folder}".encode() in (process / "environ").read_bytes() or folder.encode() in (process / "cmdline").read_bytes():
+            if (
+                f"{MARK}={folder}".encode() in (process / "environ").read_bytes()
+                or folder.encode() in (process / "cmdline").read_bytes()
+            ):
                 found.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
@@ -49,7 +52,9 @@ def test_a_person_computes_on_a_laptop_and_leaves_nothing() -> None:
                 check=False,
             )
         finally:
-            subprocess.run(["fluxqueue", "local", "down"], env=environment, capture_output=True, timeout=120, check=True)
+            subprocess.run(
+                ["fluxqueue", "local", "down"], env=environment, capture_output=True, timeout=120, check=True
+            )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "pi is 3.1415926536, computed by 8 ranks on 2 nodes\n" in done.stdout
         assert "0: computed\n" in done.stdout

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from support.builders import Json, make_job
 from support.end_to_end import Stage
-from support.minicluster_stage import RUN_SECONDS, apply, delete_all, minicluster, mounted, nodes_of, raw_pods, seen, until_state
+from support.minicluster_stage import (
+    RUN_SECONDS,
+    apply,
+    delete_all,
+    minicluster,
+    mounted,
+    nodes_of,
+    raw_pods,
+    seen,
+    until_state,
+)
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -22,7 +32,11 @@ def _none_left(stage: Stage) -> Iterator[None]:
 
 
 def with_services(name: str, size: int = 2, cpu: str = "2", services_cpu: str = "2", **spec: Any) -> Json:
-    container = {"name": "registry", "image": "registry", "resources": {"requests": {"cpu": services_cpu}, "limits": {"cpu": services_cpu}}}
+    container = {
+        "name": "registry",
+        "image": "registry",
+        "resources": {"requests": {"cpu": services_cpu}, "limits": {"cpu": services_cpu}},
+    }
     return minicluster(name, size, cpu=cpu, services=[container], **spec)
 
 
@@ -55,7 +69,9 @@ def test_the_services_pod_is_matched_with_its_gang_and_ends_with_it(stage: Stage
     assert gated(services_pods(stage, "flux")[0])
     assert raw_pods(stage, "flux") == []
     assert waiting.status.nodes == ""
-    (row,) = stage.until("it has a FluxJob", lambda: [job for job in stage.fluxjobs() if job.spec.object_ref.name == "flux"])
+    (row,) = stage.until(
+        "it has a FluxJob", lambda: [job for job in stage.fluxjobs() if job.spec.object_ref.name == "flux"]
+    )
     assert row.spec.pods == 3
     assert all(not job.spec.object_ref.name.startswith("flux-services") for job in stage.fluxjobs())
     reported = stage.plugin("explain", "pod/flux-services").stdout
@@ -68,7 +84,9 @@ def test_the_services_pod_is_matched_with_its_gang_and_ends_with_it(stage: Stage
     assert decode(running.status.nodes) == nodes
     assert services_pod["spec"]["nodeName"] not in nodes
     assert services_pod["metadata"]["labels"][names.JOBID_LABEL] == running.status.jobid
-    configuration = tomllib.loads(mounted(stage, raw_pods(stage, "flux")[0], "ConfigMap")["data"]["broker.toml"])
+    configuration = tomllib.loads(
+        mounted(stage, raw_pods(stage, "flux")[0], "ConfigMap")["data"]["broker.toml"]
+    )
     assert configuration["bootstrap"]["hosts"] == [{"host": "flux-[0-1]"}]
 
     for pod in raw_pods(stage, "flux"):
@@ -76,7 +94,11 @@ def test_the_services_pod_is_matched_with_its_gang_and_ends_with_it(stage: Stage
     until_state(stage, "flux", "Succeeded", 40)
     stage.until("it went with its gang", lambda: not services_pods(stage, "flux"), 30)
     ended = State.COMPLETED
-    stage.until("its workload is over", lambda: [job.status.state for job in stage.fluxjobs() if job.spec.pods == 3] == [ended], 30)
+    stage.until(
+        "its workload is over",
+        lambda: [job.status.state for job in stage.fluxjobs() if job.spec.pods == 3] == [ended],
+        30,
+    )
 
 
 def test_the_services_pod_is_evicted_with_its_gang(stage: Stage) -> None:
@@ -86,7 +108,14 @@ def test_the_services_pod_is_evicted_with_its_gang(stage: Stage) -> None:
     stage.kubectl("patch", "job", "flux", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     stage.until(
         "another waits in its place",
-        lambda: [gated(pod) for pod in services_pods(stage, "flux") if pod["metadata"]["uid"] != first["metadata"]["uid"]] == [True],
+        lambda: (
+            [
+                gated(pod)
+                for pod in services_pods(stage, "flux")
+                if pod["metadata"]["uid"] != first["metadata"]["uid"]
+            ]
+            == [True]
+        ),
         30,
         lambda: services_pods(stage, "flux"),
     )
@@ -116,11 +145,20 @@ def test_pending_services_are_created_again_after_an_edit_and_removed_when_cance
     apply(stage, with_services("flux", services_cpu="3"))
     stage.until(
         "it asks for what is wanted now",
-        lambda: [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in services_pods(stage, "flux")] == ["3"],
+        lambda: (
+            [
+                pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+                for pod in services_pods(stage, "flux")
+            ]
+            == ["3"]
+        ),
         30,
         lambda: services_pods(stage, "flux"),
     )
-    stage.until("its Job is in the queue again", lambda: any(job.spec.object_ref.name == "flux" for job in stage.fluxjobs()))
+    stage.until(
+        "its Job is in the queue again",
+        lambda: any(job.spec.object_ref.name == "flux" for job in stage.fluxjobs()),
+    )
     assert stage.plugin("cancel", "job/flux").returncode == 0
     until_state(stage, "flux", "Cancelled")
     stage.until("no services pod is left", lambda: not services_pods(stage, "flux"), 30)

@@ -1,4 +1,6 @@
-"""MiniClusters and annotated Jobs through admission, queue and release, until their brokers are online and an exit code is reported."""
+"""MiniClusters and annotated Jobs through admission, queue and release,
+until their brokers are online and an exit code is reported.
+"""
 
 import base64
 import hashlib
@@ -90,7 +92,9 @@ def test_an_annotated_job_runs_as_a_flux_cluster_on_its_allocation(stage: Stage)
 
 
 def test_the_status_reports_the_exit_code_and_cleanup_removes_the_ended_pods(stage: Stage) -> None:
-    failing = minicluster("failing", 2, pod={"annotations": {RUN_SECONDS: "1", "fluxqueue.local/exit-code": "3"}})
+    failing = minicluster(
+        "failing", 2, pod={"annotations": {RUN_SECONDS: "1", "fluxqueue.local/exit-code": "3"}}
+    )
     apply(stage, failing)
     apply(stage, minicluster("passing", 2, "1"))
     apply(stage, minicluster("tidy", 1, "1", cleanup=True))
@@ -123,9 +127,16 @@ def test_a_minicluster_deleted_while_it_waits_leaves_nothing(stage: Stage) -> No
     until_state(stage, "large", "Queued")
 
     def reported() -> bool:
-        return any(seen(stage, "large").status.message == each.status.message != "" for each in stage.fluxjobs())
+        return any(
+            seen(stage, "large").status.message == each.status.message != "" for each in stage.fluxjobs()
+        )
 
-    stage.until("it says why, as its FluxJob does", reported, 30, lambda: (seen(stage, "large").status, stage.fluxjobs()))
+    stage.until(
+        "it says why, as its FluxJob does",
+        reported,
+        30,
+        lambda: (seen(stage, "large").status, stage.fluxjobs()),
+    )
     gone(stage, "large")
     stage.until("its FluxJob is gone", lambda: not stage.fluxjobs(), 60)
 
@@ -147,7 +158,11 @@ def test_the_replacement_of_a_lost_broker_gets_the_node_of_its_rank(stage: Stage
     running = until_state(stage, "mended", "Running")
     lost = raw_pods(stage, "mended")[rank]["metadata"]["name"]
     stage.kubectl("delete", "pod", lost, "--grace-period=0", "--force")
-    stage.until("another pod took its place", lambda: lost not in [p["metadata"]["name"] for p in raw_pods(stage, "mended")], 60)
+    stage.until(
+        "another pod took its place",
+        lambda: lost not in [p["metadata"]["name"] for p in raw_pods(stage, "mended")],
+        60,
+    )
     stage.until("it is on its node", lambda: nodes_of(stage, "mended") == decode(running.status.nodes), 60)
     gone(stage, "mended")
 
@@ -156,11 +171,17 @@ def test_admission_refuses_an_invalid_field_and_warns_about_one_without_effect(s
     refused = apply(stage, minicluster("odd", 2, duration="soon"), check=False)
     assert refused.returncode != 0
     assert "spec.duration" in refused.stderr
-    many = apply(stage, minicluster("many", 2, flux={"bursting": {"clusters": [{"size": 9_999}]}}), check=False)
+    many = apply(
+        stage, minicluster("many", 2, flux={"bursting": {"clusters": [{"size": 9_999}]}}), check=False
+    )
     assert "at most 10000 hosts in all" in many.stderr
-    deep = json.dumps(minicluster("deep", 2, podTemplate={"spec": "DEEP"})).replace('"DEEP"', '{"a":' * 5_000 + "1" + "}" * 5_000)
+    deep = json.dumps(minicluster("deep", 2, podTemplate={"spec": "DEEP"})).replace(
+        '"DEEP"', '{"a":' * 5_000 + "1" + "}" * 5_000
+    )
     assert "nested more than 32 deep" in stage.kubectl("create", "-f", "-", stdin=deep, check=False).stderr
-    warned = stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(minicluster("old", flux={"arch": "arm"})))
+    warned = stage.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(minicluster("old", flux={"arch": "arm"}))
+    )
     assert "Warning: spec.flux.arch does nothing" in warned.stderr
 
 
@@ -177,14 +198,22 @@ def test_an_object_of_another_owner_is_not_adopted_and_the_minicluster_waits(sta
     apply(stage, minicluster("taken", 2))
     refused = until_state(stage, "taken", "Invalid").status
     assert f"Service {stage.namespace}/taken already exists" in refused.message
-    assert [condition.reason for condition in refused.conditions or () if condition.type == "Valid"] == ["Refused"]
+    assert [condition.reason for condition in refused.conditions or () if condition.type == "Valid"] == [
+        "Refused"
+    ]
     stage.until("an Event says it", lambda: "already exists and" in stage.kubectl("get", "events").stdout)
     assert stage.cluster.control_plane.client.get(path) == before
-    assert stage.cluster.control_plane.client.find(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/taken") is None
+    assert (
+        stage.cluster.control_plane.client.find(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/taken")
+        is None
+    )
 
     stage.apply(make_job("theirs").pod_annotation(RUN_SECONDS, "forever").build())
     apply(stage, minicluster("theirs", 2))
-    assert f"Job {stage.namespace}/theirs already exists" in until_state(stage, "theirs", "Invalid").status.message
+    assert (
+        f"Job {stage.namespace}/theirs already exists"
+        in until_state(stage, "theirs", "Invalid").status.message
+    )
     stage.kubectl("delete", "job", "theirs")
     until_state(stage, "theirs", "Running")
     gone(stage, "theirs")
@@ -204,7 +233,9 @@ def test_a_foreign_configmap_blocks_the_release_and_the_nodes_are_freed_until_th
     stage.until_state("solver", State.PENDING)
     uid = stage.job("solver").metadata.uid
     name = f"solver-{hashlib.sha256(uid.encode()).hexdigest()[:5]}-flux"
-    stage.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"theirs": "1"}})
+    stage.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"theirs": "1"}}
+    )
 
     stage.succeed("busy")
     refused = stage.until_reason("solver", Reason.INVALID_REQUEST)
@@ -217,12 +248,17 @@ def test_a_foreign_configmap_blocks_the_release_and_the_nodes_are_freed_until_th
 
 def test_a_gang_that_does_not_form_is_requeued_with_the_reason(stage: Stage) -> None:
     silent = minicluster(
-        "silent", 2, formTimeoutSeconds=2, pod={"annotations": {RUN_SECONDS: "forever", "fluxqueue.local/never-ready": "true"}}
+        "silent",
+        2,
+        formTimeoutSeconds=2,
+        pod={"annotations": {RUN_SECONDS: "forever", "fluxqueue.local/never-ready": "true"}},
     )
     apply(stage, silent)
     starting = until_state(stage, "silent", "Starting").status
     assert (starting.brokers, [missing.rank for missing in starting.missing or ()]) == ("0/2", [0, 1])
-    stage.until("it was taken back", lambda: "did not form within 2 s" in seen(stage, "silent").status.message, 30)
+    stage.until(
+        "it was taken back", lambda: "did not form within 2 s" in seen(stage, "silent").status.message, 30
+    )
     gone(stage, "silent")
 
 
@@ -235,7 +271,10 @@ def test_the_scale_subresource_resizes_a_minicluster_up_to_its_maximum(stage: St
     stage.until("its place is free again", lambda: seen(stage, "elastic").status.brokers == "2/2", 30)
     stage.kubectl("scale", "minicluster", "elastic", "--replicas=4")
     stage.until(
-        "four brokers are online", lambda: seen(stage, "elastic").status.brokers == "4/4", 60, lambda: seen(stage, "elastic").status
+        "four brokers are online",
+        lambda: seen(stage, "elastic").status.brokers == "4/4",
+        60,
+        lambda: seen(stage, "elastic").status,
     )
     assert nodes_of(stage, "elastic")[:2] == first[:2]
     beyond = stage.kubectl("scale", "minicluster", "elastic", "--replicas=5", check=False)
@@ -264,7 +303,8 @@ def test_every_example_passes_admission_queue_and_release(stage: Stage) -> None:
     def waiting() -> dict[str, str]:
         items = stage.cluster.control_plane.client.get(COLLECTION.format(stage.namespace))["items"]
         states = {each.metadata.name: each.status for each in msgspec.convert(items, list[MiniCluster])}
-        ended = {name for name in tidy if name not in states}  # with `cleanup` it is deleted when it has succeeded
+        # with `cleanup` it is deleted when it has succeeded
+        ended = {name for name in tidy if name not in states}
         return {
             name: f"{states[name].state}: {states[name].message}" if name in states else "gone"
             for name in names_of

@@ -28,7 +28,9 @@ def moldable(pods: int = 8, least: int = 2, cpu: str = "5") -> JobBuilder:
 
 def pods_of(stage: Stage, name: str = "moldable") -> list[Pod]:
     uid = stage.job(name).metadata.uid
-    owned = [pod for pod in stage.items("pods", Pod) if (owner := pod.metadata.controller) and owner.uid == uid]
+    owned = [
+        pod for pod in stage.items("pods", Pod) if (owner := pod.metadata.controller) and owner.uid == uid
+    ]
     return [pod for pod in owned if pod.active]
 
 
@@ -48,7 +50,9 @@ def outcome(stage: Stage) -> str:
 
 
 def small_start(stage: Stage, before: str = "1h") -> None:
-    """Start the moldable Job with two of its eight pods, for 40 minutes, beside a Job that says how long it takes."""
+    """Start the moldable Job with two of its eight pods, for 40 minutes,
+    beside a Job that says how long it takes.
+    """
     stage.apply(job("before", 6, before).build())
     stage.until_state("before", State.RUNNING)
     stage.apply(moldable().build())
@@ -57,7 +61,9 @@ def small_start(stage: Stage, before: str = "1h") -> None:
     until_running(stage, 2)
 
 
-def test_a_job_starts_with_fewer_pods_where_that_ends_it_sooner_and_grows_when_nodes_are_free(stage: Stage) -> None:
+def test_a_job_starts_with_fewer_pods_where_that_ends_it_sooner_and_grows_when_nodes_are_free(
+    stage: Stage,
+) -> None:
     small_start(stage)
     stage.until_consistent()
     started = stage.job("moldable")
@@ -70,7 +76,10 @@ def test_a_job_starts_with_fewer_pods_where_that_ends_it_sooner_and_grows_when_n
     stage.until_consistent()
     events = stage.kubectl("get", "events", "-o", "json").stdout
     said = {item["message"] for item in json.loads(events)["items"] if item["reason"] == "Grown"}
-    assert any(re.fullmatch(rf"Job {stage.namespace}/moldable grows from \d to 8 pods: nodes are free", each) for each in said), said
+    assert any(
+        re.fullmatch(rf"Job {stage.namespace}/moldable grows from \d to 8 pods: nodes are free", each)
+        for each in said
+    ), said
     for pod in pods_of(stage):
         stage.end_pod(pod.metadata.name)
     assert outcome(stage) == Outcome.SUCCEEDED
@@ -147,7 +156,9 @@ def test_a_small_job_that_is_deleted_frees_its_nodes(stage: Stage) -> None:
 def team(stage: Stage) -> Iterator[str]:
     name = f"team-{stage.namespace}"
     limits = {"resources": {"cpu": 60}}
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_account(name, namespaces=[stage.namespace], limits=limits)))
+    stage.kubectl(
+        "apply", "-f", "-", stdin=json.dumps(make_account(name, namespaces=[stage.namespace], limits=limits))
+    )
     yield name
     stage.kubectl("delete", "fluxaccount", name, "--ignore-not-found")
 
@@ -169,17 +180,36 @@ def test_the_limit_of_an_account_counts_the_pods_that_a_job_was_started_with(sta
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"metadata.annotations": {names.MIN_PODS_ANNOTATION: "9"}}, "'9' is not a number of its pods: write a whole number from 1 to 8"),
-        ({"metadata.annotations": {names.MIN_PODS_ANNOTATION: "-1"}}, "'-1' is not a number of its pods: write a whole number from 1 to 8"),
-        ({"spec.parallelism": 3}, "is for Indexed Jobs whose pods run together: set completionMode: Indexed, parallelism the same as"),
-        ({"spec.completionMode": "NonIndexed"}, "is for Indexed Jobs whose pods run together: set completionMode: Indexed, parallelism"),
+        (
+            {"metadata.annotations": {names.MIN_PODS_ANNOTATION: "9"}},
+            "'9' is not a number of its pods: write a whole number from 1 to 8",
+        ),
+        (
+            {"metadata.annotations": {names.MIN_PODS_ANNOTATION: "-1"}},
+            "'-1' is not a number of its pods: write a whole number from 1 to 8",
+        ),
+        (
+            {"spec.parallelism": 3},
+            (
+                "is for Indexed Jobs whose pods run together: set completionMode: Indexed, "
+                "parallelism the same as"
+            ),
+        ),
+        (
+            {"spec.completionMode": "NonIndexed"},
+            "is for Indexed Jobs whose pods run together: set completionMode: Indexed, parallelism",
+        ),
     ],
 )
-def test_what_cannot_be_moldable_is_refused_with_one_sentence(stage: Stage, change: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_moldable_is_refused_with_one_sentence(
+    stage: Stage, change: dict[str, Any], sentence: str
+) -> None:
     wanted = moldable()
     for path, value in change.items():
         wanted = wanted.with_(path, value)
-    done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(wanted.namespace(stage.namespace).build()), check=False)
+    done = stage.kubectl(
+        "apply", "-f", "-", stdin=json.dumps(wanted.namespace(stage.namespace).build()), check=False
+    )
     assert done.returncode != 0
     assert f"annotation {names.MIN_PODS_ANNOTATION}" in done.stderr
     assert sentence in done.stderr

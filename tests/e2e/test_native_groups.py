@@ -1,4 +1,5 @@
-"""Kubernetes' own groups, with the gang step and the topology step of the real scheduler: what is released is what it accepts.
+"""Kubernetes' own groups, with the gang step and the topology step of the real scheduler: what is released is
+what it accepts.
 
 Eight nodes of four cpu: node-1 to node-4 are in zone-a and rack-1, node-5 to node-8 in zone-b and rack-2.
 """
@@ -43,7 +44,9 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     config = {"pinWindowSeconds": 2, "successorGraceSeconds": 1}
     values = {"queue": {"config": config}, "gangs": {"resources": ["podgroups.scheduling.k8s.io"]}}
     flags = ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]
-    options = ClusterOptions(nodes=8, node_cpu="4", durable=False, values=values, feature_gates=GATES, api_server_flags=flags)
+    options = ClusterOptions(
+        nodes=8, node_cpu="4", durable=False, values=values, feature_gates=GATES, api_server_flags=flags
+    )
     cluster = InProcessCluster(service_folder / "native", options)
     cluster.start(600)
     for number in range(3, 7):
@@ -57,7 +60,9 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
     with managed_namespace(cluster) as stage:
         yield stage
-        stage.kubectl("delete", "jobs,pods,podgroups.scheduling.k8s.io", "--all", "--timeout=60s", check=False)
+        stage.kubectl(
+            "delete", "jobs,pods,podgroups.scheduling.k8s.io", "--all", "--timeout=60s", check=False
+        )
 
 
 def create_group(stage: Stage, name: str, *, least: int = 0, key: str = "", **spec: Any) -> None:
@@ -72,16 +77,31 @@ def create_group(stage: Stage, name: str, *, least: int = 0, key: str = "", **sp
     stage.cluster.control_plane.client.request("POST", f"{API}/namespaces/{stage.namespace}/podgroups", body)
 
 
-def create_pods(stage: Stage, group: str, count: int, first: int = 0, cpu: str = "4", claims: Sequence[Json] = ()) -> None:
+def create_pods(
+    stage: Stage, group: str, count: int, first: int = 0, cpu: str = "4", claims: Sequence[Json] = ()
+) -> None:
     for number in range(first, first + count):
-        pod = make_pod(f"{group}-{number}").namespace(stage.namespace).cpu(cpu).annotation(RUN_SECONDS, "forever")
+        pod = (
+            make_pod(f"{group}-{number}")
+            .namespace(stage.namespace)
+            .cpu(cpu)
+            .annotation(RUN_SECONDS, "forever")
+        )
         pod = pod.with_("spec.resourceClaims", [*claims]) if claims else pod
-        body = pod.with_("spec.schedulingGroup", {"podGroupName": group}).with_("spec.restartPolicy", "Never").build()
+        body = (
+            pod.with_("spec.schedulingGroup", {"podGroupName": group})
+            .with_("spec.restartPolicy", "Never")
+            .build()
+        )
         stage.cluster.control_plane.client.request("POST", f"/api/v1/namespaces/{stage.namespace}/pods", body)
 
 
 def hosts(stage: Stage, *, but: str = "first") -> set[str]:
-    pods = [pod for pod in stage.items("pods", Pod) if pod.active and pod.metadata.label(names.JOB_NAME_LABEL) != but]
+    pods = [
+        pod
+        for pod in stage.items("pods", Pod)
+        if pod.active and pod.metadata.label(names.JOB_NAME_LABEL) != but
+    ]
     return {pod.spec.node_name or "" for pod in pods}
 
 
@@ -96,7 +116,10 @@ def test_a_group_of_a_zone_starts_in_one_zone(stage: Stage) -> None:
     create_group(stage, "zoned", least=4, key=ZONE_LABEL)
     create_pods(stage, "zoned", 4)
     stage.until("all its pods run in the other zone", lambda: hosts(stage) == SECOND)
-    of_groups = stage.until("its FluxJob is there", lambda: [job for job in stage.fluxjobs() if job.spec.object_ref.kind == "PodGroup"])
+    of_groups = stage.until(
+        "its FluxJob is there",
+        lambda: [job for job in stage.fluxjobs() if job.spec.object_ref.kind == "PodGroup"],
+    )
     assert [job.status.requeues for job in of_groups] == [0], "nothing was refused"
     stage.until_consistent()
 
@@ -116,14 +139,19 @@ def test_a_label_that_is_no_level_keeps_a_group_together(stage: Stage) -> None:
     fill_first_node(stage)
     create_group(stage, "island", least=4, key=ISLAND)
     create_pods(stage, "island", 4)
-    stage.until("all its pods run on the island", lambda: hosts(stage) == {f"node-{number}" for number in range(3, 7)})
+    stage.until(
+        "all its pods run on the island", lambda: hosts(stage) == {f"node-{number}" for number in range(3, 7)}
+    )
 
 
 def test_pods_beyond_the_minimum_follow_into_the_domain(stage: Stage) -> None:
     fill_first_node(stage)
     create_group(stage, "grows", least=4, key=ZONE_LABEL)
     create_pods(stage, "grows", 4, cpu="2")
-    stage.until("it runs in one zone", lambda: len(hosts(stage)) >= 2 and (hosts(stage) <= FIRST or hosts(stage) <= SECOND))
+    stage.until(
+        "it runs in one zone",
+        lambda: len(hosts(stage)) >= 2 and (hosts(stage) <= FIRST or hosts(stage) <= SECOND),
+    )
     create_pods(stage, "grows", 2, first=4, cpu="2")
     stage.until("six pods run", lambda: "" not in hosts(stage) and len(stage.items("pods", Pod)) == 7)
     assert hosts(stage) <= FIRST or hosts(stage) <= SECOND
@@ -151,7 +179,9 @@ def test_a_job_whose_template_names_a_group_runs_in_its_domain(stage: Stage) -> 
 def test_a_job_for_which_its_controller_makes_a_group_starts(stage: Stage) -> None:
     stage.apply(make_job("own").indexed(4).cpu("4").pod_annotation(RUN_SECONDS, "forever").build())
     stage.until_state("own", State.RUNNING)
-    assert all(pod.spec.scheduling_group is not None for pod in stage.items("pods", Pod)), "the controller made one"
+    assert all(pod.spec.scheduling_group is not None for pod in stage.items("pods", Pod)), (
+        "the controller made one"
+    )
     stage.until_consistent()
 
 
@@ -172,7 +202,10 @@ def test_a_claim_of_a_group_is_one_for_all_its_pods(stage: Stage) -> None:
     create_pods(stage, "mesh", 3, cpu="1", claims=resource_claims("both"))
     stage.until("all three run on one node", lambda: len(hosts(stage)) == 1 and "" not in hosts(stage))
     create_pods(stage, "mesh", 1, first=3, cpu="1", claims=resource_claims("both"))
-    stage.until("the fourth is there too", lambda: len(stage.items("pods", Pod)) == 4 and len(hosts(stage)) == 1 and "" not in hosts(stage))
+    stage.until(
+        "the fourth is there too",
+        lambda: len(stage.items("pods", Pod)) == 4 and len(hosts(stage)) == 1 and "" not in hosts(stage),
+    )
     claims = client.get(f"{namespace}/resourceclaims")["items"]
     assert [len(each["status"]["allocation"]["devices"]["results"]) for each in claims] == [2]
     create_group(stage, "next", least=2, resourceClaims=resource_claims("both"))

@@ -1,4 +1,6 @@
-"""A newcomer's way: what `KEEP=1 make demo` leaves, and then the commands of the README and of the five-minute start, typed as shown."""
+"""A newcomer's way: what `KEEP=1 make demo` leaves, and then the commands of the README and of the
+five-minute start, typed as shown.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,15 @@ class Shell:
     def types(self, block: str) -> str:
         """Run a block in the repository; return what it prints."""
         kept = self.folder / "environment.json"
-        keep = f"\n{shlex.quote(sys.executable)} -c 'import json, os; print(json.dumps(dict(os.environ)))' > {shlex.quote(str(kept))}"
+        keep = (
+            "\n"
+            f"{shlex.quote(sys.executable)} -c 'import json, os; "
+            f"print(json.dumps(dict(os.environ)))' > {shlex.quote(str(kept))}"
+        )
         command = ["bash", "-euo", "pipefail", "-c", re.sub(r"(?<!/)\.venv/bin/", f"{BIN}/", block) + keep]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=240, check=False
+        )
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         self.environment = json.loads(kept.read_text())
         return done.stdout
@@ -61,7 +69,9 @@ class Shell:
 
 
 def demo_examples(folder: Path) -> Path:
-    """Copy what shows most in the least time: nothing of it runs when ``big`` is applied, so no nodes are reserved for that."""
+    """Copy what shows most in the least time: nothing of it runs when ``big`` is applied,
+    so no nodes are reserved for that.
+    """
     folder.mkdir()
     for name in ("10-job.yaml", "40-deployment.yaml"):
         shutil.copy(ROOT / "examples" / name, folder)
@@ -76,16 +86,28 @@ def left(service_folder: Path) -> Iterator[tuple[Shell, str]]:
     """The shell of a person for whom the demo left its cluster, and what the demo printed."""
     folder = service_folder / "newcomer"
     folder.mkdir(mode=0o711)
-    others = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "DATABASE_URL", "NO_COLOR")}
+    others = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("KUBECONFIG", "DATABASE_URL", "NO_COLOR")
+    }
     environment = {**others, "XDG_STATE_HOME": str(folder / "state"), "KEEP": "1"}
     program = str(BIN / "fluxqueue")
     command = [program, "local", "demo", "--examples", str(demo_examples(folder / "examples"))]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         yield Shell(environment, folder), done.stdout
     finally:
-        subprocess.run([program, "local", "down", "--delete"], env=environment, capture_output=True, timeout=120, check=False)
+        subprocess.run(
+            [program, "local", "down", "--delete"],
+            env=environment,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
 
 
 def signed_in(address: str, token: str) -> Browserless:
@@ -122,7 +144,9 @@ def test_what_the_demo_prints_last_and_the_readme_lead_through_the_queue(left: t
     said = {line.partition("#")[0].strip(): person.types(line) for line in others}
     assert "WaitingForNodes" in said["kubectl fluxqueue explain job/large"]
     assert "job/big" in said["kubectl fluxqueue history"]
-    person.sees("kubectl get fluxjobs", lambda text: re.search(r"^job-large-\S+ +Running", text, re.MULTILINE))
+    person.sees(
+        "kubectl get fluxjobs", lambda text: re.search(r"^job-large-\S+ +Running", text, re.MULTILINE)
+    )
     person.types("kubectl delete -f examples/start/")
 
 
@@ -131,7 +155,9 @@ def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple
     point, submit, why, steer, reader, back, dashboard, clean = blocks_run_by("start.md", HERE)
     person.types(point)
     person.types(submit)
-    person.sees("kubectl fluxqueue jobs", lambda text: re.search(r"job/large .* Pending .* WaitingForNodes", text))
+    person.sees(
+        "kubectl fluxqueue jobs", lambda text: re.search(r"job/large .* Pending .* WaitingForNodes", text)
+    )
     states = person.states()
     assert states["job/simulate"] == "Running"
     assert set(states) >= KINDS
@@ -147,7 +173,14 @@ def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple
     person.types(f"{release}\n{prioritize}")
     person.sees(
         "kubectl get fluxjobs -o json",
-        lambda text: [each["spec"].get("priority") for each in json.loads(text)["items"] if "large" in each["metadata"]["name"]] == [10],
+        lambda text: (
+            [
+                each["spec"].get("priority")
+                for each in json.loads(text)["items"]
+                if "large" in each["metadata"]["name"]
+            ]
+            == [10]
+        ),
     )
     assert "job/large started on node-[1-8]" in person.types("\n".join(rest))
     person.types("kubectl fluxqueue wait train ensemble prepare --for finished")
@@ -170,6 +203,11 @@ def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple
     assert (
         "no local cluster runs"
         in subprocess.run(
-            [str(BIN / "fluxqueue"), "local", "status"], env=person.environment, capture_output=True, text=True, timeout=60, check=False
+            [str(BIN / "fluxqueue"), "local", "status"],
+            env=person.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         ).stderr
     )

@@ -1,4 +1,6 @@
-"""The node of a pod is chosen by the rules on ports and volumes that the stock scheduler enforces on a pinned pod."""
+"""The node of a pod is chosen by the rules on ports and volumes that the stock scheduler enforces on a pinned
+pod.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ def deployment(name: str, replicas: int, port: int) -> Json:
 
 def job_with(claim: str) -> Json:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
-    return make_job("reader").cpu("1").pod_annotation(RUN_SECONDS, "1").with_("spec.template.spec.volumes", volumes).build()
+    return (
+        make_job("reader")
+        .cpu("1")
+        .pod_annotation(RUN_SECONDS, "1")
+        .with_("spec.template.spec.volumes", volumes)
+        .build()
+    )
 
 
 def message(stage: Stage, name: str) -> str:
@@ -49,7 +57,9 @@ def test_work_waits_for_its_claim_and_runs_on_a_node_that_reaches_its_volume(sta
 
 def test_a_volume_provisioned_for_its_pod_is_on_a_node_that_its_class_allows(stage: Stage) -> None:
     allowed = [{"matchLabelExpressions": [{"key": names.HOSTNAME_LABEL, "values": ["node-6"]}]}]
-    stage.claim("data", stage.storage_class(volumeBindingMode="WaitForFirstConsumer", allowedTopologies=allowed))
+    stage.claim(
+        "data", stage.storage_class(volumeBindingMode="WaitForFirstConsumer", allowedTopologies=allowed)
+    )
     stage.apply(job_with("data"))
     path = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims/data"
 

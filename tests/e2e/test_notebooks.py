@@ -22,7 +22,13 @@ def code_of(notebook: Path) -> str:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_to_its_end(computing: Stage, tmp_path: Path, notebook: Path) -> None:
-    computing.kubectl("create", "rolebinding", "writes", "--clusterrole=edit", f"--serviceaccount={computing.namespace}:default")
+    computing.kubectl(
+        "create",
+        "rolebinding",
+        "writes",
+        "--clusterrole=edit",
+        f"--serviceaccount={computing.namespace}:default",
+    )
     program = tmp_path / "notebook.py"
     program.write_text(code_of(notebook))
     config = computing.cluster.control_plane.service_account_kubeconfig(computing.namespace, "default")

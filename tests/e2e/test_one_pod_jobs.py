@@ -1,4 +1,6 @@
-"""Jobs whose pods come one at a time: their template holds the node, and the webhook is not asked about their pods."""
+"""Jobs whose pods come one at a time: their template holds the node,
+and the webhook is not asked about their pods.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,19 @@ def one_pod(name: str, seconds: str = "forever", completions: int = 1) -> Json:
 
 def active(stage: Stage, name: str) -> Pod | None:
     """Return the one active pod of a Job."""
-    pods = [pod for pod in stage.items("pods", Pod) if pod.metadata.label(names.JOB_NAME_LABEL) == name and pod.active]
+    pods = [
+        pod
+        for pod in stage.items("pods", Pod)
+        if pod.metadata.label(names.JOB_NAME_LABEL) == name and pod.active
+    ]
     assert len(pods) <= 1
     return pods[0] if pods else None
 
 
 def cordon(stage: Stage, node: str, *, closed: bool) -> None:
-    stage.cluster.control_plane.client.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": closed or None}})
+    stage.cluster.control_plane.client.request(
+        "PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": closed or None}}
+    )
 
 
 def test_pods_of_a_released_job_are_created_while_no_webhook_answers(stage: Stage) -> None:
@@ -61,7 +69,9 @@ def test_a_retried_pod_comes_to_the_slot_of_its_job_however_late(stage: Stage) -
 
     def again() -> Pod | None:
         now = active(stage, "retried")
-        return now if now is not None and now.metadata.uid != first.metadata.uid and now.spec.node_name else None
+        return (
+            now if now is not None and now.metadata.uid != first.metadata.uid and now.spec.node_name else None
+        )
 
     second = stage.until("its next pod is bound", again)
     assert second is not None
@@ -74,8 +84,13 @@ def test_a_job_leaves_a_drained_node_as_a_whole_and_at_once(stage: Stage) -> Non
     stage.apply(one_pod("moves"))
     node = stage.until_state("moves", State.RUNNING).hosts[0]
     try:
-        stage.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
-        again = stage.until("it runs again", lambda: (now := stage.row("moves")).requeues and now.state == State.RUNNING and now)
+        stage.kubectl(
+            "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"
+        )
+        again = stage.until(
+            "it runs again",
+            lambda: (now := stage.row("moves")).requeues and now.state == State.RUNNING and now,
+        )
         assert again
         assert again.hosts != [node]
         assert again.ran_on == again.hosts
@@ -108,15 +123,23 @@ def test_a_suspended_job_has_the_template_that_its_user_wrote(stage: Stage, term
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         written["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(written))
-    stage.adopt(stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/paused"))
+    stage.adopt(
+        stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/paused")
+    )
     stage.until_state("paused", State.RUNNING)
     assert is_pinned(stage.job("paused").spec.template.metadata) is (terms is None)
-    assert stage.kubectl("apply", "-f", "-", stdin=json.dumps(written), check=False).returncode == 0, "to apply it again changes nothing"
+    assert stage.kubectl("apply", "-f", "-", stdin=json.dumps(written), check=False).returncode == 0, (
+        "to apply it again changes nothing"
+    )
     stage.kubectl("patch", "job", "paused", "-p", '{"spec":{"suspend":true}}')
     stage.until_reason("paused", "UserSuspended")
     template = stage.job("paused").spec.template
     assert template.spec.affinity == written["spec"]["template"]["spec"].get("affinity")
-    assert [key for key in names.ALLOCATION_KEYS if template.metadata.label(key) or template.metadata.annotation(key)] == []
+    assert [
+        key
+        for key in names.ALLOCATION_KEYS
+        if template.metadata.label(key) or template.metadata.annotation(key)
+    ] == []
     stage.kubectl("patch", "job", "paused", "-p", '{"spec":{"suspend":false}}')
     stage.until_state("paused", State.RUNNING)
     stage.until_consistent()

@@ -39,7 +39,12 @@ def test_a_reservation_keeps_no_idle_node_from_a_queue_of_higher_priority(stage:
     stage.until_state("half", State.RUNNING)
     stage.apply(job("all", 8).build())
     stage.until("it has a reservation", lambda: reserved_at(stage, "all"))
-    stage.apply(job("now", 4, "forever").label(names.QUEUE_LABEL, urgent).annotation(names.DURATION_ANNOTATION, "24h").build())
+    stage.apply(
+        job("now", 4, "forever")
+        .label(names.QUEUE_LABEL, urgent)
+        .annotation(names.DURATION_ANNOTATION, "24h")
+        .build()
+    )
     stage.until_state("now", State.RUNNING)
     stage.kubectl("delete", "job", "half", "now")
     assert wrong([stage.until_state("all", State.COMPLETED)]) == []

@@ -1,4 +1,6 @@
-"""For each kind of object: pods run on the nodes of the allocation, none before the whole allocation exists, and nothing is left over."""
+"""For each kind of object: pods run on the nodes of the allocation, none before the whole allocation exists,
+and nothing is left over.
+"""
 
 import json
 from pathlib import Path
@@ -39,8 +41,18 @@ def owner(kind: str, name: str, replicas: int) -> Json:
         pytest.param(job("together").pods(3, 3).build(), id="Job of three pods at once"),
         pytest.param(job("in-turn").pods(1, 3).build(), id="Job of one pod at a time"),
         pytest.param(job("more").pods(2, 5).build(), id="Job of more completions than pods at once"),
-        pytest.param(job("pieces").indexed(3).annotation(names.REPLACE_ANNOTATION, "pod").build(), id="Indexed Job released pod by pod"),
-        pytest.param(make_pod("bare").cpu("2").annotation(RUN_SECONDS, "0.5").with_("spec.restartPolicy", "Never").build(), id="Pod"),
+        pytest.param(
+            job("pieces").indexed(3).annotation(names.REPLACE_ANNOTATION, "pod").build(),
+            id="Indexed Job released pod by pod",
+        ),
+        pytest.param(
+            make_pod("bare")
+            .cpu("2")
+            .annotation(RUN_SECONDS, "0.5")
+            .with_("spec.restartPolicy", "Never")
+            .build(),
+            id="Pod",
+        ),
         pytest.param(owner("Deployment", "deployed", 3), id="Deployment"),
         pytest.param(owner("ReplicaSet", "replicated", 3), id="ReplicaSet"),
         pytest.param(owner("StatefulSet", "stateful", 2), id="StatefulSet"),
@@ -63,10 +75,18 @@ def test_pods_with_anti_affinity_to_their_own_job_run_on_different_nodes(stage: 
 def test_requests_that_limit_ranges_add_to_pods_are_allocated(stage: Stage) -> None:
     """Two pods without a cpu request get more than half a node each, so they cannot share one."""
     defaults = {"type": "Container", "defaultRequest": {"cpu": "5"}, "default": {"cpu": "6"}}
-    limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "sizes"}, "spec": {"limits": [defaults]}}
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "sizes"},
+        "spec": {"limits": [defaults]},
+    }
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(limit_range))
     stage.apply(make_job("unsized").indexed(2).suspended().pod_annotation(RUN_SECONDS, "0.5").build())
-    stage.until("it asks for 5 cpu", lambda: (shown := stage.row("unsized").fluxjob) is not None and '"count":5000' in shown.spec.jobspec)
+    stage.until(
+        "it asks for 5 cpu",
+        lambda: (shown := stage.row("unsized").fluxjob) is not None and '"count":5000' in shown.spec.jobspec,
+    )
     stage.kubectl("patch", "job", "unsized", "-p", '{"spec":{"suspend":false}}')
     row = stage.until_state("unsized", State.COMPLETED)
     assert len(set(row.hosts)) == 2

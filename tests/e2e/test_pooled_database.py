@@ -1,6 +1,8 @@
-"""Two queues whose Postgres is behind PgBouncer with transaction pooling: work runs, and goes on after a failover and a restart of both.
+"""Two queues whose Postgres is behind PgBouncer with transaction pooling: work runs, and goes on after a
+failover and a restart of both.
 
-The tests use a local cluster of their own. Its queues reach Postgres by the pooler, and directly only for what needs a session.
+The tests use a local cluster of their own. Its queues reach Postgres by the pooler, and directly only for
+what needs a session.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def database_pooler(server: LocalPostgres, service_folder: Path) -> Iterator[Poo
 
 
 @pytest.fixture(scope="module")
-def cluster(server: LocalPostgres, database_pooler: Pooler, service_folder: Path) -> Iterator[InProcessCluster]:
+def cluster(
+    server: LocalPostgres, database_pooler: Pooler, service_folder: Path
+) -> Iterator[InProcessCluster]:
     direct = server.database_dsn("fluxqueue")
     variables = {"DATABASE_URL": database_pooler.dsn(direct), "DATABASE_DIRECT_URL": direct}
     options = ClusterOptions(nodes=4, queue_replicas=2, dsn=server.dsn)
@@ -47,8 +51,11 @@ def cluster(server: LocalPostgres, database_pooler: Pooler, service_folder: Path
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=False) as stage:  # where this is developed there is no pooler to try it with
-        stage.until("both queues are ready, and one leads", lambda: _roles(cluster) == ["follower", "leader"], 60)
+    # where this is developed there is no pooler to try it with
+    with managed_namespace(cluster, statements=False) as stage:
+        stage.until(
+            "both queues are ready, and one leads", lambda: _roles(cluster) == ["follower", "leader"], 60
+        )
         yield stage
 
 
@@ -65,7 +72,9 @@ def test_work_runs_and_only_what_needs_a_session_is_direct(stage: Stage, server:
     for number in range(4):
         stage.until_state(f"job-{number}", State.COMPLETED, 60)
     with psycopg.connect(server.dsn) as connection:
-        query = "SELECT application_name, count(*) FROM pg_stat_activity WHERE datname = 'fluxqueue' GROUP BY 1"
+        query = (
+            "SELECT application_name, count(*) FROM pg_stat_activity WHERE datname = 'fluxqueue' GROUP BY 1"
+        )
         sessions: dict[str, int] = dict(connection.execute(query).fetchall())
     assert sessions["fluxqueue"] <= 4, "more sessions than the pooler has: some were direct"
     assert sessions.keys() == {"fluxqueue", "fluxqueue-tasks"}
@@ -84,7 +93,9 @@ def test_the_other_queue_takes_over_through_the_pooler(stage: Stage) -> None:
         stage.cluster.programs[former].start()
 
 
-def test_work_goes_on_after_a_restart_of_pooler_and_postgres(stage: Stage, server: LocalPostgres, database_pooler: Pooler) -> None:
+def test_work_goes_on_after_a_restart_of_pooler_and_postgres(
+    stage: Stage, server: LocalPostgres, database_pooler: Pooler
+) -> None:
     database_pooler.process.stop()
     server.stop()
     server.start()

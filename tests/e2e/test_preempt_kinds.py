@@ -1,4 +1,6 @@
-"""Work of every kind is preempted, on the whole control plane: it frees its nodes, comes back if its owner creates it again, or says so."""
+"""Work of every kind is preempted, on the whole control plane:
+it frees its nodes, comes back if its owner creates it again, or says so.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +37,39 @@ class Queue:
 
     def owner(self, kind: str, name: str, replicas: int, *, gang: bool = False) -> Json:
         owner = (
-            make_owner(kind, name, replicas, podManagementPolicy="Parallel") if kind == "StatefulSet" else make_owner(kind, name, replicas)
+            make_owner(kind, name, replicas, podManagementPolicy="Parallel")
+            if kind == "StatefulSet"
+            else make_owner(kind, name, replicas)
         )
         template = owner["spec"]["template"]
         template["metadata"].setdefault("labels", {})[names.QUEUE_LABEL] = self.name
-        template["metadata"]["annotations"] = {RUN_SECONDS: FOREVER, **({names.GANG_ANNOTATION: "true"} if gang else {})}
+        template["metadata"]["annotations"] = {
+            RUN_SECONDS: FOREVER,
+            **({names.GANG_ANNOTATION: "true"} if gang else {}),
+        }
         template["spec"]["terminationGracePeriodSeconds"] = 1
         return owner
 
     def fill(self, nodes: int) -> None:
         """Have a Job of higher priority run on so many nodes."""
-        job = make_job("filler").indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name).annotation(names.PRIORITY_ANNOTATION, "90")
+        job = (
+            make_job("filler")
+            .indexed(nodes)
+            .cpu("8")
+            .label(names.QUEUE_LABEL, self.name)
+            .annotation(names.PRIORITY_ANNOTATION, "90")
+        )
         self.stage.apply(job.pod_annotation(RUN_SECONDS, FOREVER).build())
         self.stage.until_state("filler", State.RUNNING)
 
     def urgent(self, nodes: int, seconds: str = FOREVER) -> None:
-        job = make_job("urgent").indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name).annotation(names.PRIORITY_ANNOTATION, "50")
+        job = (
+            make_job("urgent")
+            .indexed(nodes)
+            .cpu("8")
+            .label(names.QUEUE_LABEL, self.name)
+            .annotation(names.PRIORITY_ANNOTATION, "50")
+        )
         self.stage.apply(job.pod_annotation(RUN_SECONDS, seconds).build())
 
     def fluxjobs(self, kind: str) -> list[FluxJob]:
@@ -62,13 +81,19 @@ class Queue:
             found = [each for each in self.fluxjobs(kind) if each.status.state == state]
             return found if len(found) == count else None
 
-        found = self.stage.until(f"{count} {kind} {state}", reached, said=lambda: [each.status for each in self.stage.fluxjobs()])
+        found = self.stage.until(
+            f"{count} {kind} {state}", reached, said=lambda: [each.status for each in self.stage.fluxjobs()]
+        )
         assert found is not None
         return found
 
     def nodes(self, prefix: str) -> set[str]:
         pods = self.stage.items("pods", Pod)
-        return {pod.spec.node_name for pod in pods if pod.metadata.name.startswith(prefix) and pod.spec.node_name and not pod.terminal}
+        return {
+            pod.spec.node_name
+            for pod in pods
+            if pod.metadata.name.startswith(prefix) and pod.spec.node_name and not pod.terminal
+        }
 
 
 @pytest.fixture
@@ -101,7 +126,9 @@ def test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one(stage: Stage, 
     stage.until_consistent()
 
 
-def test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_time(stage: Stage, queue: Queue) -> None:
+def test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_time(
+    stage: Stage, queue: Queue
+) -> None:
     queue.fill(6)
     stage.apply(queue.owner("Deployment", "web", 2))
     first = queue.until_all("Pod", State.RUNNING, 2)
@@ -114,7 +141,10 @@ def test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_t
 def ended_group(stage: Stage) -> tuple[str, str] | None:
     """Return state and message of a group that has ended, else None; its FluxJob goes with its pods."""
     of_group = "WHERE kind = 'PodGroup' AND namespace = %(namespace)s AND finished_at IS NOT NULL"
-    query = f"SELECT state, message FROM fluxqueue.workload {of_group} UNION ALL SELECT state, message FROM fluxqueue.history {of_group}"
+    query = (
+        f"SELECT state, message FROM fluxqueue.workload {of_group} UNION ALL SELECT state, "
+        f"message FROM fluxqueue.history {of_group}"
+    )
     with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
         row = connection.execute(query.encode(), {"namespace": stage.namespace}).fetchone()
     return (str(row[0]), str(row[1])) if row is not None else None
@@ -122,7 +152,11 @@ def ended_group(stage: Stage) -> tuple[str, str] | None:
 
 def test_a_plain_pod_group_ends_and_says_that_it_is_lost(stage: Stage, queue: Queue) -> None:
     queue.fill(6)
-    member = queue.pod("mpi-0").label(names.POD_GROUP_LABEL, "mpi").annotation(names.POD_GROUP_SIZE_ANNOTATION, "2")
+    member = (
+        queue.pod("mpi-0")
+        .label(names.POD_GROUP_LABEL, "mpi")
+        .annotation(names.POD_GROUP_SIZE_ANNOTATION, "2")
+    )
     stage.apply_all(member.build(), member.with_("metadata.name", "mpi-1").build())
     queue.until_all("PodGroup", State.RUNNING)
     queue.urgent(2)
@@ -151,7 +185,9 @@ def test_work_that_a_budget_protects_is_spared_and_the_next_makes_room(stage: St
     queue.until_all("StatefulSet", State.RUNNING, 2)
     selector = {"matchLabels": {"app": "guarded"}}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guard"}}
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**budget, "spec": {"minAvailable": 2, "selector": selector}}))
+    stage.kubectl(
+        "apply", "-f", "-", stdin=json.dumps({**budget, "spec": {"minAvailable": 2, "selector": selector}})
+    )
     until_allowed(stage, "guard", lambda allowed: allowed == 0)
     queue.urgent(1)
     stage.until_state("urgent", State.RUNNING, 60)

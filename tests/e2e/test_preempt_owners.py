@@ -1,6 +1,8 @@
-"""Gangs whose owner can be suspended are preempted through that, and their owner is resumed, also if the queue is killed in between.
+"""Gangs whose owner can be suspended are preempted through that, and their owner is resumed, also if the
+queue is killed in between.
 
-STAND-INS: no controller of these projects runs here. The tests do what it does when its object is suspended and resumed.
+STAND-INS: no controller of these projects runs here. The tests do what it does when its object is suspended
+and resumed.
 """
 
 from __future__ import annotations
@@ -29,14 +31,21 @@ KINDS = {"jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"), "pytorchjobs.kubeflo
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
-    values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}, "gangs": {"resources": sorted(KINDS)}}
+    values = {
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
+        "gangs": {"resources": sorted(KINDS)},
+    }
     options = ClusterOptions(nodes=4, node_cpu="4", durable=False, values=values)
-    cluster = InProcessCluster(service_folder / "owners", options, extra_environment=crash_environment(service_folder))
+    cluster = InProcessCluster(
+        service_folder / "owners", options, extra_environment=crash_environment(service_folder)
+    )
     cluster.start()
     for name, (version, kind) in KINDS.items():
         serve(cluster, name, version, kind)
     until_followed(cluster, ["pytorchjobs.kubeflow.org"])
-    cluster.kubectl("patch", "fluxqueue", "default", "--type=merge", "-p", '{"spec":{"preemption":"lowerPriority"}}')
+    cluster.kubectl(
+        "patch", "fluxqueue", "default", "--type=merge", "-p", '{"spec":{"preemption":"lowerPriority"}}'
+    )
     yield cluster
     cluster.destroy()
 
@@ -72,12 +81,20 @@ def until_suspended(stage: Stage, owner: str, *policy: str, suspended: bool) -> 
 
 def urgent(stage: Stage) -> None:
     """Ask for all nodes with a higher priority."""
-    job = make_job("urgent").indexed(4).cpu("4").annotation(names.PRIORITY_ANNOTATION, "50").pod_annotation(RUN_SECONDS, "3")
+    job = (
+        make_job("urgent")
+        .indexed(4)
+        .cpu("4")
+        .annotation(names.PRIORITY_ANNOTATION, "50")
+        .pod_annotation(RUN_SECONDS, "3")
+    )
     stage.apply(job.build())
 
 
 @pytest.mark.parametrize("point", [None, CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED])
-def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, service_folder: Path, point: CrashPoint | None) -> None:
+def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(
+    stage: Stage, service_folder: Path, point: CrashPoint | None
+) -> None:
     jobs = jobset_jobs(stage)
     create(stage, *jobs)
     first = until_running(stage, "JobSet")
@@ -88,12 +105,17 @@ def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, s
     for suspended in (True, False):
         until_suspended(stage, "jobset/pair", suspended=suspended)
         for job in jobs:
-            stage.kubectl("patch", "job", job["metadata"]["name"], "-p", json.dumps({"spec": {"suspend": suspended}}))
+            stage.kubectl(
+                "patch", "job", job["metadata"]["name"], "-p", json.dumps({"spec": {"suspend": suspended}})
+            )
     stage.until_state("urgent", State.COMPLETED)
     again = until_running(stage, "JobSet")
     assert (again.status.submitted_at, again.status.requeues) == (first.status.submitted_at, 1)
     failures = [
-        json.loads(stage.kubectl("get", "job", job["metadata"]["name"], "-o", "json").stdout)["status"].get("failed", 0) for job in jobs
+        json.loads(stage.kubectl("get", "job", job["metadata"]["name"], "-o", "json").stdout)["status"].get(
+            "failed", 0
+        )
+        for job in jobs
     ]
     assert failures == [0, 0], "nothing that was preempted counts as a failure"
     assert not armed.exists(), "the queue was killed at the point"
@@ -127,15 +149,25 @@ def test_an_owner_that_a_former_queue_left_suspended_is_resumed(stage: Stage) ->
 
 MARK = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: "7"}}}
 FIELDS = "suspends and resumes the owners of groups of pods, and changes nothing else of them"
-METADATA = "writes the label fluxqueue/suspended-by-queue of owners, and changes nothing else of their metadata"
+METADATA = (
+    "writes the label fluxqueue/suspended-by-queue of owners, and changes nothing else of their metadata"
+)
 SCOPE = "which is not managed"
 OWNER_CHANGES = {
     "suspends a JobSet": ("jobset", {**MARK, "spec": {"suspend": True}}, ""),
-    "resumes it": ("jobset", {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: None}}, "spec": {"suspend": False}}, ""),
+    "resumes it": (
+        "jobset",
+        {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: None}}, "spec": {"suspend": False}},
+        "",
+    ),
     "suspends a PyTorchJob": ("pytorchjob", {**MARK, "spec": {"runPolicy": {"suspend": True}}}, ""),
     "another field": ("jobset", {"spec": {"network": {"enableDNSHostnames": False}}}, FIELDS),
     "without a field": ("jobset", {"spec": {"replicatedJobs": None}}, FIELDS),
-    "another field with it": ("pytorchjob", {"spec": {"runPolicy": {"suspend": True, "cleanPodPolicy": "All"}}}, FIELDS),
+    "another field with it": (
+        "pytorchjob",
+        {"spec": {"runPolicy": {"suspend": True, "cleanPodPolicy": "All"}}},
+        FIELDS,
+    ),
     "its pods": ("pytorchjob", {"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 9}}}}, FIELDS),
     "another label": ("jobset", {"metadata": {"labels": {"app": "evil"}}}, METADATA),
     "an annotation": ("jobset", {"metadata": {"annotations": {"fluxqueue/evil": ""}}}, METADATA),
@@ -161,17 +193,25 @@ def as_queue(stage: Stage, kind: str, change: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "change", "refusal"), OWNER_CHANGES.values(), ids=OWNER_CHANGES)
-def test_the_queue_suspends_and_resumes_owners_and_changes_nothing_else(owners: Stage, kind: str, change: Any, refusal: str) -> None:
+def test_the_queue_suspends_and_resumes_owners_and_changes_nothing_else(
+    owners: Stage, kind: str, change: Any, refusal: str
+) -> None:
     answer = as_queue(owners, kind, change)
     assert (answer.returncode != 0) is bool(refusal), answer.stderr
     assert refusal in answer.stderr
-    admitted = owners.kubectl("patch", kind, "guarded", "--type=merge", "--dry-run=server", "-p", json.dumps(change), check=False)
+    admitted = owners.kubectl(
+        "patch", kind, "guarded", "--type=merge", "--dry-run=server", "-p", json.dumps(change), check=False
+    )
     assert admitted.returncode == 0, "the policy concerns nobody else"
 
 
 def test_in_a_namespace_that_is_not_managed_the_queue_resumes_only_what_it_suspended(owners: Stage) -> None:
     owners.kubectl("label", "namespace", owners.namespace, f"{names.MANAGED_LABEL}=false", "--overwrite")
-    owners.until("the label counts", lambda: SCOPE in as_queue(owners, "jobset", {"spec": {"suspend": True}}).stderr)
-    owners.kubectl("patch", "jobset", "guarded", "--type=merge", "-p", json.dumps({**MARK, "spec": {"suspend": True}}))
+    owners.until(
+        "the label counts", lambda: SCOPE in as_queue(owners, "jobset", {"spec": {"suspend": True}}).stderr
+    )
+    owners.kubectl(
+        "patch", "jobset", "guarded", "--type=merge", "-p", json.dumps({**MARK, "spec": {"suspend": True}})
+    )
     change = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: None}}, "spec": {"suspend": False}}
     assert as_queue(owners, "jobset", change).returncode == 0

@@ -23,11 +23,18 @@ def queue(stage: Stage) -> Iterator[PreemptingQueue]:
 
 
 def pods_of(stage: Stage, job: str) -> list[Any]:
-    return list(json.loads(stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}={job}", "-o", "json").stdout)["items"])
+    return list(
+        json.loads(stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}={job}", "-o", "json").stdout)[
+            "items"
+        ]
+    )
 
 
 def told(stage: Stage, job: str) -> set[str]:
-    return {each["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION, "") for each in pods_of(stage, job)}
+    return {
+        each["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION, "")
+        for each in pods_of(stage, job)
+    }
 
 
 def until_told(stage: Stage, job: str) -> set[str]:
@@ -44,7 +51,10 @@ def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: Preempt
     assert at.endswith("Z")
     assert not stage.job("victim").spec.suspend, "its grace is not over"
     notices = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
-    assert any(each["reason"] == "PreemptionNotice" and each["involvedObject"]["name"] == "victim" for each in notices)
+    assert any(
+        each["reason"] == "PreemptionNotice" and each["involvedObject"]["name"] == "victim"
+        for each in notices
+    )
     stage.until_state("urgent", State.COMPLETED, 60)
     assert stage.until_state("victim", State.RUNNING, 60).state == State.RUNNING
     assert told(stage, "victim") == {""}, "the pods of its next start are told nothing"
@@ -85,7 +95,10 @@ def test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace(stage: Stage, que
     assert found is not None
     assert (found.status.reason, found.status.message, found.status.requeues) == ("", "", 0)
     assert {each["metadata"]["uid"] for each in pods_of(stage, "victim")} == uids, "it goes on as it was"
-    stage.until("an Event says so", lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout)
+    stage.until(
+        "an Event says so",
+        lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout,
+    )
     assert "Preempted" not in stage.plugin("explain", "job/victim").stdout
     stage.until_consistent()
     stage.apply(queue.job("later", 8, priority=10, seconds="0").build())
@@ -100,15 +113,23 @@ def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
     stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
-    held = f"nothing is preempted for it: nodes that it needs are held by Job {stage.namespace}/victim (in its minimum run time until "
-    stage.until("the waiting Job is told why", lambda: held in stage.until_reason("urgent", "WaitingForNodes").status.message)
+    held = (
+        f"nothing is preempted for it: nodes that it needs are held by Job {stage.namespace}/victim (in its "
+        "minimum run time until "
+    )
+    stage.until(
+        "the waiting Job is told why",
+        lambda: held in stage.until_reason("urgent", "WaitingForNodes").status.message,
+    )
     assert held in " ".join(stage.plugin("explain", "job/urgent").stdout.split())
     assert stage.row("victim").state == State.RUNNING
     queue.grants(minRunSeconds=1)
     stage.until_state("urgent", State.COMPLETED, 60)
 
 
-def test_the_job_that_saved_what_it_has_is_preempted_before_a_younger_one(stage: Stage, queue: PreemptingQueue) -> None:
+def test_the_job_that_saved_what_it_has_is_preempted_before_a_younger_one(
+    stage: Stage, queue: PreemptingQueue
+) -> None:
     stage.apply(queue.job("saves", 4).build())
     stage.until_state("saves", State.RUNNING)
     stage.apply(queue.job("younger", 4).build())

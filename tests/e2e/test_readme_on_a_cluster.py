@@ -21,12 +21,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(command: str, cluster: ControlPlane) -> str:
-    """Run a line of the README in the repository, with the kubectl and helm of this local cluster first on PATH."""
+    """Run a line of the README in the repository, with the kubectl and helm of this local cluster first on
+    PATH.
+    """
     program, *words = shlex.split(command)
     tool = cluster.binaries[{"kubectl": Tool.KUBECTL, "helm": Tool.HELM}[program]]
     environment = cluster.kubectl_environment()
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    done = subprocess.run([str(tool), *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [str(tool), *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
 
@@ -47,7 +57,9 @@ def test_the_commands_that_submit_the_first_job_work(default_namespace: ControlP
     cluster = default_namespace
     assert "labeled" in run("kubectl label namespace default fluxqueue/managed=true", cluster)
     assert "job.batch/lammps created" in run("kubectl apply -f examples/20-indexed-job.yaml", cluster)
-    wait_until(lambda: "job/lammps" in run("kubectl fluxqueue jobs", cluster), "the FluxJob of job/lammps", 20)
+    wait_until(
+        lambda: "job/lammps" in run("kubectl fluxqueue jobs", cluster), "the FluxJob of job/lammps", 20
+    )
     assert run("kubectl fluxqueue explain job/lammps", cluster).startswith("job/lammps in namespace default ")
     assert "default" in run("kubectl fluxqueue queues", cluster)
     assert "STATE" in run("kubectl get fluxjobs", cluster)
@@ -55,7 +67,10 @@ def test_the_commands_that_submit_the_first_job_work(default_namespace: ControlP
 
 def test_the_commands_that_install_the_project_work(control_plane: ControlPlane) -> None:
     try:
-        output = run("helm install fluxqueue charts/fluxqueue --namespace fluxqueue-system --create-namespace", control_plane)
+        output = run(
+            "helm install fluxqueue charts/fluxqueue --namespace fluxqueue-system --create-namespace",
+            control_plane,
+        )
         assert "STATUS: deployed" in output
     finally:
         run("helm uninstall fluxqueue --namespace fluxqueue-system --wait", control_plane)
@@ -64,7 +79,9 @@ def test_the_commands_that_install_the_project_work(control_plane: ControlPlane)
         control_plane.kubectl("delete", "namespace", "fluxqueue-system", "--wait=false")
 
 
-def test_an_installation_is_verified_as_helm_test_does_it(whole_cluster: InProcessCluster, tmp_path: Path) -> None:
+def test_an_installation_is_verified_as_helm_test_does_it(
+    whole_cluster: InProcessCluster, tmp_path: Path
+) -> None:
     """The arguments are those of the chart's test pod; its token and authority are what its volumes have."""
     cluster, programs = whole_cluster.control_plane, whole_cluster.programs
     secret = cluster.client.get("/api/v1/namespaces/fluxqueue-system/secrets/fluxqueue-webhook-tls")
@@ -73,7 +90,10 @@ def test_an_installation_is_verified_as_helm_test_does_it(whole_cluster: InProce
 
     def verify(audience: str, *more: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "token").write_text(cluster.kubectl(*asked, f"--audience={audience}").stdout)
-        webhook, queue = (programs[name].container.ports[port] for name, port in (("webhook", "https"), ("queue", "metrics")))
+        webhook, queue = (
+            programs[name].container.ports[port]
+            for name, port in (("webhook", "https"), ("queue", "metrics"))
+        )
         arguments = [
             "--webhook",
             f"https://127.0.0.1:{webhook}",

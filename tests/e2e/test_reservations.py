@@ -1,4 +1,6 @@
-"""FluxReservations on a real control plane: who waits for them, who runs in them, what a maintenance does, and what is refused."""
+"""FluxReservations on a real control plane: who waits for them, who runs in them, what a maintenance does,
+and what is refused.
+"""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +25,10 @@ MARK = "fluxqueue/maintenance"
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes, which the queue may cordon."""
-    values = {"reservations": {"enabled": True}, "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
+    values = {
+        "reservations": {"enabled": True},
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
+    }
     cluster = InProcessCluster(service_folder / "reservations", ClusterOptions(nodes=4, values=values))
     cluster.start()
     yield cluster
@@ -39,7 +44,13 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
 
 
 def job(name: str, seconds: str = "forever", reservation: str = "", duration: str = "1h") -> JobBuilder:
-    made = make_job(name).indexed(1).cpu("6").pod_annotation(RUN_SECONDS, seconds).annotation("fluxqueue/duration", duration)
+    made = (
+        make_job(name)
+        .indexed(1)
+        .cpu("6")
+        .pod_annotation(RUN_SECONDS, seconds)
+        .annotation("fluxqueue/duration", duration)
+    )
     return made.annotation("fluxqueue/reservation", reservation) if reservation else made
 
 
@@ -73,7 +84,10 @@ def cordoned(stage: Stage) -> dict[str, str]:
 
 
 def node_names(stage: Stage) -> list[str]:
-    return sorted(each["metadata"]["name"] for each in json.loads(stage.kubectl("get", "nodes", "-o", "json").stdout)["items"])
+    return sorted(
+        each["metadata"]["name"]
+        for each in json.loads(stage.kubectl("get", "nodes", "-o", "json").stdout)["items"]
+    )
 
 
 def nodes_of(fluxjob: FluxJob | None) -> list[str]:
@@ -85,7 +99,9 @@ def test_work_of_the_reservation_runs_on_its_nodes_and_other_work_keeps_off(stag
     reserve(stage, "course", start=in_s(-60), nodes={"count": 2}, duration="2h")
     shown = until_shown(stage, "course", "Active")
     assert shown.node_count == 2
-    stage.apply(*(job(f"other-{number}").build() for number in range(3)), job("mine", reservation="course").build())
+    stage.apply(
+        *(job(f"other-{number}").build() for number in range(3)), job("mine", reservation="course").build()
+    )
     mine = stage.until_state("mine", State.RUNNING).fluxjob
     assert set(nodes_of(mine)) <= set(decode(shown.nodes))
     waits = stage.until_reason("other-2", "Reservation")
@@ -108,7 +124,9 @@ def test_work_of_the_reservation_runs_on_its_nodes_and_other_work_keeps_off(stag
 
 
 def test_work_that_would_overlap_a_maintenance_waits_until_it_is_over(stage: Stage) -> None:
-    reserve(stage, "power", start=in_s(8), end=in_s(14), duration=None, nodes=node_names(stage), maintenance=True)
+    reserve(
+        stage, "power", start=in_s(8), end=in_s(14), duration=None, nodes=node_names(stage), maintenance=True
+    )
     until_shown(stage, "power", "Planned")
     stage.apply(job("long", "0.5").build(), job("short", "0.5", duration="2s").build())
     stage.until_reason("long", "Reservation")
@@ -119,7 +137,10 @@ def test_work_that_would_overlap_a_maintenance_waits_until_it_is_over(stage: Sta
 
 def test_a_namespace_that_is_not_named_may_not_use_it_until_it_is(stage: Stage) -> None:
     stage.apply(job("mine", reservation="course").build())
-    assert "there is no FluxReservation 'course'" in stage.until_reason("mine", "ReservationNotAllowed").status.message
+    assert (
+        "there is no FluxReservation 'course'"
+        in stage.until_reason("mine", "ReservationNotAllowed").status.message
+    )
     reserve(stage, "course", start=in_s(-60), nodes={"count": 1}, duration="2h", namespaces=["others"])
 
     def message() -> str:
@@ -131,13 +152,23 @@ def test_a_namespace_that_is_not_named_may_not_use_it_until_it_is(stage: Stage) 
 
 
 @pytest.mark.parametrize("at_start", ["leave", "drain", "evict"])
-def test_a_maintenance_begins_as_it_says_and_uncordons_only_what_it_cordoned(stage: Stage, at_start: str) -> None:
+def test_a_maintenance_begins_as_it_says_and_uncordons_only_what_it_cordoned(
+    stage: Stage, at_start: str
+) -> None:
     stage.apply(job("runs").build())
     (node,) = nodes_of(stage.until_state("runs", State.RUNNING).fluxjob)
     other = next(name for name in node_names(stage) if name != node)
     stage.kubectl("cordon", other)
     try:
-        reserve(stage, "power", start=in_s(2), nodes=[node, other], duration="2h", maintenance=True, atStart=at_start)
+        reserve(
+            stage,
+            "power",
+            start=in_s(2),
+            nodes=[node, other],
+            duration="2h",
+            maintenance=True,
+            atStart=at_start,
+        )
         until_shown(stage, "power", "Active")
         expected = {other: ""} if at_start == "leave" else {other: "", node: "power"}
         stage.until("the nodes are as the maintenance wants them", lambda: cordoned(stage) == expected)
@@ -156,7 +187,11 @@ def test_a_maintenance_begins_as_it_says_and_uncordons_only_what_it_cordoned(sta
 def runs_on(stage: Stage, name: str) -> str:
     """Return the node of a running Job; empty while it does not run."""
     fluxjob = stage.row(name).fluxjob
-    return ",".join(decode(fluxjob.status.nodes)) if fluxjob is not None and fluxjob.status.state == State.RUNNING else ""
+    return (
+        ",".join(decode(fluxjob.status.nodes))
+        if fluxjob is not None and fluxjob.status.state == State.RUNNING
+        else ""
+    )
 
 
 BAD_INPUT: list[tuple[dict[str, Any], str]] = [
@@ -165,7 +200,10 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"end": "2026-12-01T10:00:00"}, "write either end or duration, and not both"),
     ({"duration": None}, "write either end or duration, and not both"),
     ({"duration": "soon"}, "spec.duration: 'soon' is not a duration"),
-    ({"duration": None, "end": "2026-12-01T07:00:00"}, "spec.end: '2026-12-01T07:00:00' is not after spec.start"),
+    (
+        {"duration": None, "end": "2026-12-01T07:00:00"},
+        "spec.end: '2026-12-01T07:00:00' is not after spec.start",
+    ),
     ({"repeat": "FREQ=MINUTELY"}, "FREQ is one of DAILY, WEEKLY, MONTHLY, YEARLY"),
     ({"repeat": "FREQ=DAILY;BYHOUR=3"}, "spec.repeat: 'BYHOUR' is not supported"),
     ({"timeZone": "Mars/Olympus"}, "spec.timeZone: 'Mars/Olympus' is no time zone"),
@@ -183,12 +221,19 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
 
 def test_a_reservation_that_cannot_be_meant_is_refused_with_its_field(stage: Stage) -> None:
     answers = []
-    base: dict[str, Any] = {"start": "2026-12-01T08:00:00", "nodes": {"count": 1}, "namespaces": ["team"], "duration": "1h"}
+    base: dict[str, Any] = {
+        "start": "2026-12-01T08:00:00",
+        "nodes": {"count": 1},
+        "namespaces": ["team"],
+        "duration": "1h",
+    }
     for spec, words in BAD_INPUT:
         document = make_reservation("odd")
         document["metadata"] = {"name": "odd"}
         document["spec"] = {key: value for key, value in {**base, **spec}.items() if value is not None}
-        done = stage.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(document), check=False)
+        done = stage.kubectl(
+            "create", "--validate=strict", "-f", "-", stdin=json.dumps(document), check=False
+        )
         if done.returncode == 0 or words not in done.stderr:
             answers.append((spec, done.stdout + done.stderr))
     assert answers == []
@@ -198,7 +243,16 @@ def test_everybody_reads_reservations_and_only_operators_write_them(stage: Stage
     subject = f"system:serviceaccount:{stage.namespace}:somebody"
 
     def may(verb: str, *what: str) -> bool:
-        done = stage.kubectl("auth", "can-i", verb, "fluxreservations.jobs.converged-computing.org", *what, "--as", subject, check=False)
+        done = stage.kubectl(
+            "auth",
+            "can-i",
+            verb,
+            "fluxreservations.jobs.converged-computing.org",
+            *what,
+            "--as",
+            subject,
+            check=False,
+        )
         return bool(done.stdout.strip() == "yes")
 
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")

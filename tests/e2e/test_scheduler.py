@@ -1,7 +1,8 @@
-"""Workloads that the project's scheduler binds, and what happens if a node does not accept a pod: a local cluster of 12 nodes of 8 cpu.
+"""Workloads that the project's scheduler binds, and what happens if a node does not accept a pod: a local
+cluster of 12 nodes of 8 cpu.
 
-A node refuses a pod if something changed after the match. So the scheduler is stopped while workloads are released; then pods outside the
-queue, or people, take the nodes; then the scheduler starts again.
+A node refuses a pod if something changed after the match. So the scheduler is stopped while workloads are
+released; then pods outside the queue, or people, take the nodes; then the scheduler starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_owner, make_pod, make_queue
+from support.builders import (
+    JobBuilder,
+    Json,
+    PodBuilder,
+    make_job,
+    make_minicluster,
+    make_owner,
+    make_pod,
+    make_queue,
+)
 from support.crash_suite import crash_environment
 from support.end_to_end import Stage, managed_namespace
 from support.invariants import violations
@@ -112,10 +122,17 @@ def released(stage: Stage, count: int) -> dict[str, str]:
     """Wait until this many pods are released and not bound; return the node of each, by the pod's name."""
 
     def nodes_of_released() -> dict[str, str]:
-        given = {each.metadata.name: each.metadata.annotation(names.NODES_ANNOTATION) or "" for each in pods(stage) if each.revocable}
+        given = {
+            each.metadata.name: each.metadata.annotation(names.NODES_ANNOTATION) or ""
+            for each in pods(stage)
+            if each.revocable
+        }
         return given if len(given) == count else {}
 
-    return {name: hostlists.decode(node)[0] for name, node in stage.until(f"{count} pods are released", nodes_of_released).items()}
+    return {
+        name: hostlists.decode(node)[0]
+        for name, node in stage.until(f"{count} pods are released", nodes_of_released).items()
+    }
 
 
 def bound_elsewhere(stage: Stage, count: int, *taken: str) -> Callable[[], bool]:
@@ -126,7 +143,9 @@ def events_of(stage: Stage, about: str) -> list[str]:
     """Return reason and message of each Event about an object."""
     path = f"/api/v1/namespaces/{stage.namespace}/events"
     items: list[Json] = stage.cluster.control_plane.client.get(path)["items"]
-    return [f"{each['reason']}: {each['message']}" for each in items if each["involvedObject"]["name"] == about]
+    return [
+        f"{each['reason']}: {each['message']}" for each in items if each["involvedObject"]["name"] == about
+    ]
 
 
 def has_event(stage: Stage, about: str, reason: str, words: str) -> Callable[[], bool]:
@@ -141,7 +160,9 @@ def test_our_scheduler_binds_a_gang_to_the_nodes_of_its_allocation(stage: Stage)
     stage.until_consistent()
 
 
-def test_a_bare_pod_whose_node_was_filled_is_bound_elsewhere_and_is_the_same_pod(stage: Stage, filled: ExitStack) -> None:
+def test_a_bare_pod_whose_node_was_filled_is_bound_elsewhere_and_is_the_same_pod(
+    stage: Stage, filled: ExitStack
+) -> None:
     with scheduler_away(stage):
         stage.apply(pod("bare").build())
         (node,) = released(stage, 1).values()
@@ -150,7 +171,10 @@ def test_a_bare_pod_whose_node_was_filled_is_bound_elsewhere_and_is_the_same_pod
     stage.until("it runs elsewhere", bound_elsewhere(stage, 1, node))
     assert uids(stage) == before
     stage.until("an Event gives the reason", has_event(stage, "bare", "Requeued", node))
-    stage.until("its FluxJob gives the reason", lambda: f"could not be bound to {node}" in stage.plugin("explain", "pod/bare").stdout)
+    stage.until(
+        "its FluxJob gives the reason",
+        lambda: f"could not be bound to {node}" in stage.plugin("explain", "pod/bare").stdout,
+    )
     assert stage.until_state("bare", State.RUNNING).fluxjob is not None
     stage.until_consistent()
 
@@ -163,11 +187,16 @@ def test_a_job_without_a_bound_pod_is_matched_again_as_a_whole(stage: Stage, fil
     stage.until("both run elsewhere", bound_elsewhere(stage, 2, taken))
     stage.until("the Job has an Event with the reason", has_event(stage, "pair", "Requeued", taken))
     stage.until("it was requeued once", lambda: stage.row("pair").requeues == 1)
-    stage.until("its FluxJob gives the reason", lambda: f"could not be bound to {taken}" in stage.plugin("explain", "job/pair").stdout)
+    stage.until(
+        "its FluxJob gives the reason",
+        lambda: f"could not be bound to {taken}" in stage.plugin("explain", "job/pair").stdout,
+    )
     stage.until_consistent()
 
 
-def test_a_pod_whose_siblings_run_is_matched_alone_and_its_job_counts_no_failure(stage: Stage, filled: ExitStack) -> None:
+def test_a_pod_whose_siblings_run_is_matched_alone_and_its_job_counts_no_failure(
+    stage: Stage, filled: ExitStack
+) -> None:
     grows = job("grows", 2).with_("spec.backoffLimit", 0).annotation(names.REPLACE_ANNOTATION, "pod").build()
     stage.apply(grows)
     stage.until_state("grows", State.RUNNING)
@@ -183,7 +212,9 @@ def test_a_pod_whose_siblings_run_is_matched_alone_and_its_job_counts_no_failure
     stage.until_consistent()
 
 
-def test_a_pod_of_a_deployment_is_bound_elsewhere_and_is_the_same_pod(stage: Stage, filled: ExitStack) -> None:
+def test_a_pod_of_a_deployment_is_bound_elsewhere_and_is_the_same_pod(
+    stage: Stage, filled: ExitStack
+) -> None:
     with scheduler_away(stage):
         stage.apply(make_owner("Deployment", "web", 1))
         ((name, taken),) = released(stage, 1).items()
@@ -197,7 +228,10 @@ def test_a_pod_of_a_deployment_is_bound_elsewhere_and_is_the_same_pod(stage: Sta
 def test_a_pod_group_without_a_bound_pod_is_matched_again_as_a_whole(stage: Stage, filled: ExitStack) -> None:
     with scheduler_away(stage):
         members = [
-            pod(f"member-{n}").label(names.POD_GROUP_LABEL, "trio").annotation(names.POD_GROUP_SIZE_ANNOTATION, "3") for n in range(3)
+            pod(f"member-{n}")
+            .label(names.POD_GROUP_LABEL, "trio")
+            .annotation(names.POD_GROUP_SIZE_ANNOTATION, "3")
+            for n in range(3)
         ]
         stage.apply_all(*(member.build() for member in members))
         taken = released(stage, 3)["member-1"]
@@ -206,12 +240,16 @@ def test_a_pod_group_without_a_bound_pod_is_matched_again_as_a_whole(stage: Stag
     stage.until("all run elsewhere", bound_elsewhere(stage, 3, taken))
     assert uids(stage) == before
     stage.until("its pods have Events with the reason", has_event(stage, "member-0", "Requeued", taken))
-    assert not [fluxjob for fluxjob in stage.fluxjobs() if fluxjob.spec.object_ref.name.startswith("member")], "none was matched alone"
+    assert not [
+        fluxjob for fluxjob in stage.fluxjobs() if fluxjob.spec.object_ref.name.startswith("member")
+    ], "none was matched alone"
     stage.until_consistent()
 
 
 def replaced(stage: Stage, victim: str, *, create: Json | None = None) -> tuple[str, str]:
-    """Delete a pod whose siblings run, while the scheduler is stopped; return name and node of its replacement, which is released."""
+    """Delete a pod whose siblings run, while the scheduler is stopped;
+    return name and node of its replacement, which is released.
+    """
     before = {each.metadata.name for each in pods(stage)}
     stage.kubectl("delete", "pod", victim, "--wait=true", "--grace-period=0", "--force")
     if create is not None:
@@ -221,10 +259,15 @@ def replaced(stage: Stage, victim: str, *, create: Json | None = None) -> tuple[
     return name, node
 
 
-def test_a_retried_pod_of_a_running_job_leaves_the_slot_that_was_filled(stage: Stage, filled: ExitStack) -> None:
+def test_a_retried_pod_of_a_running_job_leaves_the_slot_that_was_filled(
+    stage: Stage, filled: ExitStack
+) -> None:
     stage.apply(job("retries", 2).build())
     stage.until_state("retries", State.RUNNING)
-    stage.until("its pin window is over", lambda: datetime.now(UTC) > pin_until(stage.job("retries").spec.template.metadata))
+    stage.until(
+        "its pin window is over",
+        lambda: datetime.now(UTC) > pin_until(stage.job("retries").spec.template.metadata),
+    )
     victim = next(name for name in nodes(stage) if name.startswith("retries-1-"))
     with scheduler_away(stage):
         name, taken = replaced(stage, victim)
@@ -236,7 +279,9 @@ def test_a_retried_pod_of_a_running_job_leaves_the_slot_that_was_filled(stage: S
     stage.until_consistent()
 
 
-def test_a_broker_of_a_minicluster_is_matched_alone_and_the_others_stay(stage: Stage, filled: ExitStack) -> None:
+def test_a_broker_of_a_minicluster_is_matched_alone_and_the_others_stay(
+    stage: Stage, filled: ExitStack
+) -> None:
     flux = make_minicluster("flux", 2, pod={"annotations": {RUN_SECONDS: "forever"}})
     flux["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "8"}, "limits": {"cpu": "8"}}
     stage.apply(flux)
@@ -288,7 +333,9 @@ def test_pods_leave_a_node_that_is_closed_between_release_and_binding(stage: Sta
 
 
 def switch_queue(stage: Stage, queue: str, scheduler: SchedulerName) -> None:
-    """Set the scheduler of a FluxQueue and wait until the queue (by its status) and the webhook (by a dry run) know it."""
+    """Set the scheduler of a FluxQueue and wait until the queue (by its status) and the webhook (by a dry
+    run) know it.
+    """
     control_plane = stage.cluster.control_plane
     control_plane.apply(make_queue(queue, scheduler=scheduler.value))
     path = f"/apis/{names.API_VERSION}/{names.FLUXQUEUES}/{queue}"
@@ -338,7 +385,9 @@ def test_a_queue_changes_its_scheduler_while_work_runs_and_a_label_overrides_it(
     stage.examples.clear()
 
 
-def test_a_queue_killed_between_the_withdrawal_and_a_new_slot_continues(stage: Stage, filled: ExitStack, service_folder: Path) -> None:
+def test_a_queue_killed_between_the_withdrawal_and_a_new_slot_continues(
+    stage: Stage, filled: ExitStack, service_folder: Path
+) -> None:
     armed = service_folder / "armed" / "point"
     with scheduler_away(stage):
         stage.apply(pod("bare").build())

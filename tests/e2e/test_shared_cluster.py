@@ -1,4 +1,6 @@
-"""A cluster that several groups share, installed with values-shared.yaml: what one of them does and sees beside the other."""
+"""A cluster that several groups share, installed with values-shared.yaml:
+what one of them does and sees beside the other.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PRIORITY_CLASS = "spec.template.spec.priorityClassName"
 def shared_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes of 8 cpu."""
     values = yaml.safe_load(SHARED.read_text())
-    cluster = InProcessCluster(service_folder / "shared", ClusterOptions(nodes=4, durable=False, values=values))
+    cluster = InProcessCluster(
+        service_folder / "shared", ClusterOptions(nodes=4, durable=False, values=values)
+    )
     cluster.start()
     yield cluster
     cluster.destroy()
@@ -75,7 +79,10 @@ def test_nobody_reads_the_names_of_others_work(stage: Stage, others: Stage) -> N
     others.apply(job("secret-runs", 3).build())
     others.until_state("secret-runs", State.RUNNING)
     others.apply(job("secret-project", 4).build())
-    others.until("it has a reservation", lambda: (shown := others.row("secret-project").fluxjob) and shown.status.reserved_at)
+    others.until(
+        "it has a reservation",
+        lambda: (shown := others.row("secret-project").fluxjob) and shown.status.reserved_at,
+    )
     stage.apply(job("mine", duration="24h").build())
     message = stage.until_reason("mine", "BlockedByReservation").status.message
     assert "reserved for work of another namespace from" in message
@@ -91,7 +98,9 @@ def test_a_stated_duration_is_kept(stage: Stage) -> None:
 
 def test_a_person_leaves_no_queue_and_works_in_the_own_namespace_alone(stage: Stage, others: Stage) -> None:
     stage.kubectl("create", "serviceaccount", "alice")
-    stage.kubectl("create", "rolebinding", "alice", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:alice")
+    stage.kubectl(
+        "create", "rolebinding", "alice", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:alice"
+    )
     kubeconfig = str(stage.cluster.control_plane.service_account_kubeconfig(stage.namespace, "alice"))
     alice = f"--as=system:serviceaccount:{stage.namespace}:alice"
 

@@ -1,4 +1,6 @@
-"""A moldable Job gives pods back so that more important work starts, and grows again, on a real control plane."""
+"""A moldable Job gives pods back so that more important work starts, and grows again,
+on a real control plane.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ class Queue(PreemptingQueue):
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """A cluster in which the queue can be killed between two effects."""
-    options = ClusterOptions(durable=False, values={"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}})
-    made = InProcessCluster(service_folder / "shrinking", options, extra_environment=crash_environment(service_folder))
+    options = ClusterOptions(
+        durable=False, values={"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
+    )
+    made = InProcessCluster(
+        service_folder / "shrinking", options, extra_environment=crash_environment(service_folder)
+    )
     made.start()
     yield made
     made.destroy()
@@ -57,7 +63,9 @@ def queue(stage: Stage) -> Iterator[Queue]:
 def pods_of(stage: Stage, name: str = "moldable") -> dict[str, Pod]:
     """The pods of a Job that have not ended, by uid."""
     uid = stage.job(name).metadata.uid
-    owned = [pod for pod in stage.items("pods", Pod) if (owner := pod.metadata.controller) and owner.uid == uid]
+    owned = [
+        pod for pod in stage.items("pods", Pod) if (owner := pod.metadata.controller) and owner.uid == uid
+    ]
     return {pod.metadata.uid: pod for pod in owned if pod.active}
 
 
@@ -66,12 +74,17 @@ def running(stage: Stage, name: str = "moldable") -> dict[str, Pod]:
 
 
 def until_running(stage: Stage, pods: int) -> dict[str, Pod]:
-    return stage.until(f"{pods} pods run", lambda: found if len(found := running(stage)) == len(pods_of(stage)) == pods else {})
+    return stage.until(
+        f"{pods} pods run",
+        lambda: found if len(found := running(stage)) == len(pods_of(stage)) == pods else {},
+    )
 
 
 def told(stage: Stage) -> set[str]:
     """The pods that are to end after their grace (uid)."""
-    return {uid for uid, pod in running(stage).items() if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION)}
+    return {
+        uid for uid, pod in running(stage).items() if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION)
+    }
 
 
 def all_run(stage: Stage, queue: Queue) -> dict[str, Pod]:
@@ -98,9 +111,14 @@ def test_a_job_gives_pods_back_goes_on_and_grows_again(stage: Stage, queue: Queu
     stage.until_state("urgent", State.RUNNING)
     goes_on_with_five(stage, before)
     events = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
-    said = {each["message"] for each in events if each["reason"] == "Shrunk" and each["involvedObject"]["name"] == "moldable"}
+    said = {
+        each["message"]
+        for each in events
+        if each["reason"] == "Shrunk" and each["involvedObject"]["name"] == "moldable"
+    }
     form = (
-        rf"Job {stage.namespace}/moldable \(priority 0\) gave 3 of its 8 pods back at \S+Z, \d+ node-(seconds|minutes) lost, "
+        rf"Job {stage.namespace}/moldable \(priority 0\) gave 3 of its 8 pods back at \S+Z, "
+        r"\d+ node-(seconds|minutes) lost, "
         rf"so that Job {stage.namespace}/urgent \(priority 10\) starts: it went on with 5"
     )
     assert any(re.fullmatch(form, each) for each in said), said
@@ -141,7 +159,9 @@ def test_a_queue_that_is_killed_between_two_effects_ends_the_same_pods(
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_all_pods_go_on_if_the_other_is_deleted_in_the_grace(stage: Stage, queue: Queue, service_folder: Path, *, crash: bool) -> None:
+def test_all_pods_go_on_if_the_other_is_deleted_in_the_grace(
+    stage: Stage, queue: Queue, service_folder: Path, *, crash: bool
+) -> None:
     queue.grants(graceSeconds=600)
     before = all_run(stage, queue)
     stage.apply(queue.job("urgent", 3, priority=10).build())
@@ -153,7 +173,10 @@ def test_all_pods_go_on_if_the_other_is_deleted_in_the_grace(stage: Stage, queue
     stage.until("no pod is told any more", lambda: not told(stage), 60)
     assert not armed.exists(), "the queue was killed at the point"
     assert running(stage).keys() == before.keys()
-    stage.until("an Event says so", lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout)
+    stage.until(
+        "an Event says so",
+        lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout,
+    )
     assert "Gave back" not in stage.plugin("explain", "job/moldable").stdout
     stage.until_consistent()
 
@@ -163,4 +186,7 @@ def test_a_job_at_its_least_is_evicted_as_a_whole(stage: Stage, queue: Queue) ->
     stage.apply(queue.job("urgent", 5, priority=10).build())
     stage.until_state("urgent", State.RUNNING)
     stage.until_consistent()
-    stage.until("it waits again", lambda: (found := stage.row("moldable").fluxjob) is not None and found.status.requeues == 1)
+    stage.until(
+        "it waits again",
+        lambda: (found := stage.row("moldable").fluxjob) is not None and found.status.requeues == 1,
+    )

@@ -35,7 +35,9 @@ def traces() -> Iterator[Collector]:
 def cluster(service_folder: Path, traces: Collector) -> Iterator[InProcessCluster]:
     config = {"startTimeoutSeconds": START_TIMEOUT_S, "successorGraceSeconds": GRACE_S, "pinWindowSeconds": 1}
     values = {"queue": {"config": config, "traces": {"endpoint": traces.endpoint}}}
-    cluster = InProcessCluster(service_folder / "startup", ClusterOptions(nodes=6, durable=False, values=values))
+    cluster = InProcessCluster(
+        service_folder / "startup", ClusterOptions(nodes=6, durable=False, values=values)
+    )
     cluster.start()
     yield cluster
     cluster.destroy()
@@ -53,10 +55,19 @@ def test_the_way_of_a_job_is_a_trace_with_the_bits_of_its_uid(stage: Stage, trac
     uid = stage.job("traced").metadata.uid
     root, *states = stage.until("the trace has arrived", lambda: traces.trace(uid), 60)
     assert [span.name for span in (root, *states)] == ["Job", "Pending", "Allocated", "Running"]
-    assert {attribute.key: attribute.value.string_value for attribute in root.attributes}["fluxqueue.outcome"] == "Succeeded"
+    assert {attribute.key: attribute.value.string_value for attribute in root.attributes}[
+        "fluxqueue.outcome"
+    ] == "Succeeded"
     assert [event.name for event in states[1].events] == ["released"]
-    assert [span.end_time_unix_nano for span in states[:-1]] == [span.start_time_unix_nano for span in states[1:]]
-    assert root.start_time_unix_nano <= states[0].start_time_unix_nano < states[-1].end_time_unix_nano <= root.end_time_unix_nano
+    assert [span.end_time_unix_nano for span in states[:-1]] == [
+        span.start_time_unix_nano for span in states[1:]
+    ]
+    assert (
+        root.start_time_unix_nano
+        <= states[0].start_time_unix_nano
+        < states[-1].end_time_unix_nano
+        <= root.end_time_unix_nano
+    )
 
 
 def job(name: str, nodes: int = 1, seconds: str = "0.5") -> JobBuilder:
@@ -76,7 +87,9 @@ def deployment(name: str, replicas: int, **container: object) -> Json:
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}, "annotations": {RUN_SECONDS: "forever"}},
-                "spec": {"containers": [{"name": "web", "image": "web", "resources": resources, **container}]},
+                "spec": {
+                    "containers": [{"name": "web", "image": "web", "resources": resources, **container}]
+                },
             },
         },
     }
@@ -84,7 +97,11 @@ def deployment(name: str, replicas: int, **container: object) -> Json:
 
 def bound(stage: Stage) -> dict[str, str]:
     """Return the node by name of each active pod that is bound."""
-    return {pod.metadata.name: pod.spec.node_name for pod in stage.items("pods", Pod) if pod.active and pod.spec.node_name}
+    return {
+        pod.metadata.name: pod.spec.node_name
+        for pod in stage.items("pods", Pod)
+        if pod.active and pod.spec.node_name
+    }
 
 
 def released(stage: Stage, count: int) -> list[str]:
@@ -96,14 +113,28 @@ def released(stage: Stage, count: int) -> list[str]:
 def pods_of(stage: Stage, job: str) -> dict[str, Pod]:
     """Return the active pods of a Job, by uid."""
     name = "batch.kubernetes.io/job-name"
-    return {pod.metadata.uid: pod for pod in stage.items("pods", Pod) if pod.metadata.label(name) == job and pod.active}
+    return {
+        pod.metadata.uid: pod
+        for pod in stage.items("pods", Pod)
+        if pod.metadata.label(name) == job and pod.active
+    }
 
 
 @contextmanager
 def quota_of_pods(stage: Stage, pods: int) -> Iterator[None]:
-    quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": str(pods)}}}
+    quota: Json = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": str(pods)}},
+    }
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
-    stage.until("the quota counts", lambda: "pods" in stage.kubectl("get", "resourcequota", "few", "-o", "jsonpath={.status.used}").stdout)
+    stage.until(
+        "the quota counts",
+        lambda: (
+            "pods" in stage.kubectl("get", "resourcequota", "few", "-o", "jsonpath={.status.used}").stdout
+        ),
+    )
     try:
         yield
     finally:
@@ -111,14 +142,19 @@ def quota_of_pods(stage: Stage, pods: int) -> Iterator[None]:
 
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
-_LOW_INDEX = f"!('{_INDEX}' in object.metadata.?annotations.orValue({{}})) || int(object.metadata.annotations['{_INDEX}']) < 2"
+_LOW_INDEX = (
+    f"!('{_INDEX}' in object.metadata.?annotations.orValue({{}})) || "
+    f"int(object.metadata.annotations['{_INDEX}']) < 2"
+)
 _NO_HIGH_INDEX: Json = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicy",
     "metadata": {"name": "no-high-index"},
     "spec": {
         "matchConstraints": {
-            "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            ]
         },
         "validations": [{"expression": _LOW_INDEX, "message": "no index above 1"}],
     },
@@ -127,7 +163,9 @@ _NO_HIGH_INDEX: Json = {
 
 @contextmanager
 def only_two_indexes(stage: Stage) -> Iterator[None]:
-    """Have the API server refuse all pods of Indexed Jobs in this namespace except those of index 0 and 1, until the end."""
+    """Have the API server refuse all pods of Indexed Jobs in this namespace except those of index 0 and 1,
+    until the end.
+    """
     bound_here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}}
     binding: Json = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -137,12 +175,20 @@ def only_two_indexes(stage: Stage) -> Iterator[None]:
     }
     probe = make_pod("probe").with_("metadata.namespace", stage.namespace)
     probe = probe.annotation(_INDEX, "2")
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [_NO_HIGH_INDEX, binding]}))
+    stage.kubectl(
+        "apply",
+        "-f",
+        "-",
+        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [_NO_HIGH_INDEX, binding]}),
+    )
     try:
         stage.until(
             "the policy counts",
             lambda: (
-                "no index" in stage.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(probe.build()), check=False).stderr
+                "no index"
+                in stage.kubectl(
+                    "create", "--dry-run=server", "-f", "-", stdin=json.dumps(probe.build()), check=False
+                ).stderr
             ),
         )
         yield
@@ -183,7 +229,10 @@ def test_of_jobs_that_share_a_quota_as_many_start_as_fit_and_no_start_is_refused
         assert neighbour.requeues == 0
         rows = stage.until_settled()
         assert [(row.state, row.requeues) for row in rows] == [(State.COMPLETED, 0)] * 6
-        assert "exceeded quota" not in stage.kubectl("get", "events", "-o", "jsonpath={.items[*].message}").stdout
+        assert (
+            "exceeded quota"
+            not in stage.kubectl("get", "events", "-o", "jsonpath={.items[*].message}").stdout
+        )
 
 
 def test_nodes_of_pods_that_the_api_server_refuses_are_given_back_and_the_others_run(stage: Stage) -> None:
@@ -191,11 +240,18 @@ def test_nodes_of_pods_that_the_api_server_refuses_are_given_back_and_the_others
         stage.apply(job("four", 4, "forever").build())
         fluxjob = stage.until_reason("four", "ReleaseFailed")
         assert "no index above 1" in fluxjob.status.message
-        stage.until("its other nodes are given back", lambda: "hold no nodes any more" in stage.fluxjobs()[0].status.message)
+        stage.until(
+            "its other nodes are given back",
+            lambda: "hold no nodes any more" in stage.fluxjobs()[0].status.message,
+        )
         runs = pods_of(stage, "four").keys()
         assert len(runs) == 2
         stage.apply(
-            job("other").with_("spec.completionMode", "NonIndexed").with_("spec.parallelism", 4).with_("spec.completions", 4).build()
+            job("other")
+            .with_("spec.completionMode", "NonIndexed")
+            .with_("spec.parallelism", 4)
+            .with_("spec.completions", 4)
+            .build()
         )
         stage.until_state("other", State.COMPLETED)
         assert pods_of(stage, "four").keys() == runs
@@ -219,8 +275,18 @@ def test_a_running_job_is_not_suspended_for_a_pod_that_does_not_start(stage: Sta
     before = stage.until_state("mpi", State.RUNNING).requeues
     (stays, fails) = pods_of(stage, "mpi").values()
     with scheduler_paused(stage):
-        stage.kubectl("patch", "pod", fails.metadata.name, "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Failed"}}')
-        retry = stage.until("it is retried", lambda: [uid for uid in pods_of(stage, "mpi") if uid != stays.metadata.uid], 30)
+        stage.kubectl(
+            "patch",
+            "pod",
+            fails.metadata.name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            '{"status":{"phase":"Failed"}}',
+        )
+        retry = stage.until(
+            "it is retried", lambda: [uid for uid in pods_of(stage, "mpi") if uid != stays.metadata.uid], 30
+        )
         stage.until("the retry is replaced", lambda: not pods_of(stage, "mpi").keys() & {*retry}, 30)
         assert stays.metadata.uid in pods_of(stage, "mpi")
     assert (stage.row("mpi").requeues, stage.job("mpi").spec.suspend) == (before, False)
@@ -233,17 +299,30 @@ def test_a_gang_of_which_no_pod_is_bound_is_matched_again_with_its_next_pods(sta
     with scheduler_paused(stage):
         stage.apply(web)
         first = stage.until("both were released", lambda: released(stage, 2))
-        stage.until("both were replaced", lambda: not {pod.metadata.uid for pod in stage.items("pods", Pod)} & {*first}, 60)
+        stage.until(
+            "both were replaced",
+            lambda: not {pod.metadata.uid for pod in stage.items("pods", Pod)} & {*first},
+            60,
+        )
     stage.until("both run", lambda: len(bound(stage)) == 2, 90)
     told = "it is tried again (start 2 of 3)"
     stage.until(
-        "it says why", lambda: any(told in last.message for each in stage.fluxjobs() for last in each.status.requeue_reasons or ()), 60
+        "it says why",
+        lambda: any(
+            told in last.message for each in stage.fluxjobs() for last in each.status.requeue_reasons or ()
+        ),
+        60,
     )
     stage.until_consistent()
 
 
 def test_a_pod_that_does_not_start_is_kept_if_its_deletion_would_fail_its_job(stage: Stage) -> None:
-    stage.apply(job("grows", 2, "forever").with_("spec.backoffLimit", 0).annotation(names.REPLACE_ANNOTATION, "pod").build())
+    stage.apply(
+        job("grows", 2, "forever")
+        .with_("spec.backoffLimit", 0)
+        .annotation(names.REPLACE_ANNOTATION, "pod")
+        .build()
+    )
     stage.until_state("grows", State.RUNNING)
     with scheduler_paused(stage):
         stage.kubectl("patch", "job", "grows", "-p", '{"spec":{"parallelism":3,"completions":3}}')
@@ -257,7 +336,9 @@ def test_a_pod_that_does_not_start_is_kept_if_its_deletion_would_fail_its_job(st
         assert "to delete it would fail its Job (backoffLimit)" in fluxjob.status.message
         before = pods_of(stage, "grows").keys()
         assert len(before) == 3
-    stage.until("all three run", lambda: sum(1 for pod in pods_of(stage, "grows").values() if pod.spec.node_name) == 3)
+    stage.until(
+        "all three run", lambda: sum(1 for pod in pods_of(stage, "grows").values() if pod.spec.node_name) == 3
+    )
     assert pods_of(stage, "grows").keys() == before
     stage.until("nothing is the matter", lambda: not any(each.status.reason for each in stage.fluxjobs()))
 
@@ -283,7 +364,9 @@ def test_a_no_execute_taint_costs_a_running_job_only_the_pod_on_that_node(stage:
 
 
 def test_replicas_that_cannot_share_a_node_all_run_in_the_end(stage: Stage) -> None:
-    """The first replica on a node takes a host port. The replacement of the second one records the refusal for its owner."""
+    """The first replica on a node takes a host port.
+    The replacement of the second one records the refusal for its owner.
+    """
     stage.apply(deployment("web", 3, ports=[{"containerPort": 80, "hostPort": 8080}]))
     stage.until("three replicas run", lambda: len(bound(stage)) == 3, 60)
     assert len(set(bound(stage).values())) == 3
@@ -297,5 +380,9 @@ def test_the_slots_of_a_deployment_are_free_once_its_namespace_and_pods_are_dele
         other.until("both run", lambda: len(bound(other)) == 2)
         client.request("DELETE", f"/api/v1/namespaces/{other.namespace}")
         other.until("its pods are gone", lambda: not other.items("pods", Pod), 60)
-        other.until("no slot is kept for a replacement that cannot come", lambda: not other.fluxion_jobs(), GRACE_S - 5)
+        other.until(
+            "no slot is kept for a replacement that cannot come",
+            lambda: not other.fluxion_jobs(),
+            GRACE_S - 5,
+        )
         other.examples.clear()

@@ -53,10 +53,21 @@ def test_a_script_waits_for_its_end_and_returns_how_it_ended(stage: Stage, tmp_p
 
 def test_a_namespace_that_is_not_managed_gets_no_job(stage: Stage) -> None:
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
-    command = [str(program), "submit", "--image", IMAGE, "-n", "default", "--kubeconfig", str(stage.cluster.kubeconfig)]
+    command = [
+        str(program),
+        "submit",
+        "--image",
+        IMAGE,
+        "-n",
+        "default",
+        "--kubeconfig",
+        str(stage.cluster.kubeconfig),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: fluxqueue does not manage namespace default, so nothing in it waits for its turn")
+    assert done.stderr.startswith(
+        "error: fluxqueue does not manage namespace default, so nothing in it waits for its turn"
+    )
     assert stage.cluster.kubectl("-n", "default", "get", "jobs", "-o", "name").stdout == ""
 
 
@@ -76,7 +87,9 @@ def test_a_job_that_is_requeued_waits_and_runs_again(stage: Stage) -> None:
 
     def runs_again() -> bool:
         job = stage.row("long").fluxjob
-        return job is not None and job.status.state == State.RUNNING and job.status.jobid != first.status.jobid
+        return (
+            job is not None and job.status.state == State.RUNNING and job.status.jobid != first.status.jobid
+        )
 
     stage.until("it runs again, in another allocation", runs_again)
     again = stage.row("long").fluxjob
@@ -84,7 +97,9 @@ def test_a_job_that_is_requeued_waits_and_runs_again(stage: Stage) -> None:
     assert again.status.submitted_at == first.status.submitted_at
     done = stage.plugin("requeue", "long", "--hold")
     assert done.stdout == "job/long requeued and held\n", done.stderr
-    stage.until("it is held", lambda: (job := stage.row("long").fluxjob) is not None and job.status.reason == "Held")
+    stage.until(
+        "it is held", lambda: (job := stage.row("long").fluxjob) is not None and job.status.reason == "Held"
+    )
     assert stage.plugin("release", "long").stdout == "job/long released\n"
     stage.until_state("long", State.RUNNING)
     stage.kubectl("delete", "job", "long")
@@ -101,14 +116,25 @@ def night(stage: Stage) -> Iterator[str]:
 
 
 def test_a_held_queue_starts_nothing_and_a_selection_moves_what_waits(stage: Stage, night: str) -> None:
-    assert stage.plugin("queue", "hold", night).stdout == f"queue {night} is held: it accepts work and starts none\n"
+    assert (
+        stage.plugin("queue", "hold", night).stdout
+        == f"queue {night} is held: it accepts work and starts none\n"
+    )
     first, second = submitted(stage, "-q", night, "--label", "app=md"), submitted(stage, "-q", night)
     for name in (first, second):
         stage.until(f"{name} waits", lambda name=name: _reason(stage, name) == "QueueHeld")  # type: ignore[misc]  # name is bound
     refused = stage.plugin("cancel", "-q", night)
-    assert refused.stderr == "error: this would cancel 2 workloads: add --yes, since nobody can be asked here\n"
-    assert stage.plugin("jobs", "-l", "app=md", "--format", "{object}", "--no-headers").stdout == f"job/{first}\n"
-    assert stage.plugin("move", "-l", "app=md", "-q", "default").stdout == f"job/{first} moved to queue default\n"
+    assert (
+        refused.stderr == "error: this would cancel 2 workloads: add --yes, since nobody can be asked here\n"
+    )
+    assert (
+        stage.plugin("jobs", "-l", "app=md", "--format", "{object}", "--no-headers").stdout
+        == f"job/{first}\n"
+    )
+    assert (
+        stage.plugin("move", "-l", "app=md", "-q", "default").stdout
+        == f"job/{first} moved to queue default\n"
+    )
     stage.until_state(first, State.COMPLETED)
     assert stage.plugin("queue", "resume", night).stdout == f"queue {night} is open\n"
     stage.until_state(second, State.COMPLETED)
@@ -170,7 +196,10 @@ def test_a_job_that_is_only_tested_starts_when_and_where_it_was_told(stage: Stag
     assert 0 < later["start"] - later["now"] <= 30 * 60
     assert [each.example.name for each in stage.rows()] == ["holder"], "a Job was created"
     name = submitted(stage, *waits)
-    stage.until("the queue expects the same start", lambda: (eta := expected(stage, name)) is not None and abs(eta - later["start"]) < 60)
+    stage.until(
+        "the queue expects the same start",
+        lambda: (eta := expected(stage, name)) is not None and abs(eta - later["start"]) < 60,
+    )
     said = stage.plugin("submit", "--image", IMAGE, "--test-only", *waits).stdout
     assert "would start at " in said
     assert "1 waits ahead of it in the queue default" in said
@@ -179,10 +208,16 @@ def test_a_job_that_is_only_tested_starts_when_and_where_it_was_told(stage: Stag
 
 def test_a_job_that_would_never_start_is_told_so(stage: Stage) -> None:
     done = stage.plugin("submit", "--image", IMAGE, "--test-only", "-N", "100", "-c", "1")
-    assert (done.returncode, done.stdout.partition(":")[0].partition(" ")[2]) == (1, "has no start that is known"), done.stderr
+    assert (done.returncode, done.stdout.partition(":")[0].partition(" ")[2]) == (
+        1,
+        "has no start that is known",
+    ), done.stderr
     assert "wants 100 pods" in done.stdout
     refused = stage.plugin("submit", "--image", IMAGE, "--test-only", "--wait")
-    assert refused.stderr == "error: --test-only creates no Job, so --wait cannot be beside it: give one of them\n"
+    assert (
+        refused.stderr
+        == "error: --test-only creates no Job, so --wait cannot be beside it: give one of them\n"
+    )
 
 
 def forecast_of(stage: Stage, *words: str) -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""Work that is ended at the end of its duration, and work that will miss its deadline, on the whole control plane."""
+"""Work that is ended at the end of its duration, and work that will miss its deadline,
+on the whole control plane.
+"""
 
 from __future__ import annotations
 
@@ -64,23 +66,38 @@ def events(stage: Stage, name: str) -> set[str]:
     return {each["reason"] for each in found if each["involvedObject"]["name"] == name}
 
 
-def test_a_job_is_warned_and_fails_at_its_limit_and_its_controller_makes_no_new_pods(stage: Stage, short: str) -> None:
+def test_a_job_is_warned_and_fails_at_its_limit_and_its_controller_makes_no_new_pods(
+    stage: Stage, short: str
+) -> None:
     other = job("other", "default").without(f"metadata.annotations.{names.DURATION_ANNOTATION}")
     stage.apply(job("over", short).build(), job("in-time", short, "1h", "1").build(), other.build())
     limited(stage, "over")
     stage.until("both Events", lambda: {"TimeLimitNear", "TimeLimit"} <= events(stage, "over"))
-    assert any(each.type == "Failed" and each.reason == "DeadlineExceeded" for each in stage.job("over").status.conditions or ())
-    pods = json.loads(stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}=over", "-o", "json").stdout)["items"]
+    assert any(
+        each.type == "Failed" and each.reason == "DeadlineExceeded"
+        for each in stage.job("over").status.conditions or ()
+    )
+    pods = json.loads(
+        stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}=over", "-o", "json").stdout
+    )["items"]
     assert [each for each in pods if each["status"].get("phase") in ("Pending", "Running")] == []
     stage.until_state("in-time", State.COMPLETED)
-    assert stage.row("other").state == State.RUNNING, "it states no duration, and its queue ends only work that does"
+    assert stage.row("other").state == State.RUNNING, (
+        "it states no duration, and its queue ends only work that does"
+    )
     assert "TimeLimit: Job" in stage.plugin("explain", "job/over").stdout
 
 
 def test_bare_pods_and_all_pods_of_a_group_are_ended(stage: Stage, short: str) -> None:
-    pod = make_pod("bare").cpu("1").label(names.QUEUE_LABEL, short).annotation(names.DURATION_ANNOTATION, "5s")
+    pod = (
+        make_pod("bare").cpu("1").label(names.QUEUE_LABEL, short).annotation(names.DURATION_ANNOTATION, "5s")
+    )
     stage.apply_all(pod.annotation(RUN_SECONDS, FOREVER).build(), *members("mesh", short, 3))
-    stage.until("the tables say so of both", lambda: {outcome(stage, name) for name in ("bare", "mesh")} == {Outcome.TIME_LIMIT}, 90)
+    stage.until(
+        "the tables say so of both",
+        lambda: {outcome(stage, name) for name in ("bare", "mesh")} == {Outcome.TIME_LIMIT},
+        90,
+    )
     assert stage.kubectl("get", "pods", "-o", "name").stdout.strip() == ""
 
 
@@ -94,9 +111,15 @@ def outcome(stage: Stage, name: str) -> str:
 
 
 def test_a_minicluster_is_ended_with_its_job(stage: Stage, short: str) -> None:
-    cluster = make_minicluster("flux", 2, queue=short, duration="5s", pod={"annotations": {RUN_SECONDS: FOREVER}})
+    cluster = make_minicluster(
+        "flux", 2, queue=short, duration="5s", pod={"annotations": {RUN_SECONDS: FOREVER}}
+    )
     stage.apply(cluster)
-    stage.until("its FluxJob says so", lambda: Outcome.TIME_LIMIT in {each.status.outcome for each in stage.fluxjobs()}, 90)
+    stage.until(
+        "its FluxJob says so",
+        lambda: Outcome.TIME_LIMIT in {each.status.outcome for each in stage.fluxjobs()},
+        90,
+    )
 
 
 def test_a_queue_that_is_edited_ends_what_already_runs(stage: Stage, short: str) -> None:
@@ -118,10 +141,21 @@ def test_a_queue_killed_at_the_limit_ends_every_sibling_when_it_is_back(stage: S
 
 
 def test_work_that_will_miss_its_deadline_says_so_and_starts_all_the_same(stage: Stage) -> None:
-    blocking = make_job("blocking").indexed(8).cpu("8").annotation(names.DURATION_ANNOTATION, "2h").pod_annotation(RUN_SECONDS, FOREVER)
+    blocking = (
+        make_job("blocking")
+        .indexed(8)
+        .cpu("8")
+        .annotation(names.DURATION_ANNOTATION, "2h")
+        .pod_annotation(RUN_SECONDS, FOREVER)
+    )
     stage.apply(blocking.build())
     stage.until_state("blocking", State.RUNNING)
-    late = make_job("late").cpu("8").annotation(names.DURATION_ANNOTATION, "30m").pod_annotation(RUN_SECONDS, "0")
+    late = (
+        make_job("late")
+        .cpu("8")
+        .annotation(names.DURATION_ANNOTATION, "30m")
+        .pod_annotation(RUN_SECONDS, "0")
+    )
     stage.apply(late.annotation(names.DEADLINE_ANNOTATION, "+1h").build())
     assert "is expected to start at" in stage.until_reason("late", "DeadlineUnreachable").status.message
     stage.until("an Event", lambda: "DeadlineUnreachable" in events(stage, "late"))
@@ -172,5 +206,7 @@ def test_rules_without_effect_are_warned_of(stage: Stage, short: str) -> None:
         ({"enforceDuration": {"graceSeconds": 5}}, "spec.enforceDuration is not enabled"),
         ({"preemptionRules": {"graceSeconds": 5}}, "spec.preemptionRules has no effect"),
     ):
-        done = stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(make_queue(short, **spec)))
+        done = stage.kubectl(
+            "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(make_queue(short, **spec))
+        )
         assert words in done.stderr

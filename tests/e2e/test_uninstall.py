@@ -1,7 +1,8 @@
-"""`fluxqueue uninstall` while work of all kinds waits and runs, killed on the way, and what a new installation makes of the rest.
+"""`fluxqueue uninstall` while work of all kinds waits and runs, killed on the way, and what a new
+installation makes of the rest.
 
-The programs of a local cluster are processes of this machine and have no Deployments, so a thread ends them, as kubelets do, once the
-admission policies are gone. The command sees that by the Leases.
+The programs of a local cluster are processes of this machine and have no Deployments, so a thread ends them,
+as kubelets do, once the admission policies are gone. The command sees that by the Leases.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def kubelet(cluster: InProcessCluster) -> Iterator[None]:
 def start_command(cluster: InProcessCluster, *words: str) -> subprocess.Popen[str]:
     program = str(Path(sys.executable).with_name("kubectl-fluxqueue"))
     command = [program, "uninstall", "--yes", *words, "--kubeconfig", str(cluster.kubeconfig)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def uninstall(cluster: InProcessCluster, *words: str) -> str:
@@ -98,7 +101,10 @@ def minicluster(name: str, cpu: str) -> Json:
 
 def deployment(name: str, replicas: int, cpu: str) -> Json:
     pod = make_pod().cpu(cpu).annotation(*FOREVER).build()
-    template = {"metadata": {"labels": {"app": name}, "annotations": dict([FOREVER])}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    template = {
+        "metadata": {"labels": {"app": name}, "annotations": dict([FOREVER])},
+        "spec": {**pod["spec"], "restartPolicy": "Always"},
+    }
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
@@ -132,7 +138,12 @@ def apply_work(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(minicluster("flux-waits", "7")))
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(_cron_job()))
     stage.kubectl("create", "job", "cron-waits", "--from=cronjob/cron")
-    stage.until("everything waits", lambda: len(stage.fluxjobs()) >= 12, 30, lambda: [job.spec.object_ref for job in stage.fluxjobs()])
+    stage.until(
+        "everything waits",
+        lambda: len(stage.fluxjobs()) >= 12,
+        30,
+        lambda: [job.spec.object_ref for job in stage.fluxjobs()],
+    )
 
 
 def _cron_job() -> Json:
@@ -152,7 +163,9 @@ def running(stage: Stage) -> dict[str, str]:
 
 def held(stage: Stage) -> list[str]:
     """Return what nothing would start: suspended Jobs, gated pods, and pods of our scheduler."""
-    jobs = stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs")["items"]
+    jobs = stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs")[
+        "items"
+    ]
     return [
         *(job["metadata"]["name"] for job in jobs if job["spec"].get("suspend")),
         *(
@@ -179,14 +192,19 @@ def follow_later_pods(stage: Stage) -> None:
     assert "cannot change" not in out
 
 
-def test_released_work_runs_without_us_and_a_new_installation_leaves_it_alone(cluster: InProcessCluster) -> None:
+def test_released_work_runs_without_us_and_a_new_installation_leaves_it_alone(
+    cluster: InProcessCluster,
+) -> None:
     with managed_namespace(cluster) as stage:
         apply_work(stage)
         before = running(stage)
         with kubelet(cluster):
             uninstall_killed(cluster, "--release-held")
             said = uninstall(cluster, "--release-held")
-        assert f"(Job {stage.namespace}/gang, Job {stage.namespace}/many): a running Job's pod template cannot change" in said, said
+        assert (
+            f"(Job {stage.namespace}/gang, Job {stage.namespace}/many): "
+            "a running Job's pod template cannot change"
+        ) in said, said
         assert "pod-of-ours asks for FluxionScheduler, which cannot be changed" in said, said
         assert sorted(held(stage)) == ["pod-of-ours", "user-suspended"]
         assert running(stage).items() >= before.items()
@@ -195,7 +213,14 @@ def test_released_work_runs_without_us_and_a_new_installation_leaves_it_alone(cl
         follow_later_pods(stage)
         for name in ("waits", "many", "cron-waits"):
             stage.kubectl("wait", "--for=condition=Complete", f"job/{name}", "--timeout=90s")
-        stage.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/pod-waits", "pod/member-0", "pod/member-1", "--timeout=90s")
+        stage.kubectl(
+            "wait",
+            "--for=jsonpath={.status.phase}=Succeeded",
+            "pod/pod-waits",
+            "pod/member-0",
+            "pod/member-1",
+            "--timeout=90s",
+        )
         stage.kubectl("rollout", "status", "deployment/web-waits", "--timeout=60s")
         stage.kubectl("delete", "pod", "pod-of-ours")
         cluster.stop()
@@ -219,7 +244,10 @@ def test_kept_work_waits_for_a_new_installation_which_queues_it_again(cluster: I
         assert stage.plugin("prioritize", "waits", "5").returncode == 0
         with kubelet(cluster):
             said = uninstall(cluster, "--keep-held")
-        assert f"Kept 1 Job (Job {stage.namespace}/waits) and 1 other pod (Pod {stage.namespace}/pod-waits)" in said
+        assert (
+            f"Kept 1 Job (Job {stage.namespace}/waits) and 1 other pod (Pod {stage.namespace}/pod-waits)"
+            in said
+        )
         assert sorted(held(stage)) == ["pod-waits", "waits"]
         cluster.stop()
         cluster.start()

@@ -1,4 +1,6 @@
-"""Every object in the documentation is one that a cluster with fluxqueue takes: a dry run asks its schemas, policies and webhook."""
+"""Every object in the documentation is one that a cluster with fluxqueue takes:
+a dry run asks its schemas, policies and webhook.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,22 @@ def refusal(stage: Stage, found: PageObject) -> str:
         return f"{found.title}: warning: {done.stderr.strip()}"
     made = json.loads(done.stdout)
     seen = (made["metadata"].get("labels") or {}).get(names.SEEN_LABEL)
-    return f"{found.title}: the webhook did not handle it" if found.document["kind"] in HELD and not seen else ""
+    return (
+        f"{found.title}: the webhook did not handle it" if found.document["kind"] in HELD and not seen else ""
+    )
 
 
 def test_every_object_of_the_documentation_is_taken(stage: Stage) -> None:
     found = [each for page in PAGES for each in page_objects(page)]
     assert len(found) >= 20
-    assert {each.document["kind"] for each in found} >= {"Job", "Pod", "Deployment", "FluxQueue", "FluxAccount", "FluxReservation"}
+    assert {each.document["kind"] for each in found} >= {
+        "Job",
+        "Pod",
+        "Deployment",
+        "FluxQueue",
+        "FluxAccount",
+        "FluxReservation",
+    }
     named = [each for each in found if queue_of(each) not in ("", names.DEFAULT_QUEUE)]
     queues = {queue_of(each) for each in named}
     for queue in queues:
@@ -50,5 +61,8 @@ def queue_of(found: PageObject) -> str:
 
 def test_an_object_that_the_cluster_refuses_is_named(stage: Stage) -> None:
     job = next(each for page in PAGES for each in page_objects(page) if each.document["kind"] == "Job")
-    wrong = {**job.document, "metadata": {"name": "wrong", "annotations": {names.DURATION_ANNOTATION: "soon"}}}
+    wrong = {
+        **job.document,
+        "metadata": {"name": "wrong", "annotations": {names.DURATION_ANNOTATION: "soon"}},
+    }
     assert names.DURATION_ANNOTATION in refusal(stage, PageObject("page.md", 1, wrong))

@@ -1,4 +1,6 @@
-"""A cluster with the real controller of each test file, which names it as `CONTROLLER`. `make test-ecosystem` builds the controllers."""
+"""A cluster with the real controller of each test file, which names it as `CONTROLLER`.
+`make test-ecosystem` builds the controllers.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ def programs(controller: EcosystemController) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(service_folder: Path, controller: EcosystemController, programs: Path) -> Iterator[InProcessCluster]:
+def cluster(
+    service_folder: Path, controller: EcosystemController, programs: Path
+) -> Iterator[InProcessCluster]:
     """Four nodes of 4 cpu, the controller, and those that it needs."""
-    with ecosystem_cluster(service_folder, {each: _built(each) for each in controller.needs} | {controller: programs}) as running:
+    with ecosystem_cluster(
+        service_folder, {each: _built(each) for each in controller.needs} | {controller: programs}
+    ) as running:
         yield running
 
 
@@ -38,13 +44,19 @@ def _built(controller: EcosystemController) -> Path:
     found = controller.programs(build=may_build())
     if found is None:
         title = f"{controller.title} {controller.version}"
-        pytest.skip(f"{title} is not built: make test-ecosystem builds it once, in about {controller.minutes} minutes on 2 cores")
+        pytest.skip(
+            f"{title} is not built: make test-ecosystem builds it once, "
+            f"in about {controller.minutes} minutes on 2 cores"
+        )
     return found
 
 
 @pytest.fixture
 def stage(cluster: InProcessCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """A managed namespace, in which nothing is left at the end. The test file names what it makes as `RESOURCES`."""
-    with managed_namespace(cluster, statements=False) as made:  # the controllers were not built since there is a checker of statements
+    """A managed namespace, in which nothing is left at the end.
+    The test file names what it makes as `RESOURCES`.
+    """
+    # the controllers were not built since there is a checker of statements
+    with managed_namespace(cluster, statements=False) as made:
         yield made
         made.kubectl("delete", request.module.RESOURCES, "--all", "--wait=true", "--timeout=60s", check=False)

@@ -1,4 +1,6 @@
-"""JobSet as its project ships it (kubernetes-sigs/jobset, Apache-2.0). Its module has no example manifests: these are ours."""
+"""JobSet as its project ships it (kubernetes-sigs/jobset, Apache-2.0).
+Its module has no example manifests: these are ours.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def gangs(stage: Stage) -> GangStage:
 
 
 def jobset(*, seconds: str = "forever", **spec: Any) -> Json:
-    """Return the example with other fields of its spec; its pods run for so many seconds, its Jobs fail with one of their pods."""
+    """Return the example with other fields of its spec;
+    its pods run for so many seconds, its Jobs fail with one of their pods.
+    """
     made: Json = yaml.safe_load(EXAMPLE.read_text())
     for replicated in made["spec"]["replicatedJobs"]:
         replicated["template"]["spec"]["backoffLimit"] = 0
@@ -54,7 +58,12 @@ def test_the_example_starts_as_one_gang_and_completes(gangs: GangStage) -> None:
     for pod in gangs.pods():
         gangs.stage.end_pod(pod.metadata.name)
     gangs.stage.until("the JobSet is complete", lambda: condition(gangs, "Completed"), 120)
-    gangs.stage.until("so is its FluxJob", lambda: [one.status.state for one in gangs.fluxjobs()] == [State.COMPLETED], 120, gangs.fluxjobs)
+    gangs.stage.until(
+        "so is its FluxJob",
+        lambda: [one.status.state for one in gangs.fluxjobs()] == [State.COMPLETED],
+        120,
+        gangs.fluxjobs,
+    )
     gangs.delete("jobset", "pair")
 
 
@@ -65,7 +74,12 @@ def test_jobs_that_start_one_after_another_have_their_slots_from_the_beginning(g
     (waiting,) = gangs.until_waiting(gangs=1, pods=1)
     assert waiting.spec.pods == 3
     gangs.free()
-    gangs.stage.until("the JobSet is complete", lambda: condition(gangs, "Completed"), 120, lambda: gangs.stage.items("jobs", Job))
+    gangs.stage.until(
+        "the JobSet is complete",
+        lambda: condition(gangs, "Completed"),
+        120,
+        lambda: gangs.stage.items("jobs", Job),
+    )
     assert [one.spec.object_ref.kind for one in gangs.others()] == ["JobSet"]
     gangs.delete("jobset", "pair")
 
@@ -78,7 +92,12 @@ def test_jobs_that_depend_on_others_have_their_slots_from_the_beginning(gangs: G
     gangs.stage.until("the driver runs", lambda: any(gangs.nodes().values()), 120, gangs.fluxjobs)
     gangs.stage.apply(make_job("greedy").indexed(4).cpu("3").pod_annotation(RUN_SECONDS, "1").build())
     gangs.stage.until_reason("greedy", Reason.WAITING_FOR_NODES)
-    gangs.stage.until("the JobSet is complete", lambda: condition(gangs, "Completed"), 120, lambda: gangs.stage.items("jobs", Job))
+    gangs.stage.until(
+        "the JobSet is complete",
+        lambda: condition(gangs, "Completed"),
+        120,
+        lambda: gangs.stage.items("jobs", Job),
+    )
     gangs.stage.until_state("greedy", State.COMPLETED)
     gangs.stage.kubectl("delete", "jobset", "pair", "--wait=true")
 
@@ -91,7 +110,9 @@ def test_a_jobset_that_restarts_comes_back_to_its_nodes(gangs: GangStage) -> Non
     uids = gangs.uids()
     (worker,) = [name for name in before if name.startswith("pair-workers-0-0")]
     fail(gangs, worker)
-    gangs.stage.until("all pods are others", lambda: len(gangs.uids()) == 3 and not gangs.uids() & uids, 180, gangs.nodes)
+    gangs.stage.until(
+        "all pods are others", lambda: len(gangs.uids()) == 3 and not gangs.uids() & uids, 180, gangs.nodes
+    )
     after = gangs.until_running(gangs=1, pods=3)
     assert Counter(after.values()) == Counter(before.values())
     gangs.delete("jobset", "pair")
@@ -107,7 +128,9 @@ def test_a_suspended_jobset_gives_its_nodes_back_and_starts_again_as_a_gang(gang
     gangs.apply(jobset())
     gangs.until_running(gangs=1, pods=3)
     gangs.stage.kubectl("patch", "jobset", "pair", "--type=merge", "-p", '{"spec":{"suspend":true}}')
-    gangs.stage.until("its nodes are free", lambda: not gangs.nodes() and not gangs.stage.fluxion_jobs(), 120, gangs.nodes)
+    gangs.stage.until(
+        "its nodes are free", lambda: not gangs.nodes() and not gangs.stage.fluxion_jobs(), 120, gangs.nodes
+    )
     gangs.fill(spare_millicores=1_000)
     gangs.stage.kubectl("patch", "jobset", "pair", "--type=merge", "-p", '{"spec":{"suspend":false}}')
     gangs.until_waiting(gangs=1, pods=3)

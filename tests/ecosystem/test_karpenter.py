@@ -32,17 +32,26 @@ def gangs(stage: Stage) -> Iterator[GangStage]:
     gangs.apply(make_queue("growing", provision="pods"))
     yield gangs
     stage.kubectl("delete", "jobs", "--all", "--wait=true")
-    stage.until("Karpenter took its nodes away again", lambda: not added(stage) and not claims(stage), 180, lambda: claims(stage))
+    stage.until(
+        "Karpenter took its nodes away again",
+        lambda: not added(stage) and not claims(stage),
+        180,
+        lambda: claims(stage),
+    )
 
 
 def gang(name: str, pods: int = 3) -> JobBuilder:
     """A gang that needs a large node for each of its pods."""
     made = make_job(name).indexed(pods).cpu("10").pod_annotation(RUN_SECONDS, "forever")
-    return made.with_("spec.template.spec.nodeSelector", {"pool": "large"}).label(names.QUEUE_LABEL, "growing")
+    return made.with_("spec.template.spec.nodeSelector", {"pool": "large"}).label(
+        names.QUEUE_LABEL, "growing"
+    )
 
 
 def rooms(stage: Stage, label: str = names.ROOM_LABEL) -> list[Json]:
-    items: list[Json] = stage.cluster.control_plane.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=label)["items"]
+    items: list[Json] = stage.cluster.control_plane.client.get(
+        f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=label
+    )["items"]
     return items
 
 
@@ -87,7 +96,9 @@ def test_a_cancelled_gang_leaves_no_room_pods_and_no_nodes(gangs: GangStage) -> 
 
 
 def test_nodes_that_are_reserved_for_a_gang_are_not_taken_away(gangs: GangStage) -> None:
-    """Two of three nodes are empty for longer than Karpenter leaves an empty node, until the third is free too."""
+    """Two of three nodes are empty for longer than Karpenter leaves an empty node,
+    until the third is free too.
+    """
     stage = gangs.stage
     stage.apply(gang("first").build())
     stage.until_state("first", State.RUNNING, 120)

@@ -1,4 +1,6 @@
-"""PodGroups with the controller that their project ships (kubernetes-sigs/scheduler-plugins, Apache-2.0), and our example: it has none."""
+"""PodGroups with the controller that their project ships (kubernetes-sigs/scheduler-plugins, Apache-2.0),
+and our example: it has none.
+"""
 
 from __future__ import annotations
 
@@ -32,5 +34,7 @@ def test_the_pods_of_a_group_start_as_one_gang_and_its_controller_sees_them_run(
     words = ("get", "podgroups.scheduling.x-k8s.io", "-o", "jsonpath={.items[0].status.phase}")
     gangs.stage.until("its controller says so", lambda: gangs.stage.kubectl(*words).stdout == "Running", 120)
     gangs.stage.kubectl("delete", "pods", "--all", "--wait=true")
-    gangs.stage.until("nothing is held", lambda: not gangs.stage.fluxion_jobs(), 120, gangs.stage.fluxion_jobs)
+    gangs.stage.until(
+        "nothing is held", lambda: not gangs.stage.fluxion_jobs(), 120, gangs.stage.fluxion_jobs
+    )
     gangs.stage.until_consistent()

@@ -1,6 +1,8 @@
-"""Training Operator as its project ships it (kubeflow/training-operator, Apache-2.0): its own examples, all replicas as one gang.
+"""Training Operator as its project ships it (kubeflow/training-operator, Apache-2.0): its own examples, all
+replicas as one gang.
 
-Most of its examples name the namespace kubeflow, and none requests anything: a LimitRange of the namespace gives each container a cpu.
+Most of its examples name the namespace kubeflow, and none requests anything: a LimitRange of the namespace
+gives each container a cpu.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def gangs_of(stage: Stage, kind: str) -> GangStage:
         ("paddlepaddle/simple-cpu.yaml", "PaddleJob", "paddle-simple-cpu", 2),
     ],
 )
-def test_all_replicas_of_an_example_start_as_one_gang(file: str, kind: str, name: str, pods: int, stage: Stage, examples: Path) -> None:
+def test_all_replicas_of_an_example_start_as_one_gang(
+    file: str, kind: str, name: str, pods: int, stage: Stage, examples: Path
+) -> None:
     """One node has room for one pod."""
     gangs = gangs_of(stage, kind)
     gangs.fill(spare_millicores=1_000)
@@ -76,12 +80,19 @@ def test_an_elastic_job_starts_with_its_smallest_number_of_workers(stage: Stage,
     gangs = gangs_of(stage, "PyTorchJob")
     gangs.fill(spare_millicores=1_000)
     gangs.apply(examples / "pytorch" / "elastic" / "echo" / "echo.yaml")
-    stage.until("one of both runs", lambda: sorted(map(bool, gangs.nodes().values())) == [False, True], 120, gangs.nodes)
+    stage.until(
+        "one of both runs",
+        lambda: sorted(map(bool, gangs.nodes().values())) == [False, True],
+        120,
+        gangs.nodes,
+    )
     gangs.keep_running()
     gangs.free()
     stage.until("both run", lambda: all(gangs.nodes().values()), 120, gangs.nodes)
     kinds = ["Pod", "PyTorchJob"]
-    stage.until("each has its FluxJob", lambda: sorted(one.spec.object_ref.kind for one in gangs.others()) == kinds)
+    stage.until(
+        "each has its FluxJob", lambda: sorted(one.spec.object_ref.kind for one in gangs.others()) == kinds
+    )
     gangs.delete("pytorchjob.kubeflow.org", "elastic-example-echo")
 
 
@@ -94,5 +105,10 @@ def test_a_replica_that_is_created_again_gets_its_slot(stage: Stage, examples: P
     gangs.free()
     before, uids = gangs.until_running(gangs=1, pods=2), gangs.uids()
     stage.kubectl("delete", "pod", "pytorch-simple-worker-0", "--wait=true")
-    stage.until("another worker is where it was", lambda: len(gangs.uids() - uids) == 1 and gangs.nodes() == before, 120, gangs.nodes)
+    stage.until(
+        "another worker is where it was",
+        lambda: len(gangs.uids() - uids) == 1 and gangs.nodes() == before,
+        120,
+        gangs.nodes,
+    )
     gangs.delete("pytorchjob.kubeflow.org", "pytorch-simple")

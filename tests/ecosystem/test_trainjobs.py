@@ -1,4 +1,6 @@
-"""Kubeflow Trainer as its project ships it (kubeflow/trainer, Apache-2.0), with JobSet: a TrainJob becomes a JobSet, which is one gang."""
+"""Kubeflow Trainer as its project ships it (kubeflow/trainer, Apache-2.0), with JobSet:
+a TrainJob becomes a JobSet, which is one gang.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The long form of the crash suite: a thousand gang starts, every crash point several times, with a report as JSON and a picture.
+"""The long form of the crash suite: a thousand gang starts, every crash point several times, with a report as
+JSON and a picture.
 
-``make test-faults-long``, or ``PYTHONPATH=tests python tests/faults/long_form.py --minutes 25 --seed 7 --json FILE --svg FILE``. The run
-ends when every point was reached often enough and enough gangs were started, or when its time is up. Earlier runs in FILE count, so several
-short runs make a long one. The exit status is 1 if anything was lost, booked twice, released in part or left over.
+``make test-faults-long``, or ``PYTHONPATH=tests python tests/faults/long_form.py --minutes 25 --seed 7 --json
+FILE --svg FILE``. The run ends when every point was reached often enough and enough gangs were started, or
+when its time is up. Earlier runs in FILE count, so several short runs make a long one. The exit status is 1
+if anything was lost, booked twice, released in part or left over.
 """
 
 from __future__ import annotations
@@ -105,7 +107,13 @@ class Tally:
             "pods_bound": self.bound,
             "pod_changes_judged": self.changes,
             "violations": self.wrong,
-            "recovery_s": {"p50": statistics.median(times), "p90": times[int(len(times) * 0.9)], "max": times[-1]} if times else {},
+            "recovery_s": {
+                "p50": statistics.median(times),
+                "p90": times[int(len(times) * 0.9)],
+                "max": times[-1],
+            }
+            if times
+            else {},
             "points": {point: summary(self.times_s[point]) for point in NAMES if point in self.times_s},
             "not_reached_in_time": dict(self.missed),
             "times_s": self.times_s,
@@ -137,7 +145,8 @@ def run(options: argparse.Namespace, folder: Path) -> Tally:
                 wrong += suite.check(180)
                 now = before.plus(suite, oracle, wrong, time.monotonic() - began)
                 log_progress(
-                    f"{len(suite.crashes)} crashes, {suite.gangs} gangs, {oracle.changes} changes of pods checked; wrong: {len(now.wrong)}"
+                    f"{len(suite.crashes)} crashes, {suite.gangs} gangs, {oracle.changes} changes of pods "
+                    f"checked; wrong: {len(now.wrong)}"
                 )
                 keep(options, now)
         except NotInTime as error:
@@ -148,7 +157,9 @@ def run(options: argparse.Namespace, folder: Path) -> Tally:
 
 
 def keep(options: argparse.Namespace, tally: Tally) -> None:
-    """Write the report and the picture, if requested. It is called after each wave, so an aborted run has a report too."""
+    """Write the report and the picture, if requested.
+    It is called after each wave, so an aborted run has a report too.
+    """
     for path in filter(None, (options.json, options.svg)):
         path.parent.mkdir(parents=True, exist_ok=True)
     if options.json:
@@ -158,7 +169,12 @@ def keep(options: argparse.Namespace, tally: Tally) -> None:
     if options.svg:
         points = {point: summary(tally.times_s[point]) for point in NAMES if point in tally.times_s}
         options.svg.write_text(
-            recovery_picture({point: (each["p50_s"], each["max_s"], int(each["strikes"])) for point, each in points.items()})
+            recovery_picture(
+                {
+                    point: (each["p50_s"], each["max_s"], int(each["strikes"]))
+                    for point, each in points.items()
+                }
+            )
         )
 
 

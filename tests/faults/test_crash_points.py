@@ -1,7 +1,9 @@
-"""Queue and scheduler are killed at crash points between two effects, under load: nothing is lost, booked twice or left over.
+"""Queue and scheduler are killed at crash points between two effects, under load: nothing is lost, booked
+twice or left over.
 
-``FLUXQUEUE_FAULT_SEED`` replays a run. A failed test prints the seed. ``FLUXQUEUE_FAULT_POINTS=all`` uses every point (``make
-test-faults``), values with commas between them these points of the queue; otherwise some are drawn.
+``FLUXQUEUE_FAULT_SEED`` replays a run. A failed test prints the seed. ``FLUXQUEUE_FAULT_POINTS=all`` uses
+every point (``make test-faults``), values with commas between them these points of the queue; otherwise some
+are drawn.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.crash_suite import ALL_POINTS, AT_START, CRASH_OPTIONS, ELSEWHERE, AnyPoint, CrashSuite, Kill, crash_environment
+from support.crash_suite import (
+    ALL_POINTS,
+    AT_START,
+    CRASH_OPTIONS,
+    ELSEWHERE,
+    AnyPoint,
+    CrashSuite,
+    Kill,
+    crash_environment,
+)
 from support.end_to_end import managed_namespace
 from support.pod_oracle import watching_pods
 
@@ -50,7 +61,9 @@ def chosen() -> list[AnyPoint]:
 
 
 @pytest.mark.timeout(1800)
-def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(cluster: InProcessCluster, service_folder: Path) -> None:
+def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(
+    cluster: InProcessCluster, service_folder: Path
+) -> None:
     print(f"FLUXQUEUE_FAULT_SEED={SEED}")  # noqa: T201  # shown where the test fails: it replays the run
     points = chosen()
     with watching_pods(cluster) as oracle, managed_namespace(cluster, statements=False) as stage:
@@ -68,4 +81,7 @@ def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(cluster: InProce
         assert oracle.bound > 0
     assert len(suite.crashes) >= len(points) * 3 // 4, f"not reached in time: {dict(suite.missed)}"
     slowest = max(suite.crashes, key=lambda crash: crash.recovery_s)
-    print(f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); missed: {dict(suite.missed)}")  # noqa: T201  # the figures of docs/reference/crash-tests.md
+    print(
+        f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); "
+        f"missed: {dict(suite.missed)}"
+    )  # noqa: T201  # the figures of docs/reference/crash-tests.md

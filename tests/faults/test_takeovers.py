@@ -1,7 +1,9 @@
-"""Two queues with much waiting work. The one that takes over is frozen for ten seconds at a random moment of that; work goes on after it.
+"""Two queues with much waiting work. The one that takes over is frozen for ten seconds at a random moment of
+that; work goes on after it.
 
-`make test-takeover` does three rounds with 1,500 waiting Jobs; TAKEOVER_ROUNDS=100 is the long form. TAKEOVER_SEED repeats a run, as far as
-programs beside it allow. Each round prints its moment, and how long a new Job waited for its release after the freeze.
+`make test-takeover` does three rounds with 1,500 waiting Jobs; TAKEOVER_ROUNDS=100 is the long form.
+TAKEOVER_SEED repeats a run, as far as programs beside it allow. Each round prints its moment, and how long a
+new Job waited for its release after the freeze.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 NAMESPACE = "takeover"
 FROZEN_S = 10.0
 WITHIN_S = float(os.environ.get("TAKEOVER_WITHIN_S", "60"))
-"""The bound for one that leads and has released new work, from the end of the freeze; `make test-takeover` asks for 20."""
+"""The bound for one that leads and has released new work, from the end of the freeze;
+`make test-takeover` asks for 20."""
 LATEST_S = 6.0
 """The work of a take-over with so many Jobs is over by then."""
 
@@ -34,7 +37,9 @@ LATEST_S = 6.0
 @pytest.fixture(scope="module")
 def stage(service_folder: Path) -> Iterator[Stage]:
     """Four nodes, of which one is full, with many Jobs that wait for it."""
-    cluster = InProcessCluster(service_folder / "takeovers", ClusterOptions(nodes=4, queue_replicas=2, durable=False))
+    cluster = InProcessCluster(
+        service_folder / "takeovers", ClusterOptions(nodes=4, queue_replicas=2, durable=False)
+    )
     cluster.start()
     client = cluster.control_plane.client
     body = {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}}
@@ -53,7 +58,12 @@ def stage(service_folder: Path) -> Iterator[Stage]:
 
 
 def on_the_full_node(name: str) -> JobBuilder:
-    return make_job(name).cpu("8").pod_annotation(RUN_SECONDS, "forever").with_("spec.template.spec.nodeSelector", {"full": "yes"})
+    return (
+        make_job(name)
+        .cpu("8")
+        .pod_annotation(RUN_SECONDS, "forever")
+        .with_("spec.template.spec.nodeSelector", {"full": "yes"})
+    )
 
 
 def create(stage: Stage, job: JobBuilder) -> None:
@@ -62,11 +72,15 @@ def create(stage: Stage, job: JobBuilder) -> None:
 
 
 def released(stage: Stage, name: str) -> bool:
-    return not stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}")["spec"].get("suspend")
+    return not stage.cluster.control_plane.client.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}")[
+        "spec"
+    ].get("suspend")
 
 
 def standing(stage: Stage) -> list[str]:
-    return sorted(answer["role"] for name in queues(stage.cluster) if (answer := asked(stage.cluster, name))["ready"])
+    return sorted(
+        answer["role"] for name in queues(stage.cluster) if (answer := asked(stage.cluster, name))["ready"]
+    )
 
 
 def until_it_leads(stage: Stage, name: str) -> None:
@@ -78,8 +92,14 @@ def until(stage: Stage, what: str, name: str, within_s: float) -> float:
     began = time.monotonic()
     while not (released(stage, name) and leader(stage.cluster)):
         if time.monotonic() - began > within_s:
-            logs = "\n".join(stage.cluster.programs[each].process.log_excerpt() for each in queues(stage.cluster))
-            pytest.fail(f"{what}: not within {within_s:g} s: {name} released: {released(stage, name)}; {standing(stage)}\n{logs}")
+            logs = "\n".join(
+                stage.cluster.programs[each].process.log_excerpt() for each in queues(stage.cluster)
+            )
+            pytest.fail(
+                f"{what}: not within {within_s:g} s: {name} released: "
+                f"{released(stage, name)}; {standing(stage)}\n"
+                f"{logs}"
+            )
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -90,7 +110,12 @@ def test_a_freeze_at_any_moment_of_a_take_over_stops_the_queue_for_seconds_only(
     print(f"take-overs: TAKEOVER_SEED={seed}", flush=True)  # noqa: T201  # to repeat it
     drawing, waits_s = random.Random(seed), list[float]()
     for number in range(rounds):
-        stage.until("both queues are ready, and one leads", lambda: standing(stage) == ["follower", "leader"], 180, lambda: standing(stage))
+        stage.until(
+            "both queues are ready, and one leads",
+            lambda: standing(stage) == ["follower", "leader"],
+            180,
+            lambda: standing(stage),
+        )
         former = leader(stage.cluster)
         assert former is not None
         (other,) = [name for name in queues(stage.cluster) if name != former]
@@ -98,7 +123,8 @@ def test_a_freeze_at_any_moment_of_a_take_over_stops_the_queue_for_seconds_only(
         program, process = stage.cluster.programs[former], stage.cluster.programs[other].process
         program.stop(graceful=graceful)
         until_it_leads(stage, other)
-        program.start()  # not before: a process that was killed and is back within the Lease's duration leads again
+        # not before: a process that was killed and is back within the Lease's duration leads again
+        program.start()
         time.sleep(moment_s)
         process.send(signal.SIGSTOP)
         time.sleep(FROZEN_S)

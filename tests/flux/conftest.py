@@ -1,4 +1,6 @@
-"""A real Flux for the tests of this folder: `FLUXQUEUE_FLUX` names its command, or the folder of the installation."""
+"""A real Flux for the tests of this folder: `FLUXQUEUE_FLUX` names its command,
+or the folder of the installation.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ def flux() -> Path:
     """The command; the test is skipped where none is named, or no pod could have a host name of its own."""
     named = os.environ.get("FLUXQUEUE_FLUX", "")
     if not named:
-        pytest.skip("set FLUXQUEUE_FLUX to the flux command of an installation, or to its folder, to run these tests with real brokers")
+        pytest.skip(
+            "set FLUXQUEUE_FLUX to the flux command of an installation, or to its folder, "
+            "to run these tests with real brokers"
+        )
     if not has_hostnames():
-        pytest.skip("brokers find their rank by host name, and this user may not set one for a process: run the tests as root")
+        pytest.skip(
+            "brokers find their rank by host name, and this user may not set one for a process: "
+            "run the tests as root"
+        )
     command = Path(named) / "bin" / "flux" if Path(named).is_dir() else Path(named)
     assert os.access(command, os.X_OK), f"FLUXQUEUE_FLUX is {named}, and {command} is no program"
     return command.absolute()

@@ -55,7 +55,9 @@ def test_a_session_ends_with_the_code_of_its_command(brokers: MakePods, code: in
         assert [cluster.finish(index)[0] for index in (0, 1)] == [code, 0]
 
 
-def test_followers_of_a_stopped_leader_join_the_next_one(brokers: MakePods, record_property: Callable[[str, object], None]) -> None:
+def test_followers_of_a_stopped_leader_join_the_next_one(
+    brokers: MakePods, record_property: Callable[[str, object], None]
+) -> None:
     with brokers(size=3, interactive=True) as cluster:
         for index in range(3):
             cluster.start(index)
@@ -67,7 +69,9 @@ def test_followers_of_a_stopped_leader_join_the_next_one(brokers: MakePods, reco
         assert [cluster.finish(index)[0] for index in range(3)] == [0, 0, 0]
 
 
-def test_followers_of_a_killed_leader_join_the_next_one(brokers: MakePods, record_property: Callable[[str, object], None]) -> None:
+def test_followers_of_a_killed_leader_join_the_next_one(
+    brokers: MakePods, record_property: Callable[[str, object], None]
+) -> None:
     with brokers(size=3, interactive=True) as cluster:
         for index in range(3):
             cluster.start(index)
@@ -92,7 +96,9 @@ def test_a_stopped_follower_leaves_and_its_replacement_joins(brokers: MakePods) 
         assert [cluster.finish(index)[0] for index in range(3)] == [0, 0, 0]
 
 
-def test_followers_that_are_stopped_during_a_shutdown_do_not_break_it(brokers: MakePods, tmp_path: Path) -> None:
+def test_followers_that_are_stopped_during_a_shutdown_do_not_break_it(
+    brokers: MakePods, tmp_path: Path
+) -> None:
     with brokers(f"until [ -e {tmp_path}/end ]; do sleep 0.1; done; exit 3", size=4) as cluster:
         for index in range(4):
             cluster.start(index)
@@ -109,7 +115,9 @@ def test_followers_that_are_early_join_a_late_leader(brokers: MakePods) -> None:
     with brokers("echo formed", size=3) as cluster:
         for index in (1, 2):
             cluster.start(index)
-        wait_until(lambda: (cluster.directory(2) / "mount" / "flux-connect.sh").exists(), "the followers wait")
+        wait_until(
+            lambda: (cluster.directory(2) / "mount" / "flux-connect.sh").exists(), "the followers wait"
+        )
         cluster.start(0)
         ended = [cluster.finish(index) for index in range(3)]
         assert [code for code, _, _ in ended] == [0, 0, 0]
@@ -137,6 +145,9 @@ def test_the_jobs_of_a_stopped_instance_are_those_of_the_next_one(brokers: MakeP
         assert cluster.finish(0)[0] == EXIT_REPLACEABLE
         cluster.start(0)
         online(cluster, 0)
-        wait_until(lambda: "remembered" in cluster.flux(0, "jobs", "-a").stdout, "the restored instance lists the job")
+        wait_until(
+            lambda: "remembered" in cluster.flux(0, "jobs", "-a").stdout,
+            "the restored instance lists the job",
+        )
         shut_down(cluster)
         assert cluster.finish(0)[0] == 0

@@ -28,8 +28,18 @@ def test_the_applications_exit_code_is_the_leaders(brokers: MakePods, code: int)
 def test_words_and_variables_reach_each_task_as_they_were_written(brokers: MakePods) -> None:
     with brokers("printf '<%s>' 'a  b' \"it's\" '$HOME' 'x;y|z'", size=1) as cluster:
         assert cluster.run()[1] == ["<a  b><it's><$HOME><x;y|z>"]
-    with brokers('echo "$GREETING" && echo "rank $FLUX_TASK_RANK"', size=2, tasks=2, environment={"GREETING": 'say "hi" `now`'}) as cluster:
-        assert sorted(cluster.run()[1][0].splitlines()) == ["rank 0", "rank 1", 'say "hi" `now`', 'say "hi" `now`']
+    with brokers(
+        'echo "$GREETING" && echo "rank $FLUX_TASK_RANK"',
+        size=2,
+        tasks=2,
+        environment={"GREETING": 'say "hi" `now`'},
+    ) as cluster:
+        assert sorted(cluster.run()[1][0].splitlines()) == [
+            "rank 0",
+            "rank 1",
+            'say "hi" `now`',
+            'say "hi" `now`',
+        ]
 
 
 def test_a_launcher_submits_its_own_jobs(brokers: MakePods) -> None:
@@ -39,8 +49,12 @@ def test_a_launcher_submits_its_own_jobs(brokers: MakePods) -> None:
         assert outputs[0].splitlines() == ["inner", "inner", "outer"]
 
 
-def test_the_highest_code_of_a_batch_is_its_own_and_failed_lines_are_named(brokers: MakePods, tmp_path: Path) -> None:
-    with brokers("echo one\nbash -c 'exit 5'\nbash -c 'exit 3'\n", size=2, batch=True, logs=str(tmp_path / "logs")) as cluster:
+def test_the_highest_code_of_a_batch_is_its_own_and_failed_lines_are_named(
+    brokers: MakePods, tmp_path: Path
+) -> None:
+    with brokers(
+        "echo one\nbash -c 'exit 5'\nbash -c 'exit 3'\n", size=2, batch=True, logs=str(tmp_path / "logs")
+    ) as cluster:
         codes, _, errors = cluster.run()
         assert codes == [5, 0], errors
         assert (tmp_path / "logs" / "job-0.out").read_text() == "one\n"
@@ -48,18 +62,31 @@ def test_the_highest_code_of_a_batch_is_its_own_and_failed_lines_are_named(broke
 
 
 def test_a_raw_batch_waits_for_its_waitable_jobs(brokers: MakePods) -> None:
-    with brokers("flux submit --quiet --flags=waitable bash -c 'exit 9'\necho last\n", size=1, batch=True, batchRaw=True) as cluster:
+    with brokers(
+        "flux submit --quiet --flags=waitable bash -c 'exit 9'\necho last\n",
+        size=1,
+        batch=True,
+        batchRaw=True,
+    ) as cluster:
         codes, outputs, _ = cluster.run()
         assert codes[0] != 0
         assert outputs[0].splitlines()[-1] == "last"
 
 
 def test_hooks_run_around_the_broker(brokers: MakePods) -> None:
-    hooks = {"pre": "export SEEN='from pre'", "brokerPre": "echo broker", "workerPre": "echo worker", "post": "echo post"}
+    hooks = {
+        "pre": "export SEEN='from pre'",
+        "brokerPre": "echo broker",
+        "workerPre": "echo worker",
+        "post": "echo post",
+    }
     with brokers("bash -c 'echo \"$SEEN\"'", size=2, commands=hooks) as cluster:
         codes, outputs, errors = cluster.run()
         assert codes == [0, 0], errors
-        assert [output.splitlines() for output in outputs] == [["broker", "from pre", "post"], ["worker", "post"]]
+        assert [output.splitlines() for output in outputs] == [
+            ["broker", "from pre", "post"],
+            ["worker", "post"],
+        ]
 
 
 def test_brokers_run_as_another_user(brokers: MakePods) -> None:

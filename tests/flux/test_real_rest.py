@@ -25,7 +25,9 @@ def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             content = answer.read()
-            return answer.status, json.loads(content) if "json" in answer.headers["content-type"] else content.decode()
+            return answer.status, json.loads(content) if "json" in answer.headers[
+                "content-type"
+            ] else content.decode()
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
@@ -35,14 +37,26 @@ def test_a_job_is_submitted_listed_and_its_output_read(brokers: MakePods, tmp_pa
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with brokers(size=2, interactive=True, restful={"enabled": True}) as cluster, contextlib.ExitStack() as ending:
+    with (
+        brokers(size=2, interactive=True, restful={"enabled": True}) as cluster,
+        contextlib.ExitStack() as ending,
+    ):
         pod = cluster.directory(0)
         for index in range(2):
             cluster.start(index)
         words = ["rest", "--host", "127.0.0.1", "--port", str(port), "--token-file", str(tmp_path / "token")]
-        words += ["--settings", str(pod / "operator" / "settings.sh"), "--environment", str(pod / "mount" / "config" / "environment")]
+        words += [
+            "--settings",
+            str(pod / "operator" / "settings.sh"),
+            "--environment",
+            str(pod / "mount" / "config" / "environment"),
+        ]
         environment = cluster.environment(0, FLUX_URI=f"local://{pod}/mount/config/run/flux/local")
-        service = subprocess.Popen([str(Path(sys.executable).with_name("fluxqueue")), *words], env=environment, stderr=subprocess.DEVNULL)
+        service = subprocess.Popen(
+            [str(Path(sys.executable).with_name("fluxqueue")), *words],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
         ending.callback(service.wait, 30)
         ending.callback(service.terminate)
 
@@ -52,7 +66,12 @@ def test_a_job_is_submitted_listed_and_its_output_read(brokers: MakePods, tmp_pa
             return False
 
         wait_until(ready, "the service is ready")
-        status, submitted = call(port, "POST", "/v1/jobs", {"command": ["bash", "-c", "echo $WORD"], "environment": {"WORD": "heard"}})
+        status, submitted = call(
+            port,
+            "POST",
+            "/v1/jobs",
+            {"command": ["bash", "-c", "echo $WORD"], "environment": {"WORD": "heard"}},
+        )
         assert status == 201
         job = f"/v1/jobs/{submitted['id']}"
         assert call(port, "GET", f"{job}/output?follow=true") == (200, "heard\n")

@@ -1,4 +1,5 @@
-"""What stays in one process when several share the tests (``-n 2``): a file, or all files that use the same control plane.
+"""What stays in one process when several share the tests (``-n 2``): a file, or all files that use the same
+control plane.
 
 And a test whose own event loop is blocked for long fails: parts of the programs run in it.
 """

@@ -36,17 +36,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[RealCluster]:
-    """Two nodes that have all images; nothing is installed on them. They are not started where they cannot run.
+    """Two nodes that have all images; nothing is installed on them. They are not started where they cannot
+    run.
 
-    Their folder is always the same, so that a run ends what an earlier one left when it was killed. It is not below the temporary folder,
-    which is a RAM disk on many computers.
+    Their folder is always the same, so that a run ends what an earlier one left when it was killed. It is not
+    below the temporary folder, which is a RAM disk on many computers.
     """
     nodes_cache().mkdir(parents=True, exist_ok=True)
     with locked(nodes_cache() / "test.lock"), Display() as display:
         cluster = NodeCluster(NodeLayout(nodes_cache() / "test"))
         cluster.down(delete=True)
         require_nodes()
-        programs, images = built_programs(display), newest_images() if MODE == "keep" else built_images(display)
+        programs, images = (
+            built_programs(display),
+            newest_images() if MODE == "keep" else built_images(display),
+        )
         assert programs is not None
         assert images is not None
         try:

@@ -37,5 +37,9 @@ def test_memory_of_idle_and_busy_containers_is_within_their_limits(stage: NodeSt
     stage.apply_all(*(stage.make_job(f"job-{number}", "sleep 1") for number in range(60)))
     assert wrong(stage.until_settled(300)) == []
     stage.real.note_memory("after 60 Jobs")
-    ends = [status["lastState"].get("terminated", {}) for pod in stage.real.pods() for status in pod["status"]["containerStatuses"]]
+    ends = [
+        status["lastState"].get("terminated", {})
+        for pod in stage.real.pods()
+        for status in pod["status"]["containerStatuses"]
+    ]
     assert [end for end in ends if end.get("reason") == "OOMKilled"] == []

@@ -24,7 +24,14 @@ def test_evicted_work_of_a_drained_node_runs_on_another_one(stage: NodeStage) ->
     finally:
         stage.kubectl("uncordon", other(drained))
     try:
-        stage.kubectl("drain", drained, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=!k8s-app", "--timeout=120s")
+        stage.kubectl(
+            "drain",
+            drained,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--pod-selector=!k8s-app",
+            "--timeout=120s",
+        )
         stage.until("all work is on the other node", lambda: _running_on(stage) == {other(drained): 3}, 120)
         stage.until_consistent()
     finally:
@@ -37,11 +44,15 @@ def test_work_that_fits_nowhere_else_waits_with_the_reason(stage: NodeStage) -> 
     both = stage.make_job("both", "sleep 600", pods=2, backoffLimit=4)
     spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
     both["spec"]["template"]["metadata"]["labels"] = {"app": "both"}
-    both["spec"]["template"]["spec"]["topologySpreadConstraints"] = [{**spread, "labelSelector": {"matchLabels": {"app": "both"}}}]
+    both["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+        {**spread, "labelSelector": {"matchLabels": {"app": "both"}}}
+    ]
     stage.kubectl("cordon", "n2")
     try:
         stage.apply(both)
-        stage.until("it waits with a reason", lambda: (one := stage.row("both").fluxjob) and one.status.reason, 30)
+        stage.until(
+            "it waits with a reason", lambda: (one := stage.row("both").fluxjob) and one.status.reason, 30
+        )
         assert stage.row("both").state == State.PENDING
     finally:
         stage.kubectl("uncordon", "n2")
@@ -63,7 +74,9 @@ def test_work_goes_on_while_its_kubelet_is_restarted(stage: NodeStage) -> None:
     row = stage.row("gang")
     assert {pod.metadata.uid: pod.spec.node_name for pod in row.pods} == before
     assert row.requeues == 0
-    restarts = stage.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}").stdout.split()
+    restarts = stage.kubectl(
+        "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+    ).stdout.split()
     assert set(restarts) == {"0"}
     stage.until_consistent()
 
@@ -73,7 +86,9 @@ def other(node: str) -> str:
 
 
 def _node_of_postgres(stage: NodeStage) -> str:
-    """Return the node with the volume of the database, which is local to it: drained, it would have no database."""
+    """Return the node with the volume of the database, which is local to it:
+    drained, it would have no database.
+    """
     (pod,) = stage.real.pods("postgres")
     return str(pod["spec"]["nodeName"])
 

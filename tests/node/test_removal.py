@@ -37,9 +37,17 @@ def left(stage: NodeStage) -> str:
         "-n", NAMESPACE, "get", "pvc,secret,lease,configmap", "-o", "name", "--ignore-not-found", check=False
     ).stdout.split()
     kinds = "crd,clusterrole,clusterrolebinding,mutatingwebhookconfiguration,validatingwebhookconfiguration"
-    everywhere = real.kubectl("get", f"{kinds},validatingadmissionpolicy,priorityclass", "-o", "name").stdout.split()
+    everywhere = real.kubectl(
+        "get", f"{kinds},validatingadmissionpolicy,priorityclass", "-o", "name"
+    ).stdout.split()
     return (
-        " ".join([*(name for name in inside if "kube-root-ca" not in name), *(name for name in everywhere if "flux" in name)]) or "nothing"
+        " ".join(
+            [
+                *(name for name in inside if "kube-root-ca" not in name),
+                *(name for name in everywhere if "flux" in name),
+            ]
+        )
+        or "nothing"
     )
 
 
@@ -63,7 +71,11 @@ def started(stage: NodeStage) -> tuple[set[str], int]:
     """Start a gang, and a Job that has to wait; return the gang's pods and its job id."""
     stage.apply(stage.make_job("gang", "while :; do sleep 1; done", pods=2), wide(stage, "waits"))
     row = stage.until_state("gang", State.RUNNING, 90)
-    stage.until("the other Job waits with a reason", lambda: (one := stage.row("waits").fluxjob) and one.status.reason, 60)
+    stage.until(
+        "the other Job waits with a reason",
+        lambda: (one := stage.row("waits").fluxjob) and one.status.reason,
+        60,
+    )
     return {pod.metadata.uid for pod in row.pods}, row.jobid
 
 

@@ -1,4 +1,6 @@
-"""The bundled Postgres in real containers: who is admitted, its backup, and its restore under a queue with running work; `helm test`."""
+"""The bundled Postgres in real containers: who is admitted, its backup,
+and its restore under a queue with running work; `helm test`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def _run_job(cluster: RealCluster, cron_job: str, name: str) -> str:
 
     def conditions() -> list[str]:
         status = cluster.get("job", name, "-n", NAMESPACE).get("status", {})
-        return [each["type"] for each in status.get("conditions", []) if each["status"] == "True" and each["type"] in ended]
+        return [
+            each["type"]
+            for each in status.get("conditions", [])
+            if each["status"] == "True" and each["type"] in ended
+        ]
 
     output = cluster.until(f"the Job {name} has ended", conditions, 120)
     said = cluster.kubectl("-n", NAMESPACE, "logs", f"job/{name}").stdout
@@ -35,17 +41,25 @@ def _run_job(cluster: RealCluster, cron_job: str, name: str) -> str:
 
 
 def test_helm_test_asks_every_program(release: RealCluster) -> None:
-    done = release.nodes.helm("test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout", "3m", check=False)
+    done = release.nodes.helm(
+        "test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout", "3m", check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ok    ") == 3
 
 
 def test_the_queue_s_role_is_no_superuser(release: RealCluster) -> None:
     asked = "SELECT json_object_agg(rolname, rolsuper) FROM pg_roles WHERE rolcanlogin"
-    said = release.kubectl("-n", NAMESPACE, "exec", f"{POSTGRES}-0", "--", "psql", "-U", "postgres", "-At", "-c", asked)
+    said = release.kubectl(
+        "-n", NAMESPACE, "exec", f"{POSTGRES}-0", "--", "psql", "-U", "postgres", "-At", "-c", asked
+    )
     assert json.loads(said.stdout) == {"postgres": True, "fluxqueue": False}
-    encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'fluxqueue'"
-    said = release.kubectl("-n", NAMESPACE, "exec", f"{POSTGRES}-0", "--", "psql", "-U", "postgres", "-At", "-c", encrypted)
+    encrypted = (
+        "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'fluxqueue'"
+    )
+    said = release.kubectl(
+        "-n", NAMESPACE, "exec", f"{POSTGRES}-0", "--", "psql", "-U", "postgres", "-At", "-c", encrypted
+    )
     assert said.stdout.strip() == "t"
 
 

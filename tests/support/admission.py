@@ -57,7 +57,9 @@ def operations_of(decision: Decision) -> list[dict[str, Any]]:
     return list(msgspec.json.decode(msgspec.json.encode(decision.operations)))
 
 
-def admit(thing: Builder | Json, *, user: str = USER, settings: AdmissionSettings = DEFAULTS, now: dt.datetime = NOW) -> Admitted:
+def admit(
+    thing: Builder | Json, *, user: str = USER, settings: AdmissionSettings = DEFAULTS, now: dt.datetime = NOW
+) -> Admitted:
     """Decide on the creation of an object at this time, and apply the patch."""
     before = thing.build() if isinstance(thing, Builder) else thing
     decision = decide(read_review(make_review(before, user=user).body()), settings, now)

@@ -1,4 +1,6 @@
-"""Dry-run creations at a fixed rate, which the webhook answers as it does real ones, and what was wrong with the answers."""
+"""Dry-run creations at a fixed rate, which the webhook answers as it does real ones,
+and what was wrong with the answers.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class AdmissionLoad:
 
     def __post_init__(self) -> None:
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,), daemon=True) for number in range(_THREADS)]
+        self._threads = [
+            threading.Thread(target=self._ask, args=(number,), daemon=True) for number in range(_THREADS)
+        ]
         self._began = time.monotonic()
 
     def __enter__(self) -> AdmissionLoad:
@@ -52,7 +56,9 @@ class AdmissionLoad:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._ended.set()
         for thread in self._threads:
             thread.join(60)
@@ -61,11 +67,16 @@ class AdmissionLoad:
         """Return the number of requests, of wrong answers, and the durations."""
         took = sorted(self.took_s) or [0.0]
         middle, late = took[len(took) // 2] * 1e3, took[int(len(took) * 0.99)] * 1e3
-        return f"{len(self.took_s)} admissions, {len(self.wrong)} wrong; ms p50 {middle:.0f}, p99 {late:.0f}, max {took[-1] * 1e3:.0f}"
+        return (
+            f"{len(self.took_s)} admissions, {len(self.wrong)} wrong; ms p50 {middle:.0f}, "
+            f"p99 {late:.0f}, max {took[-1] * 1e3:.0f}"
+        )
 
     def _ask(self, number: int) -> None:
         count = 0
-        while not self._ended.wait(max(0.0, self._began + (count * _THREADS + number) / self.per_second - time.monotonic())):
+        while not self._ended.wait(
+            max(0.0, self._began + (count * _THREADS + number) / self.per_second - time.monotonic())
+        ):
             began = time.monotonic()
             try:
                 held = self._create(count)
@@ -83,4 +94,8 @@ class AdmissionLoad:
             answer = self.client.request("POST", f"/api/v1/{where}/pods", pod, query={"dryRun": "All"})
             return bool(answer["spec"].get("schedulingGates"))
         job = make_job().generated("load-").without("metadata.namespace").cpu("100m").build()
-        return bool(self.client.request("POST", f"/apis/batch/v1/{where}/jobs", job, query={"dryRun": "All"})["spec"]["suspend"])
+        return bool(
+            self.client.request("POST", f"/apis/batch/v1/{where}/jobs", job, query={"dryRun": "All"})["spec"][
+                "suspend"
+            ]
+        )

@@ -11,7 +11,14 @@ from support.queue_records import START, Leader, a_requeue
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Replacement, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import FluxionJobId, RequeueState, Reservation, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    FluxionJobId,
+    RequeueState,
+    Reservation,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.store import PodAlreadyPlaced
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 
@@ -50,13 +57,28 @@ class AllocationContract:
             grant.shares,
             grant.hosts,
         )
-        assert (allocation.start, allocation.end, allocation.released_at) == (START, START + timedelta(seconds=600), None)
-        assert [(slot.rank, slot.state) for slot in allocation.slots] == [(0, SlotState.FREE), (1, SlotState.FREE), (2, SlotState.FREE)]
+        assert (allocation.start, allocation.end, allocation.released_at) == (
+            START,
+            START + timedelta(seconds=600),
+            None,
+        )
+        assert [(slot.rank, slot.state) for slot in allocation.slots] == [
+            (0, SlotState.FREE),
+            (1, SlotState.FREE),
+            (2, SlotState.FREE),
+        ]
         (now,) = await leader.store.workloads([workload.id])
-        assert (now.state, now.jobid, now.hosts, now.reason) == (State.ALLOCATED, grant.jobid, "node-[1-2,2]", Reason.NONE)
+        assert (now.state, now.jobid, now.hosts, now.reason) == (
+            State.ALLOCATED,
+            grant.jobid,
+            "node-[1-2,2]",
+            Reason.NONE,
+        )
         assert now.allocated_at is not None
 
-    async def test_the_first_estimate_is_kept_to_the_end_and_when_it_waits_again(self, leader: Leader) -> None:
+    async def test_the_first_estimate_is_kept_to_the_end_and_when_it_waits_again(
+        self, leader: Leader
+    ) -> None:
         (workload,) = await leader.submit("lammps")
         first, later = START + timedelta(hours=1), START + timedelta(hours=2)
         await leader.store.grant(leader.epoch, [replace(await leader.grant_for(workload), promised_at=first)])
@@ -66,7 +88,9 @@ class AllocationContract:
         grant = replace(await leader.grant_for(again), generation=again.generation, promised_at=later)
         delta = await leader.store.grant(leader.epoch, [grant])
         assert [update.promised_at for update in delta.workload_updates] == [first]
-        await leader.store.finish(leader.epoch, [Ending(workload=workload.id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)])
+        await leader.store.finish(
+            leader.epoch, [Ending(workload=workload.id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)]
+        )
         (ended,) = await leader.store.workloads([workload.id])
         assert (ended.promised_at, ended.state) == (first, State.COMPLETED)
 
@@ -74,7 +98,9 @@ class AllocationContract:
         (workload,) = await leader.submit("lammps")
         (jobid,) = await leader.store.next_jobids(1)
         first = START + timedelta(hours=1)
-        made = Reservation(workload=workload.id, jobid=jobid, first_start=first, start=first, end=None, shares=())
+        made = Reservation(
+            workload=workload.id, jobid=jobid, first_start=first, start=first, end=None, shares=()
+        )
         await leader.store.reserve(leader.epoch, [made], [])
         await leader.store.grant(leader.epoch, [await leader.grant_for(workload)])
         (granted_row,) = await leader.store.workloads([workload.id])
@@ -93,16 +119,22 @@ class AllocationContract:
         assert len(await leader.store.live_allocations()) == 1
         assert len(await leader.store.history(workload.id)) == 2
 
-    async def test_a_grant_for_a_workload_that_ended_meanwhile_is_left_to_the_caller(self, leader: Leader) -> None:
+    async def test_a_grant_for_a_workload_that_ended_meanwhile_is_left_to_the_caller(
+        self, leader: Leader
+    ) -> None:
         cancelled, waiting = await leader.submit("cancelled", "waiting")
         grants = [await leader.grant_for(cancelled), await leader.grant_for(waiting)]
-        await leader.store.finish(leader.epoch, [Ending(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")])
+        await leader.store.finish(
+            leader.epoch, [Ending(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")]
+        )
         assert granted(await leader.store.grant(leader.epoch, grants)) == [waiting.id]
         assert [allocation.jobid for allocation in await leader.store.live_allocations()] == [grants[1].jobid]
 
     async def test_a_workload_edited_after_its_match_is_not_granted(self, leader: Leader) -> None:
         edited, same = await leader.submit("edited", "same")
-        grants = [replace(await leader.grant_for(each), generation=each.generation) for each in (edited, same)]
+        grants = [
+            replace(await leader.grant_for(each), generation=each.generation) for each in (edited, same)
+        ]
         await leader.submit("edited", pods=1, generation=2)
         assert granted(await leader.store.grant(leader.epoch, grants)) == [same.id]
         assert (await leader.store.workloads([edited.id]))[0].state is State.PENDING
@@ -146,7 +178,10 @@ class AllocationContract:
         starting, ending, draining = await leader.allocate("starting", "ending", "draining")
         writes = SlotWrites(
             released=[_jobid(starting), _jobid(ending)],
-            taken=[TakenSlot(_jobid(starting), 0, "pod-a", "a"), TakenSlot(_jobid(starting), 1, "pod-b", "b")],
+            taken=[
+                TakenSlot(_jobid(starting), 0, "pod-a", "a"),
+                TakenSlot(_jobid(starting), 1, "pod-b", "b"),
+            ],
             started=[starting.id],
             ended=[(_jobid(ending), 0), (_jobid(draining), 0)],
             draining=[draining.id],
@@ -154,16 +189,28 @@ class AllocationContract:
             finished={_jobid(ending)},
         )
         deltas = await leader.store.write_slots(leader.epoch, writes)
-        states = {each.id: each.state for each in await leader.store.workloads([starting.id, ending.id, draining.id])}
+        states = {
+            each.id: each.state
+            for each in await leader.store.workloads([starting.id, ending.id, draining.id])
+        }
         assert states == {starting.id: State.RUNNING, ending.id: State.COMPLETED, draining.id: State.DRAINING}
         assert [jobid for delta in deltas for jobid in delta.freed] == [ending.jobid]
-        assert [each.jobid for delta in deltas for each in delta.allocation_updates] == [starting.jobid, ending.jobid]
-        assert {each.jobid: each.released_at is not None for each in await leader.store.live_allocations()} == {
+        assert [each.jobid for delta in deltas for each in delta.allocation_updates] == [
+            starting.jobid,
+            ending.jobid,
+        ]
+        assert {
+            each.jobid: each.released_at is not None for each in await leader.store.live_allocations()
+        } == {
             starting.jobid: True,
             draining.jobid: False,
         }
         assert [each for delta in deltas for each in delta.ended] == [ending.id]
-        slots = {(slot.jobid, slot.rank): slot.state for each in await leader.store.live_allocations() for slot in each.slots}
+        slots = {
+            (slot.jobid, slot.rank): slot.state
+            for each in await leader.store.live_allocations()
+            for slot in each.slots
+        }
         assert slots == {
             (starting.jobid, 0): SlotState.TAKEN,
             (starting.jobid, 1): SlotState.TAKEN,
@@ -179,7 +226,9 @@ class AllocationContract:
         await leader.store.mark_draining(leader.epoch, [workload.id])
         (draining,) = await leader.store.workloads([workload.id])
         assert (draining.state, draining.requeue_state) == (State.DRAINING, limited)
-        await leader.store.finish(leader.epoch, [Ending(workload.id, State.FAILED, Outcome.TIME_LIMIT, "too long")])
+        await leader.store.finish(
+            leader.epoch, [Ending(workload.id, State.FAILED, Outcome.TIME_LIMIT, "too long")]
+        )
         (ended,) = await leader.store.workloads([workload.id])
         assert (ended.state, ended.outcome, ended.message) == (State.FAILED, Outcome.TIME_LIMIT, "too long")
 
@@ -192,7 +241,10 @@ class AllocationContract:
 
     async def test_a_release_whose_claim_ended_is_claimed_again_and_counted(self, leader: Leader) -> None:
         await leader.allocate("lammps")
-        attempts = [(await leader.store.claim_releases(leader.epoch, 10, 0.0))[0][1].release_attempts for _ in range(3)]
+        attempts = [
+            (await leader.store.claim_releases(leader.epoch, 10, 0.0))[0][1].release_attempts
+            for _ in range(3)
+        ]
         assert attempts == [1, 2, 3]
 
     async def test_a_release_claimed_by_a_former_leader_is_due_again_at_once(self, leader: Leader) -> None:
@@ -201,7 +253,9 @@ class AllocationContract:
         await leader.store.mark_released(leader.epoch, [_jobid(released)])
         successor = Leader(leader.store, await leader.store.acquire_leadership("replica-1"))
         assert await successor.store.void_claims(successor.epoch) == [claimed.jobid]
-        assert [workload.id for workload, _ in await successor.store.claim_releases(successor.epoch, 10, 60.0)] == [claimed.id]
+        assert [
+            workload.id for workload, _ in await successor.store.claim_releases(successor.epoch, 10, 60.0)
+        ] == [claimed.id]
 
     async def test_only_a_release_that_can_be_claimed_is_due(self, leader: Leader) -> None:
         waits, drains = await leader.allocate("waits", "drains")
@@ -266,7 +320,9 @@ class AllocationContract:
             assert slots_in(await leader.store.take_slots(leader.epoch, taken)) == [(jobid, 0), (jobid, 1)]
         vacated = await leader.store.vacate_slots(leader.epoch, [(jobid, 0, "pod-b"), (jobid, 1, "pod-b")])
         assert vacated == Delta(slot_updates=(SlotUpdate(jobid=jobid, rank=1, state=SlotState.FREE),))
-        assert slots_in(await leader.store.take_slots(leader.epoch, [TakenSlot(jobid, 1, "pod-c", "web-c")])) == [(jobid, 1)]
+        assert slots_in(
+            await leader.store.take_slots(leader.epoch, [TakenSlot(jobid, 1, "pod-c", "web-c")])
+        ) == [(jobid, 1)]
         (allocation,) = await leader.store.live_allocations()
         assert [(slot.state, slot.pod_uid, slot.pod_name) for slot in allocation.slots] == [
             (SlotState.TAKEN, "pod-a", "web-a"),
@@ -278,32 +334,61 @@ class AllocationContract:
         jobid = _jobid(workload)
         await leader.store.take_slots(leader.epoch, [TakenSlot(jobid, 0, "pod-a", "web-a")])
         await leader.store.end_slots(leader.epoch, [(jobid, 1)])
-        wanted = [TakenSlot(jobid, 0, "pod-b", "web-b"), TakenSlot(jobid, 1, "pod-c", "web-c"), TakenSlot(jobid, 7, "pod-d", "web-d")]
+        wanted = [
+            TakenSlot(jobid, 0, "pod-b", "web-b"),
+            TakenSlot(jobid, 1, "pod-c", "web-c"),
+            TakenSlot(jobid, 7, "pod-d", "web-d"),
+        ]
         assert await leader.store.take_slots(leader.epoch, wanted) == Delta()
 
     async def test_a_pod_cannot_take_two_slots(self, leader: Leader) -> None:
         first, second = await leader.allocate("first", "second")
         await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(first), 0, "pod-a", "a")])
-        assert await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(second), 0, "pod-a", "a")]) == Delta()
-        assert await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(first), 1, "pod-a", "a")]) == Delta()
+        assert (
+            await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(second), 0, "pod-a", "a")])
+            == Delta()
+        )
+        assert (
+            await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(first), 1, "pod-a", "a")])
+            == Delta()
+        )
         with pytest.raises(PodAlreadyPlaced, match="pod-b"):
-            await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(second), rank, "pod-b", "b") for rank in (0, 1)])
-        taken = [slot for allocation in await leader.store.live_allocations() for slot in allocation.slots if slot.pod_uid]
+            await leader.store.take_slots(
+                leader.epoch, [TakenSlot(_jobid(second), rank, "pod-b", "b") for rank in (0, 1)]
+            )
+        taken = [
+            slot
+            for allocation in await leader.store.live_allocations()
+            for slot in allocation.slots
+            if slot.pod_uid
+        ]
         assert [(slot.jobid, slot.rank) for slot in taken] == [(first.jobid, 0)]
 
     async def test_a_pod_offered_many_slots_at_once_takes_one(self, leader: Leader) -> None:
         workloads = await leader.allocate(*(f"job-{number}" for number in range(10)))
-        offers = (leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(workload), 0, "pod-a", "a")]) for workload in workloads)
+        offers = (
+            leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(workload), 0, "pod-a", "a")])
+            for workload in workloads
+        )
         outcomes = await asyncio.gather(*offers, return_exceptions=True)
-        assert sum(outcome != Delta() and not isinstance(outcome, PodAlreadyPlaced) for outcome in outcomes) == 1
-        taken = [slot for allocation in await leader.store.live_allocations() for slot in allocation.slots if slot.pod_uid]
+        assert (
+            sum(outcome != Delta() and not isinstance(outcome, PodAlreadyPlaced) for outcome in outcomes) == 1
+        )
+        taken = [
+            slot
+            for allocation in await leader.store.live_allocations()
+            for slot in allocation.slots
+            if slot.pod_uid
+        ]
         assert len(taken) == 1
 
     async def test_a_pod_may_take_another_slot_once_its_own_ended(self, leader: Leader) -> None:
         first, second = await leader.allocate("first", "second")
         await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(first), 0, "pod-a", "a")])
         await leader.store.end_slots(leader.epoch, [(_jobid(first), 0)])
-        assert slots_in(await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(second), 0, "pod-a", "a")])) == [(second.jobid, 0)]
+        assert slots_in(
+            await leader.store.take_slots(leader.epoch, [TakenSlot(_jobid(second), 0, "pod-a", "a")])
+        ) == [(second.jobid, 0)]
 
     async def test_the_last_slot_frees_its_allocation_and_only_once(self, leader: Leader) -> None:
         (workload,) = await leader.allocate("job")
@@ -319,13 +404,18 @@ class AllocationContract:
         (workload,) = await leader.submit("wide", pods=len(ranks))
         grant = await leader.grant_for(workload, [f"node-{rank}" for rank in ranks])
         await leader.store.grant(leader.epoch, [grant])
-        calls = await asyncio.gather(*(leader.store.end_slots(leader.epoch, [(grant.jobid, rank)]) for rank in ranks))
+        calls = await asyncio.gather(
+            *(leader.store.end_slots(leader.epoch, [(grant.jobid, rank)]) for rank in ranks)
+        )
         assert [jobid for call in calls for jobid in call.freed] == [grant.jobid]
 
     async def test_a_grant_and_a_concurrent_cancellation_leave_nothing(self, leader: Leader) -> None:
         workloads = await leader.submit(*(f"job-{number}" for number in range(30)))
         grants = [await leader.grant_for(workload) for workload in workloads]
-        ends = [leader.store.finish(leader.epoch, [Ending(w.id, State.CANCELLED, Outcome.CANCELLED, "")]) for w in workloads]
+        ends = [
+            leader.store.finish(leader.epoch, [Ending(w.id, State.CANCELLED, Outcome.CANCELLED, "")])
+            for w in workloads
+        ]
         stored = [leader.store.grant(leader.epoch, [grant]) for grant in grants]
         await asyncio.gather(*(call for pair in zip(stored, ends, strict=True) for call in pair))
         assert await leader.store.live_allocations() == []
@@ -353,7 +443,11 @@ class AllocationContract:
         taker, late = await leader.submit("taker", "late")
         wanted = [
             Replacement(
-                replaced=former.id, replacement=each.id, state=State.CANCELLED, outcome=Outcome.CANCELLED, message="the pod was deleted"
+                replaced=former.id,
+                replacement=each.id,
+                state=State.CANCELLED,
+                outcome=Outcome.CANCELLED,
+                message="the pod was deleted",
             )
             for each in (taker, late)
         ]
@@ -361,7 +455,11 @@ class AllocationContract:
         assert (delta.ended, [update.id for update in delta.workload_updates]) == ((former.id,), [taker.id])
         assert await leader.store.replace(leader.epoch, wanted) == Delta()
         (allocation,) = await leader.store.live_allocations()
-        assert (allocation.jobid, allocation.workload, allocation.released_at) == (former.jobid, taker.id, None)
+        assert (allocation.jobid, allocation.workload, allocation.released_at) == (
+            former.jobid,
+            taker.id,
+            None,
+        )
         assert {slot.state for slot in allocation.slots} == {SlotState.FREE}
         before, after, waiting = await leader.store.workloads([former.id, taker.id, late.id])
         assert (before.state, before.outcome) == (State.CANCELLED, Outcome.CANCELLED)
@@ -369,4 +467,7 @@ class AllocationContract:
         assert waiting.state is State.PENDING
         ((claimed, _),) = await leader.store.claim_releases(leader.epoch, 10, 20)
         assert claimed.id == taker.id
-        assert [change.after for change in await leader.store.history(taker.id)] == [State.PENDING, State.ALLOCATED]
+        assert [change.after for change in await leader.store.history(taker.id)] == [
+            State.PENDING,
+            State.ALLOCATED,
+        ]

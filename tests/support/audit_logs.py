@@ -40,7 +40,8 @@ def writes_of_queues(cluster: InProcessCluster) -> Iterator[Write]:
 
 
 def writes_of(cluster: InProcessCluster, program: str) -> Iterator[Write]:
-    """Yield every write of a replica of a program (``queue``, ``scheduler``) in the order of the log. The cluster needs ``audit``.
+    """Yield every write of a replica of a program (``queue``, ``scheduler``) in the order of the log. The
+    cluster needs ``audit``.
 
     ``replica`` is the name of its pod, ``resource`` has the subresource after a slash.
     """
@@ -51,4 +52,11 @@ def writes_of(cluster: InProcessCluster, program: str) -> Iterator[Write]:
             continue
         target = event.object_ref or ObjectReference()
         resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
-        yield Write(event.request_received_timestamp, agent[2], event.verb, resource, f"{target.namespace}/{target.name}", event.code)
+        yield Write(
+            event.request_received_timestamp,
+            agent[2],
+            event.verb,
+            resource,
+            f"{target.namespace}/{target.name}",
+            event.code,
+        )

@@ -26,7 +26,9 @@ async def spent(leader: Leader, account: str = "md", start: date = FIRST) -> dic
 
 
 async def finish(leader: Leader, *workloads: Workload) -> None:
-    await leader.store.finish(leader.epoch, [Ending(each.id, State.COMPLETED, Outcome.SUCCEEDED) for each in workloads])
+    await leader.store.finish(
+        leader.epoch, [Ending(each.id, State.COMPLETED, Outcome.SUCCEEDED) for each in workloads]
+    )
 
 
 def minutes(count: float) -> dict[str, float]:
@@ -36,7 +38,9 @@ def minutes(count: float) -> dict[str, float]:
 class SpentContract:
     """What freed allocations used, by account and day."""
 
-    async def test_an_allocation_is_charged_once_when_it_is_freed(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_an_allocation_is_charged_once_when_it_is_freed(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         (workload,) = await leader.allocate("a", account="md")
         clock.set(10)
         assert await spent(leader) == {}
@@ -45,7 +49,9 @@ class SpentContract:
         await finish(leader, workload)
         assert await spent(leader) == pytest.approx(minutes(10))
 
-    async def test_each_day_has_its_part_and_a_period_the_days_since_its_start(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_each_day_has_its_part_and_a_period_the_days_since_its_start(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         clock.set(MIDNIGHT - 5)
         (workload,) = await leader.allocate("a", account="md")
         clock.set(MIDNIGHT + 24 * 60 + 7)
@@ -55,18 +61,27 @@ class SpentContract:
         assert await spent(leader, start=FIRST + timedelta(days=2)) == pytest.approx(minutes(7))
         assert await spent(leader, start=FIRST + timedelta(days=3)) == {}
 
-    async def test_accounts_count_for_the_name_that_is_asked_for(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_accounts_count_for_the_name_that_is_asked_for(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         workloads = [*await leader.allocate("a", account="md"), *await leader.allocate("b", account="site")]
         workloads += [*await leader.allocate("c", account="other"), *await leader.allocate("d")]
         clock.set(1)
         await finish(leader, *workloads)
-        asked = [("site", "site", FIRST), ("site", "md", FIRST), ("md", "md", FIRST), ("nobody", "nobody", FIRST)]
+        asked = [
+            ("site", "site", FIRST),
+            ("site", "md", FIRST),
+            ("md", "md", FIRST),
+            ("nobody", "nobody", FIRST),
+        ]
         found = await leader.store.spent(asked)
         assert {name for name, _ in found} == {"site", "md"}
         assert (found["site", "cpu"], found["md", "cpu"]) == pytest.approx((2 * MINUTE["cpu"], MINUTE["cpu"]))
         assert await leader.store.spent([]) == {}
 
-    async def test_work_that_is_requeued_is_charged_for_each_of_its_starts(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_work_that_is_requeued_is_charged_for_each_of_its_starts(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         (workload,) = await leader.allocate("a", account="md")
         clock.set(2)
         await leader.store.requeue(leader.epoch, [a_requeue(workload.id)])
@@ -86,11 +101,15 @@ class SpentContract:
         await leader.store.end_slots(leader.epoch, [(workload.jobid, 1)])
         assert await spent(leader) == pytest.approx(minutes(4))
 
-    async def test_work_that_takes_nodes_over_is_charged_from_then_on(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_work_that_takes_nodes_over_is_charged_from_then_on(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         (former,) = await leader.allocate("a", account="md")
         (new,) = await leader.submit("b", account="site")
         clock.set(3)
-        passed = Replacement(replaced=former.id, replacement=new.id, state=State.FAILED, outcome=Outcome.FAILED)
+        passed = Replacement(
+            replaced=former.id, replacement=new.id, state=State.FAILED, outcome=Outcome.FAILED
+        )
         await leader.store.replace(leader.epoch, [passed])
         assert await spent(leader) == pytest.approx(minutes(3))
         clock.set(5)
@@ -98,7 +117,9 @@ class SpentContract:
         assert await spent(leader) == pytest.approx(minutes(3))
         assert await spent(leader, "site") == pytest.approx(minutes(2))
 
-    async def test_it_is_kept_when_the_rows_of_the_work_are_pruned(self, leader: Leader, clock: SteppedClock) -> None:
+    async def test_it_is_kept_when_the_rows_of_the_work_are_pruned(
+        self, leader: Leader, clock: SteppedClock
+    ) -> None:
         (workload,) = await leader.allocate("a", account="md")
         clock.set(1)
         await finish(leader, workload)

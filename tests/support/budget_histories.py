@@ -1,8 +1,9 @@
 """Random histories of work under budgets, with crashes, and an account book of their own.
 
-A history submits, grants, starts, ends, requeues and replaces work, moves the clock over ends of periods, and lets the leader die: before a
-commit, after a commit that it never heard of, or in between. The granting is that of a cycle: the room of `BudgetKeeper`, measured by
-`Quotas`. What was used is written down apart from it, as times at which nodes were held.
+A history submits, grants, starts, ends, requeues and replaces work, moves the clock over ends of periods, and
+lets the leader die: before a commit, after a commit that it never heard of, or in between. The granting is
+that of a cycle: the room of `BudgetKeeper`, measured by `Quotas`. What was used is written down apart from
+it, as times at which nodes were held.
 """
 
 from __future__ import annotations
@@ -34,14 +35,20 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["BudgetHistory"]
 
 _PARENTS = {"site": "", "a": "site", "b": "site", "a1": "a"}
-_PERIODS = ({"period": "1d", "start": "2026-01-01"}, {"period": "3d", "start": "2025-12-31"}, {"period": "month"})
+_PERIODS = (
+    {"period": "1d", "start": "2026-01-01"},
+    {"period": "3d", "start": "2025-12-31"},
+    {"period": "month"},
+)
 _HOUR = timedelta(hours=1)
 _SLACK = 1e-6
 
 
 @dataclass(frozen=True)
 class Held:
-    """Nodes that work of an account held: cores and nodes, from its grant over its start (None: never) to its end (None: still)."""
+    """Nodes that work of an account held: cores and nodes, from its grant over its start (None: never) to its
+    end (None: still).
+    """
 
     account: str
     cores: int
@@ -89,7 +96,16 @@ class BudgetHistory:
     async def run(self, steps: int) -> None:
         """Make so many steps; each one is checked."""
         await self._lead()
-        changes = (self._submit, self._cycle, self._cycle, self._start, self._end, self._pass_time, self._requeue, self._die)
+        changes = (
+            self._submit,
+            self._cycle,
+            self._cycle,
+            self._start,
+            self._end,
+            self._pass_time,
+            self._requeue,
+            self._die,
+        )
         for _ in range(steps):
             await self._random.choice(changes)()
             await self._end_those_at_their_limit()
@@ -106,7 +122,9 @@ class BudgetHistory:
         self.crashes += 1
         if self._held and self._random.random() < 0.7:
             workload = self._random.choice(sorted(self._held))
-            await self._store.finish(self._ledger.epoch, [Ending(workload, State.COMPLETED, Outcome.SUCCEEDED)])
+            await self._store.finish(
+                self._ledger.epoch, [Ending(workload, State.COMPLETED, Outcome.SUCCEEDED)]
+            )
             self._note_end(workload)
         await self._lead()
 
@@ -117,7 +135,9 @@ class BudgetHistory:
         spec = jobspec_of("default/x", [SizedPods({"cpu": Decimal(cores)}, pods)], duration_s=duration_s or 0)
         account = self._random.choice(sorted(_PARENTS))
         shape = f"{pods} {cores} {duration_s}"
-        new = a_new_workload(f"u{self._number}", jobspec=spec, shape=shape, pods=pods, duration_s=duration_s, account=account)
+        new = a_new_workload(
+            f"u{self._number}", jobspec=spec, shape=shape, pods=pods, duration_s=duration_s, account=account
+        )
         await self._ledger.upsert([new])
 
     async def _cycle(self) -> None:
@@ -129,9 +149,14 @@ class BudgetHistory:
         within = quotas.within("default", backlog)
         for row, workload in enumerate(backlog):
             refused = quotas.refusal(workload)
-            assert within[row] or refused or room.measured_refusal(workload), "a row is closed although its workload may start"
+            assert within[row] or refused or room.measured_refusal(workload), (
+                "a row is closed although its workload may start"
+            )
             held = self._nodes_for(workload)
-            shares = tuple(NodeShare(f"n{node}", {}, {"cpu": held.cores * 1000 // held.nodes}) for node in range(held.nodes))
+            shares = tuple(
+                NodeShare(f"n{node}", {}, {"cpu": held.cores * 1000 // held.nodes})
+                for node in range(held.nodes)
+            )
             hosts = [share.node for share in shares]
             over = refused or quotas.excess(workload, hosts, shares)
             fits = self._fits(held, workload.duration_s, [each for _, each in grants])
@@ -144,7 +169,19 @@ class BudgetHistory:
             quotas.add_usage(workload, hosts, shares)
             (jobid,) = await self._ledger.next_jobids(1)
             end = self.now + timedelta(seconds=workload.duration_s) if workload.duration_s else None
-            grants.append((Grant(workload=workload.id, jobid=jobid, shares=shares, hosts=tuple(hosts), start=self.now, end=end), held))
+            grants.append(
+                (
+                    Grant(
+                        workload=workload.id,
+                        jobid=jobid,
+                        shares=shares,
+                        hosts=tuple(hosts),
+                        start=self.now,
+                        end=end,
+                    ),
+                    held,
+                )
+            )
         await self._ledger.grant([grant for grant, _ in grants])
         self.granted += len(grants)
         self._held.update((grant.workload, held) for grant, held in grants)
@@ -174,7 +211,9 @@ class BudgetHistory:
         if self._held:
             workload = self._random.choice(sorted(self._held))
             await self._ledger.evict([Eviction(workload=workload, reason=Reason.PREEMPTED, message="")])
-            await self._ledger.requeue([Requeue(workload=workload, reason=Reason.PREEMPTED, message="", kept=())])
+            await self._ledger.requeue(
+                [Requeue(workload=workload, reason=Reason.PREEMPTED, message="", kept=())]
+            )
             self._note_end(workload)
 
     def _note_end(self, workload: WorkloadId) -> None:
@@ -187,7 +226,9 @@ class BudgetHistory:
         self.now = min([later, *ends])
 
     async def _end_those_at_their_limit(self) -> None:
-        for workload in [each for each in self._held if (end := self._limit(each)) is not None and end <= self.now]:
+        for workload in [
+            each for each in self._held if (end := self._limit(each)) is not None and end <= self.now
+        ]:
             await self._finish(workload)
 
     def _limit(self, workload: WorkloadId) -> datetime | None:
@@ -196,7 +237,7 @@ class BudgetHistory:
             return None
         return held.started + timedelta(seconds=row.duration_s)
 
-    # ---- the book ------------------------------------------------------------------------------------------------------------------
+    # ---- the book ------------------------------------------------------------------------------------------
 
     def _below(self, account: str, name: str) -> bool:
         return name in self._tree.path_of(account)
@@ -212,12 +253,19 @@ class BudgetHistory:
 
     def _promised(self, name: str, kind: str, end: datetime, more: list[tuple[Held, int | None]]) -> float:
         """Hours that running work may still use."""
-        running = [(held, row.duration_s if (row := self._ledger.get(each)) is not None else 0) for each, held in self._held.items()]
+        running = [
+            (held, row.duration_s if (row := self._ledger.get(each)) is not None else 0)
+            for each, held in self._held.items()
+        ]
         total = 0.0
         for held, duration_s in [*running, *more]:
             began = held.started or self.now
             until = end if duration_s is None else began + timedelta(seconds=duration_s)
-            total += held.amount(kind) * max((until - self.now) / _HOUR, 0.0) if self._below(held.account, name) else 0.0
+            total += (
+                held.amount(kind) * max((until - self.now) / _HOUR, 0.0)
+                if self._below(held.account, name)
+                else 0.0
+            )
         return total
 
     def _fits(self, held: Held, duration_s: int | None, granted: list[Held]) -> bool:
@@ -229,7 +277,11 @@ class BudgetHistory:
             period = over.budget.period_at(self.now)
             for kind, most in over.budget.amounts.items():
                 hours = most / 3_600 / (1_000 if kind == "cpu" else 1)
-                if self._used(over.name, kind, period.start) + self._promised(over.name, kind, period.end, more) > hours + _SLACK:
+                if (
+                    self._used(over.name, kind, period.start)
+                    + self._promised(over.name, kind, period.end, more)
+                    > hours + _SLACK
+                ):
                     return False
         return True
 
@@ -239,12 +291,17 @@ class BudgetHistory:
         for name, line in room.lines.items():
             for kind in line.most:
                 unit = 3_600.0 * (1_000 if kind == "cpu" else 1)
-                used, promised = self._used(name, kind, line.period.start), self._promised(name, kind, line.period.end, [])
+                used, promised = (
+                    self._used(name, kind, line.period.start),
+                    self._promised(name, kind, line.period.end, []),
+                )
                 assert abs(line.used[kind] / unit - used) < _SLACK, (name, kind)
                 assert abs(line.promised.get(kind, 0.0) / unit - promised) < _SLACK, (name, kind)
 
     def check(self) -> None:
-        """Nothing is used beyond a budget but by what ran already: before its time counted, or on from a period before."""
+        """Nothing is used beyond a budget but by what ran already:
+        before its time counted, or on from a period before.
+        """
         for name, account in self._tree.accounts.items():
             if account.budget is None:
                 continue
@@ -252,10 +309,17 @@ class BudgetHistory:
             for kind, most in account.budget.amounts.items():
                 hours = most / 3_600 / (1_000 if kind == "cpu" else 1)
                 used = self._used(name, kind, period.start)
-                assert used <= hours + self._ran_already(name, kind, period.start) + _SLACK, (name, kind, used, hours)
+                assert used <= hours + self._ran_already(name, kind, period.start) + _SLACK, (
+                    name,
+                    kind,
+                    used,
+                    hours,
+                )
 
     def _ran_already(self, name: str, kind: str, start: datetime) -> float:
-        """Hours of endless work from a period before, and of nodes that were held before their work started."""
+        """Hours of endless work from a period before, and of nodes that were held before their work
+        started.
+        """
         total = 0.0
         for each in [*self._past, *self._held.values()]:
             if not self._below(each.account, name):
@@ -270,4 +334,8 @@ class BudgetHistory:
 def summary(histories: Mapping[int, BudgetHistory]) -> tuple[int, int, int]:
     """Return how often these histories granted, refused and crashed."""
     every = histories.values()
-    return sum(each.granted for each in every), sum(each.refused for each in every), sum(each.crashes for each in every)
+    return (
+        sum(each.granted for each in every),
+        sum(each.refused for each in every),
+        sum(each.crashes for each in every),
+    )

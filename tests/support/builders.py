@@ -1,7 +1,8 @@
 """Builders of objects for tests: ``make_job("lammps").indexed(4).cpu("2").build()``.
 
-Builders return plain dicts in the API server's canonical form, with only the fields that a person would write, unless a test asks for more.
-Every step returns a changed copy, so tests can keep a builder and vary it. ``with_`` sets fields that have no method.
+Builders return plain dicts in the API server's canonical form, with only the fields that a person would
+write, unless a test asks for more. Every step returns a changed copy, so tests can keep a builder and vary
+it. ``with_`` sets fields that have no method.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Builder:
         return copy.deepcopy(self._document)
 
     def with_(self: _B, path: str, value: Any) -> _B:
-        """Set one member by its dotted path, for example ``spec.template.spec.nodeName``; missing parents are created."""
+        """Set one member by its dotted path, for example ``spec.template.spec.nodeName``;
+        missing parents are created.
+        """
         changed = type(self)(self.build())
         members = path.split(".")
         at = changed._document
@@ -72,15 +75,28 @@ class Builder:
         """An object whose name the API server creates: it has ``generateName`` and no name yet."""
         return self.without("metadata.name").with_("metadata.generateName", prefix)
 
-    def owned_by(self: _B, kind: str, name: str = "owner", *, api_version: str | None = None, controller: bool = True) -> _B:
+    def owned_by(
+        self: _B, kind: str, name: str = "owner", *, api_version: str | None = None, controller: bool = True
+    ) -> _B:
         versions = {"Job": "batch/v1", "CronJob": "batch/v1"}
-        owner = {"apiVersion": api_version or versions.get(kind, "apps/v1"), "kind": kind, "name": name, "uid": f"uid-of-{name}"}
+        owner = {
+            "apiVersion": api_version or versions.get(kind, "apps/v1"),
+            "kind": kind,
+            "name": name,
+            "uid": f"uid-of-{name}",
+        }
         return self.with_("metadata.ownerReferences", [owner | ({"controller": True} if controller else {})])
 
 
 def _with_ports(spec: Json, ports: Sequence[int], protocol: str) -> list[Json]:
     first, *others = copy.deepcopy(spec["containers"])
-    return [{**first, "ports": [{"containerPort": port, "hostPort": port, "protocol": protocol} for port in ports]}, *others]
+    return [
+        {
+            **first,
+            "ports": [{"containerPort": port, "hostPort": port, "protocol": protocol} for port in ports],
+        },
+        *others,
+    ]
 
 
 class PodBuilder(Builder):
@@ -114,9 +130,21 @@ class PodBuilder(Builder):
         return pod._merged("metadata.annotations", released) if node else pod
 
     def refused(self, sentence: str, *, node: str, jobid: int = 7) -> PodBuilder:
-        """Record that our scheduler could not bind the pod to this node, which can differ from its present one."""
-        about = {"type": "fluxqueue/refused", "status": "True", "reason": "Unschedulable", "message": f"{jobid} {node}"}
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence}
+        """Record that our scheduler could not bind the pod to this node,
+        which can differ from its present one.
+        """
+        about = {
+            "type": "fluxqueue/refused",
+            "status": "True",
+            "reason": "Unschedulable",
+            "message": f"{jobid} {node}",
+        }
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": sentence,
+        }
         return self.with_("status.conditions", [condition, about])
 
     def phase(self, phase: str) -> PodBuilder:
@@ -124,7 +152,10 @@ class PodBuilder(Builder):
 
     def required_terms(self, *terms: Json) -> PodBuilder:
         """Required node affinity, as written. The terms are alternatives."""
-        return self.with_("spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", list(terms))
+        return self.with_(
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+            list(terms),
+        )
 
     def index(self, index: int | str) -> PodBuilder:
         """Set what the Job controller sets on the pod of this completion index."""
@@ -134,7 +165,9 @@ class PodBuilder(Builder):
     def allocation(self, nodes: str, jobid: int = 7) -> PodBuilder:
         """Add an allocation, as the template of a pin-released Job does while its pin window is open."""
         given = {"allocation": str(jobid), "fluxion-nodes": nodes, "pin-until": "2100-01-01T00:00:00Z"}
-        return self._merged("metadata.annotations", {f"fluxqueue/{key}": value for key, value in given.items()})
+        return self._merged(
+            "metadata.annotations", {f"fluxqueue/{key}": value for key, value in given.items()}
+        )
 
 
 class JobBuilder(Builder):
@@ -163,7 +196,10 @@ class JobBuilder(Builder):
         return self.request("memory", amount)
 
     def host_ports(self, *ports: int, protocol: str = "TCP") -> JobBuilder:
-        return self.with_("spec.template.spec.containers", _with_ports(self._document["spec"]["template"]["spec"], ports, protocol))
+        return self.with_(
+            "spec.template.spec.containers",
+            _with_ports(self._document["spec"]["template"]["spec"], ports, protocol),
+        )
 
     def pod_label(self, key: str, value: str) -> JobBuilder:
         return self._merged("spec.template.metadata.labels", {key: value})
@@ -243,8 +279,16 @@ def make_job(name: str = "j") -> JobBuilder:
 
 
 def make_owner(kind: str, name: str, replicas: int, cpu: str = "8", **spec: Any) -> Json:
-    """A Deployment, ReplicaSet or StatefulSet of sleeping pods that stop within a second. Its selector is the label ``app``."""
-    pod = make_pod(name).cpu(cpu).with_("spec.restartPolicy", "Always").with_("spec.terminationGracePeriodSeconds", 1).build()
+    """A Deployment, ReplicaSet or StatefulSet of sleeping pods that stop within a second.
+    Its selector is the label ``app``.
+    """
+    pod = (
+        make_pod(name)
+        .cpu(cpu)
+        .with_("spec.restartPolicy", "Always")
+        .with_("spec.terminationGracePeriodSeconds", 1)
+        .build()
+    )
     template = {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]}
     whole = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, **spec}
     if kind == "StatefulSet":
@@ -267,16 +311,28 @@ def make_node(name: str = "n1", cpu: str = "8", memory: str = "32Gi", pods: str 
 
 def make_queue(name: str, **spec: Any) -> Json:
     """A FluxQueue with these fields of its spec, named as in the API."""
-    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "jobs.converged-computing.org/v1alpha1",
+        "kind": "FluxQueue",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def make_account(name: str, **spec: Any) -> Json:
     """A FluxAccount with these fields of its spec, named as in the API."""
-    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxAccount", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "jobs.converged-computing.org/v1alpha1",
+        "kind": "FluxAccount",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def make_reservation(name: str, **spec: Any) -> Json:
-    """A FluxReservation: an hour of all nodes of the names given as ``nodes``, for the namespace ``default`` unless it is a maintenance."""
+    """A FluxReservation: an hour of all nodes of the names given as ``nodes``,
+    for the namespace ``default`` unless it is a maintenance.
+    """
     if isinstance(spec.get("nodes"), list):
         spec["nodes"] = {"names": spec["nodes"]}
     if not spec.get("maintenance") and "queues" not in spec:
@@ -285,7 +341,12 @@ def make_reservation(name: str, **spec: Any) -> Json:
         spec.setdefault("duration", "1h")
     meta = {"name": name, "uid": f"uid-{name}"}
     spec = {key: value for key, value in spec.items() if value is not None}
-    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxReservation", "metadata": meta, "spec": spec}
+    return {
+        "apiVersion": "jobs.converged-computing.org/v1alpha1",
+        "kind": "FluxReservation",
+        "metadata": meta,
+        "spec": spec,
+    }
 
 
 def make_minicluster(name: str, size: int = 4, command: str = "hostname", **spec: Any) -> Json:

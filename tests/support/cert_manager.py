@@ -1,7 +1,8 @@
-"""cert-manager on a local control plane: its programs, built once from `local/data/certmanager/go.mod`, and its CustomResourceDefinitions.
+"""cert-manager on a local control plane: its programs, built once from `local/data/certmanager/go.mod`, and
+its CustomResourceDefinitions.
 
-The controller, the injector of authorities and the webhook run as processes, as an installation of cert-manager runs them in pods. The
-solver of ACME challenges is left out.
+The controller, the injector of authorities and the webhook run as processes, as an installation of
+cert-manager runs them in pods. The solver of ACME challenges is left out.
 """
 
 from __future__ import annotations
@@ -51,9 +52,17 @@ def definitions(work: Path) -> list[dict[str, Any]]:
     for name in ("go.mod", "go.sum"):
         shutil.copy(_MODULE.folder / name, module / name)
     cache = os.environ.get("GOMODCACHE") or str(cache_folder() / "certmanager" / "modules")
-    environment = {**os.environ, "GOMODCACHE": cache, "GOTOOLCHAIN": "local", "GOFLAGS": "-modcacherw", "GOWORK": "off"}
+    environment = {
+        **os.environ,
+        "GOMODCACHE": cache,
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-modcacherw",
+        "GOWORK": "off",
+    }
     command = ["go", "mod", "download", "-json", _PATH]
-    answer = subprocess.run(command, cwd=module, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    answer = subprocess.run(
+        command, cwd=module, env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
     folder = Path(json.loads(answer.stdout)["Dir"]) / "deploy" / "crds"
     found = []
     for name in _DEFINITIONS:
@@ -68,7 +77,9 @@ def definitions(work: Path) -> list[dict[str, Any]]:
 def running_cert_manager(cluster: ControlPlane, programs: Path, folder: Path) -> Iterator[None]:
     """Run cert-manager until the end of the block; returns once its webhook is called and trusted."""
     port = free_port()
-    cluster.apply(*definitions(folder), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    cluster.apply(
+        *definitions(folder), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    )
     cluster.apply(*_webhook_configurations(port))
     kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
     commands: dict[str, Sequence[str]] = {
@@ -110,15 +121,25 @@ def _accepts_issuers(cluster: ControlPlane) -> bool:
         "metadata": {"name": "canary", "namespace": NAMESPACE},
         "spec": {"selfSigned": {}},
     }
-    return cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(issuer), check=False).returncode == 0
+    return (
+        cluster.kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(issuer), check=False
+        ).returncode
+        == 0
+    )
 
 
 def _webhook_configurations(port: int) -> list[dict[str, Any]]:
     """Return both configurations: without the mutating one, no CertificateRequest names its requester."""
-    return [_webhook_configuration(port, "MutatingWebhookConfiguration", "mutate"), _webhook_configuration(port)]
+    return [
+        _webhook_configuration(port, "MutatingWebhookConfiguration", "mutate"),
+        _webhook_configuration(port),
+    ]
 
 
-def _webhook_configuration(port: int, kind: str = "ValidatingWebhookConfiguration", path: str = "validate") -> dict[str, Any]:
+def _webhook_configuration(
+    port: int, kind: str = "ValidatingWebhookConfiguration", path: str = "validate"
+) -> dict[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -134,7 +155,12 @@ def _webhook_configuration(port: int, kind: str = "ValidatingWebhookConfiguratio
                 "failurePolicy": "Fail",
                 "clientConfig": {"url": f"https://localhost:{port}/{path}"},
                 "rules": [
-                    {"apiGroups": ["cert-manager.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": list(_KINDS)}
+                    {
+                        "apiGroups": ["cert-manager.io"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": list(_KINDS),
+                    }
                 ],
             }
         ],

@@ -60,7 +60,9 @@ class Person:
 
     def run(self, *arguments: str, stdin: str | None = None) -> Answer:
         """Run kubectl."""
-        done = self.cluster.kubectl(f"--as={self.user}", f"--namespace={self.namespace}", *arguments, stdin=stdin, check=False)
+        done = self.cluster.kubectl(
+            f"--as={self.user}", f"--namespace={self.namespace}", *arguments, stdin=stdin, check=False
+        )
         return Answer(done.returncode == 0, done.stdout + done.stderr)
 
     def create(self, thing: Builder | Json, *flags: str) -> Answer:
@@ -71,14 +73,17 @@ class Person:
     def patch(self, kind: str, name: str, change: Mapping[str, Any], *flags: str) -> Answer:
         """Merge a change into an object; ``--type=strategic`` and ``--subresource=...`` as flags.
 
-        A program of the chart sends the patch alone, as it does in a cluster: kubectl would read the object first, which it may not.
+        A program of the chart sends the patch alone, as it does in a cluster: kubectl would read the object
+        first, which it may not.
         """
         if self.user.startswith(_PROGRAM) and kind in _KINDS:
             return self._patch_as_program(kind, name, change, flags)
         how = [] if any(flag.startswith("--type") for flag in flags) else ["--type=merge"]
         return self.run("patch", kind, name, *how, *flags, f"--patch={json.dumps(change)}")
 
-    def _patch_as_program(self, kind: str, name: str, change: Mapping[str, Any], flags: Sequence[str]) -> Answer:
+    def _patch_as_program(
+        self, kind: str, name: str, change: Mapping[str, Any], flags: Sequence[str]
+    ) -> Answer:
         told = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
         unknown = told.keys() - {"type", "subresource", "dry-run"}
         assert not unknown, f"flags that are not sent: {unknown}"
@@ -107,8 +112,9 @@ class Person:
 class Installation:
     """The chart as an administrator runs it with helm.
 
-    The programs get no replicas, because kwok would only simulate them. No server listens at the address of the webhook: with
-    failurePolicy Ignore it has no effect, and with Fail exactly the requests that it would review are refused.
+    The programs get no replicas, because kwok would only simulate them. No server listens at the address of
+    the webhook: with failurePolicy Ignore it has no effect, and with Fail exactly the requests that it would
+    review are refused.
     """
 
     def __init__(self, cluster: ControlPlane, folder: Path) -> None:
@@ -118,8 +124,16 @@ class Installation:
             **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
         }
         self._values: dict[str, dict[str, Any]] = {
-            "webhook": {"replicas": 0, "clientUrl": f"https://127.0.0.1:{free_port()}", "failurePolicy": "Ignore", "timeoutSeconds": 2},
-            "queue": {"replicas": 0, "config": {"nodeShapes": [{"name": "large", "allocatable": {"cpu": "64"}, "maxNodes": 1}]}},
+            "webhook": {
+                "replicas": 0,
+                "clientUrl": f"https://127.0.0.1:{free_port()}",
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 2,
+            },
+            "queue": {
+                "replicas": 0,
+                "config": {"nodeShapes": [{"name": "large", "allocatable": {"cpu": "64"}, "maxNodes": 1}]},
+            },
             "reservations": {"enabled": True},
             "postgres": {"enabled": False},
             "miniclusters": {"enabled": True, "namespaces": ["*"]},
@@ -136,13 +150,27 @@ class Installation:
 
     def upgrade(self, **changes: Mapping[str, Any]) -> None:
         """Upgrade, with these values over those of the installation."""
-        values = {part: {**self._values.get(part, {}), **changes.get(part, {})} for part in {*self._values, *changes}}
+        values = {
+            part: {**self._values.get(part, {}), **changes.get(part, {})}
+            for part in {*self._values, *changes}
+        }
         self._helm("upgrade", RELEASE, str(CHART), "--values", "-", stdin=json.dumps(values))
 
     def tried(self, **changes: Any) -> Answer:
-        """Try an installation under another name, with these values; the API server checks it and nothing is made."""
+        """Try an installation under another name, with these values;
+        the API server checks it and nothing is made.
+        """
         values = {**self._values, **changes}
-        arguments = ("install", "tried", str(CHART), "--dry-run=server", "--namespace", NAMESPACE, "--values", "-")
+        arguments = (
+            "install",
+            "tried",
+            str(CHART),
+            "--dry-run=server",
+            "--namespace",
+            NAMESPACE,
+            "--values",
+            "-",
+        )
         done = subprocess.run(
             [self.cluster.binaries[Tool.HELM], *arguments],
             input=json.dumps(values),
@@ -160,7 +188,13 @@ class Installation:
 
     def is_installed(self) -> bool:
         """True if Helm has a record of the release."""
-        records = ("get", "secrets", f"--namespace={NAMESPACE}", f"--selector=owner=helm,name={RELEASE}", "--output=name")
+        records = (
+            "get",
+            "secrets",
+            f"--namespace={NAMESPACE}",
+            f"--selector=owner=helm,name={RELEASE}",
+            "--output=name",
+        )
         return bool(self.cluster.kubectl(*records).stdout)
 
     def uninstall_if_installed(self) -> None:
@@ -170,9 +204,15 @@ class Installation:
 
     def _in_force(self) -> bool:
         anybody = Person(self.cluster, "root")
-        forged = [thing.annotation("fluxqueue/allocation", "1") for thing in (make_job("canary").suspended(), make_pod("canary"))]
+        forged = [
+            thing.annotation("fluxqueue/allocation", "1")
+            for thing in (make_job("canary").suspended(), make_pod("canary"))
+        ]
         return (
-            all(anybody.create(thing, "--dry-run=server").refused_with("written by fluxqueue only") for thing in forged)
+            all(
+                anybody.create(thing, "--dry-run=server").refused_with("written by fluxqueue only")
+                for thing in forged
+            )
             and anybody.create(fluxjob("canary"), "--dry-run=server").refused_with("made by fluxqueue")
             and Person(self.cluster, "alice").may("patch", "fluxjobs")
         )
@@ -197,5 +237,9 @@ def fluxjob(name: str = "fluxjob") -> Json:
         "apiVersion": "jobs.converged-computing.org/v1alpha1",
         "kind": "FluxJob",
         "metadata": {"name": name},
-        "spec": {"objectRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "u-1"}, "pods": 4, "jobspec": "{}"},
+        "spec": {
+            "objectRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "u-1"},
+            "pods": 4,
+            "jobspec": "{}",
+        },
     }

@@ -1,4 +1,6 @@
-"""The chart's Postgres without a kubelet: its container's command and scripts, run on the server's programs of this machine."""
+"""The chart's Postgres without a kubelet: its container's command and scripts,
+run on the server's programs of this machine.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class ChartPostgres:
 
     def __post_init__(self) -> None:
         self._account = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
-        self.port = int(next(word for word in self._container["args"] if word.startswith("port=")).removeprefix("port="))
+        self.port = int(
+            next(word for word in self._container["args"] if word.startswith("port=")).removeprefix("port=")
+        )
         for name, data in self._mounted().items():
             self.mount(name, data)
         for name in ("data", "run", "tmp", "backup"):
@@ -97,8 +101,18 @@ class ChartPostgres:
 
     def url(self, **changes: Any) -> str:
         """Return the queue's connection string, with the variables of its container as parameters."""
-        given = {"host": HOST, "hostaddr": "127.0.0.1", "port": self.port, "user": "fluxqueue", "dbname": "fluxqueue"}
-        secure = {"password": self.password, "sslmode": "verify-full", "sslrootcert": str(self.folder / "postgres-ca" / "ca.crt")}
+        given = {
+            "host": HOST,
+            "hostaddr": "127.0.0.1",
+            "port": self.port,
+            "user": "fluxqueue",
+            "dbname": "fluxqueue",
+        }
+        secure = {
+            "password": self.password,
+            "sslmode": "verify-full",
+            "sslrootcert": str(self.folder / "postgres-ca" / "ca.crt"),
+        }
         return conninfo.make_conninfo("", **{**given, **secure, **changes})
 
     def connect(self, **changes: Any) -> psycopg.Connection[tuple[Any, ...]]:
@@ -107,16 +121,22 @@ class ChartPostgres:
 
     def administer(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as who may exec into the pod."""
-        address = conninfo.make_conninfo(host=str(self.folder / "run"), port=self.port, user="postgres", dbname=database)
+        address = conninfo.make_conninfo(
+            host=str(self.folder / "run"), port=self.port, user="postgres", dbname=database
+        )
         with psycopg.connect(address, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def run_job(self, cron_job: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run the container of a CronJob of the chart to its end."""
-        spec = self.rendered.one("CronJob", f"{NAME}-{cron_job}")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        spec = self.rendered.one("CronJob", f"{NAME}-{cron_job}")["spec"]["jobTemplate"]["spec"]["template"][
+            "spec"
+        ]
         (container,) = spec["containers"]
-        environment = self._environment(container, PGPASSWORD=self.password, PGHOSTADDR="127.0.0.1", **changes)
+        environment = self._environment(
+            container, PGPASSWORD=self.password, PGHOSTADDR="127.0.0.1", **changes
+        )
         return self.run(*self._command(*container["command"]), **environment)
 
     def run(self, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -140,7 +160,10 @@ class ChartPostgres:
 
     def _mounted(self) -> dict[str, dict[str, bytes]]:
         scripts = self.rendered.one("ConfigMap", NAME)["data"]
-        secret = {key: base64.b64decode(value) for key, value in self.rendered.one("Secret", f"{NAME}-tls")["data"].items()}
+        secret = {
+            key: base64.b64decode(value)
+            for key, value in self.rendered.one("Secret", f"{NAME}-tls")["data"].items()
+        }
         return {
             "scripts": {name: text.encode() for name, text in scripts.items()},
             "tls": {key: secret[key] for key in ("tls.crt", "tls.key")},
@@ -148,7 +171,9 @@ class ChartPostgres:
         }
 
     def _command(self, program: str, *words: str) -> list[str]:
-        """Return a command with the folders of this machine; the launcher of another account finds no program by itself."""
+        """Return a command with the folders of this machine;
+        the launcher of another account finds no program by itself.
+        """
         return [shutil.which(program) or program, *map(self._word, words)]
 
     def _word(self, word: str) -> str:
@@ -162,9 +187,16 @@ class ChartPostgres:
         return relocate(word, [(path, self.folder / name) for path, name in mounts.items()])
 
     def _environment(self, container: Mapping[str, Any], **given: str) -> dict[str, str]:
-        rendered = {entry["name"]: self._word(entry["value"]) for entry in container["env"] if "value" in entry}
+        rendered = {
+            entry["name"]: self._word(entry["value"]) for entry in container["env"] if "value" in entry
+        }
         path = os.pathsep.join((str(self.programs), os.defpath))
-        own = {"PATH": path, "LC_ALL": "C.UTF-8", "SOCKETS": str(self.folder / "run"), "TLS_CHECK_SECONDS": "0.2"}
+        own = {
+            "PATH": path,
+            "LC_ALL": "C.UTF-8",
+            "SOCKETS": str(self.folder / "run"),
+            "TLS_CHECK_SECONDS": "0.2",
+        }
         return {**own, **rendered, **given}
 
     def _give(self, path: Path) -> None:
@@ -174,4 +206,10 @@ class ChartPostgres:
 
 def free_values() -> dict[str, Any]:
     """Return values of the chart with a port of this machine, and backups."""
-    return {"postgres": {"port": free_port(), "settings": {"fsync": "off"}, "backup": {"enabled": True, "keep": 2}}}
+    return {
+        "postgres": {
+            "port": free_port(),
+            "settings": {"fsync": "off"},
+            "backup": {"enabled": True, "keep": 2},
+        }
+    }

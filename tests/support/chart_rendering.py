@@ -42,7 +42,10 @@ class Rendered:
     def one(self, kind: str, name: str) -> Json:
         """Return the object of a kind and name."""
         named = [document for document in self.all(kind) if document["metadata"]["name"] == name]
-        assert len(named) == 1, f"{len(named)} objects {kind}/{name} among {[document['metadata']['name'] for document in self.all(kind)]}"
+        assert len(named) == 1, (
+            f"{len(named)} objects {kind}/{name} among "
+            f"{[document['metadata']['name'] for document in self.all(kind)]}"
+        )
         return named[0]
 
     def pod_specs(self) -> Iterator[tuple[str, Json]]:
@@ -53,7 +56,9 @@ class Rendered:
 
     def container(self, workload: str, name: str) -> Json:
         """Return one container of one workload."""
-        return next(c for spec in [dict(self.pod_specs())[workload]] for c in spec["containers"] if c["name"] == name)
+        return next(
+            c for spec in [dict(self.pod_specs())[workload]] for c in spec["containers"] if c["name"] == name
+        )
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,21 @@ class Chart:
         )
         if done.returncode != 0:
             raise ValuesRefused(done.stderr)
-        return Rendered(done.stdout, [document for document in yaml.load_all(done.stdout, _Loader) if document])
+        return Rendered(
+            done.stdout, [document for document in yaml.load_all(done.stdout, _Loader) if document]
+        )
 
     def notes(self, values: Mapping[str, Any] | None = None, files: Sequence[Path] = ()) -> str:
         """Return what an installation says at its end."""
-        command: list[str | Path] = [self.helm, "install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"]
+        command: list[str | Path] = [
+            self.helm,
+            "install",
+            RELEASE,
+            CHART,
+            "--namespace",
+            NAMESPACE,
+            "--dry-run=client",
+        ]
         command += [word for file in files for word in ("--values", file)]
         environment = {**os.environ, "KUBECONFIG": os.devnull}
         done = subprocess.run(

@@ -1,4 +1,6 @@
-"""A cluster in memory with one PersistentVolumeClaim, the Jobs and pods that name it, and the queue's rows."""
+"""A cluster in memory with one PersistentVolumeClaim, the Jobs and pods that name it,
+and the queue's rows.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class ClaimCluster:
         phase = "Bound" if spec.get("volumeName") else "Pending"
         body = {"storageClassName": "fast", "accessModes": [*modes], **spec}
         self.caches.storage.claims.apply(
-            msgspec.convert({"metadata": meta, "spec": body, "status": {"phase": phase}}, PersistentVolumeClaim)
+            msgspec.convert(
+                {"metadata": meta, "spec": body, "status": {"phase": phase}}, PersistentVolumeClaim
+            )
         )
 
     def job(self, uid: str, builder: JobBuilder | None = None) -> None:

@@ -7,7 +7,13 @@ from typing import Any
 
 __all__ = ["comparison", "outcome"]
 
-SERVERS = {"kube-apiserver": 10.0, "etcd": 2.0, "kube-controller-manager": 2.0, "kube-scheduler": 1.0, "kwok": 50.0}
+SERVERS = {
+    "kube-apiserver": 10.0,
+    "etcd": 2.0,
+    "kube-controller-manager": 2.0,
+    "kube-scheduler": 1.0,
+    "kwok": 50.0,
+}
 
 
 def outcome(
@@ -19,7 +25,9 @@ def outcome(
     wait_s: float = 1.0,
     jobs: int = 1_000,
 ) -> dict[str, Any]:
-    """Return one run: Kubernetes takes 15 s of CPU for 1,000 Jobs, and ``cpu_s`` adds to it or replaces one of its programs."""
+    """Return one run: Kubernetes takes 15 s of CPU for 1,000 Jobs,
+    and ``cpu_s`` adds to it or replaces one of its programs.
+    """
     return {
         "scenario": scenario,
         "contender": contender,

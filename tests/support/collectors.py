@@ -1,4 +1,6 @@
-"""An OpenTelemetry collector that keeps what it gets: OTLP over HTTP, decoded with OpenTelemetry's own messages."""
+"""An OpenTelemetry collector that keeps what it gets:
+OTLP over HTTP, decoded with OpenTelemetry's own messages.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,17 @@ class Collector:
     def take(self, body: bytes) -> None:
         """Keep the spans of a request."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.services |= {each.value.string_value for each in resource.resource.attributes if each.key == "service.name"}
+            self.services |= {
+                each.value.string_value for each in resource.resource.attributes if each.key == "service.name"
+            }
             self.spans += [span for scope in resource.scope_spans for span in scope.spans]
 
     def trace(self, uid: str) -> list[Span]:
         """Return the spans of the object with this uid, the whole first."""
         wanted = bytes.fromhex(uid.replace("-", ""))
         return sorted(
-            (span for span in self.spans if span.trace_id == wanted), key=lambda span: (span.parent_span_id, span.start_time_unix_nano)
+            (span for span in self.spans if span.trace_id == wanted),
+            key=lambda span: (span.parent_span_id, span.start_time_unix_nano),
         )
 
 

@@ -1,4 +1,6 @@
-"""Common parts of the unit tests of controllers: recorded Events and control tasks, and waiting for a condition."""
+"""Common parts of the unit tests of controllers:
+recorded Events and control tasks, and waiting for a condition.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class RecordedEvents:
         """The reasons, in order."""
         return [reason for _, reason, _, _ in self.events]
 
-    def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL) -> None:
+    def record(
+        self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
+    ) -> None:
         """Record an Event."""
         self.events.append((f"{subject.kind} {subject.name}", reason, message, severity))
 
@@ -59,9 +63,17 @@ class TriggerLog:
 
 
 def managed_caches(memory: MemoryApi, *, devices: bool = False) -> Caches:
-    """Caches of the API server in memory, with a managed namespace ``default``; with claims of devices if ``devices``."""
+    """Caches of the API server in memory, with a managed namespace ``default``;
+    with claims of devices if ``devices``.
+    """
     caches = Caches(memory.api, miniclusters=True, devices=devices)
-    caches.namespaces.replace([msgspec.convert({"metadata": {"name": "default", "labels": {names.MANAGED_LABEL: "true"}}}, Namespace)])
+    caches.namespaces.replace(
+        [
+            msgspec.convert(
+                {"metadata": {"name": "default", "labels": {names.MANAGED_LABEL: "true"}}}, Namespace
+            )
+        ]
+    )
     memory.show_in(caches)
     return caches
 

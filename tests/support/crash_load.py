@@ -13,7 +13,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod, make_queue, make_reservation
+from support.builders import (
+    JobBuilder,
+    Json,
+    PodBuilder,
+    make_job,
+    make_minicluster,
+    make_pod,
+    make_queue,
+    make_reservation,
+)
 from support.end_to_end import NotInTime, Stage
 from support.scheduler_crashes import RUN_SECONDS, SchedulerCrashes
 
@@ -27,8 +36,17 @@ from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 __all__ = ["AT_START", "AnyPoint", "CrashLoad"]
 
 AnyPoint = CrashPoint | SchedulerCrashPoint
-AT_START = frozenset({CrashPoint.EPOCH_RAISED, CrashPoint.LOADED, CrashPoint.GRAPH_EMPTY, CrashPoint.GRAPH_FILLED, CrashPoint.SWEPT})
-"""Points that are reached at every start. The queue is killed without a point first, so that it reaches the point when it starts again."""
+AT_START = frozenset(
+    {
+        CrashPoint.EPOCH_RAISED,
+        CrashPoint.LOADED,
+        CrashPoint.GRAPH_EMPTY,
+        CrashPoint.GRAPH_FILLED,
+        CrashPoint.SWEPT,
+    }
+)
+"""Points that are reached at every start.
+The queue is killed without a point first, so that it reaches the point when it starts again."""
 
 
 class CrashLoad:
@@ -50,11 +68,13 @@ class CrashLoad:
     gangs
         The number of workloads that were applied.
     cancelled, limited, edited, suspended, preempted, stock
-        Names of objects that were cancelled, ended at their time limit, edited or suspended, of bare pods that may be preempted, and of
-        those for the stock scheduler.
+        Names of objects that were cancelled, ended at their time limit, edited or suspended, of bare pods
+        that may be preempted, and of those for the stock scheduler.
     """
 
-    def __init__(self, stage: Stage, folder: Path, drawing: random.Random, schedulers: SchedulerCrashes) -> None:
+    def __init__(
+        self, stage: Stage, folder: Path, drawing: random.Random, schedulers: SchedulerCrashes
+    ) -> None:
         self.stage = stage
         self.gangs = 0
         self.cancelled: set[str] = set()
@@ -80,7 +100,9 @@ class CrashLoad:
         seconds = str(self._random.choice((0, 1, 1, 2)))
         cpu = str(self._random.choice((1, 2, 4)))
         if kind < 0.2:
-            pod: PodBuilder = make_pod(name).cpu(cpu).with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, seconds)
+            pod: PodBuilder = (
+                make_pod(name).cpu(cpu).with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, seconds)
+            )
             return pod.build()
         job: JobBuilder = make_job(name).pod_annotation(RUN_SECONDS, seconds)
         if kind < 0.5:
@@ -125,14 +147,18 @@ class CrashLoad:
             CrashPoint.ENDED_WAITING: self._delete_one,
             CrashPoint.DEPENDENCIES_JUDGED: self._depend,
             **dict.fromkeys((CrashPoint.RESERVED, CrashPoint.EXTENDED), self._overrun_and_block),
-            **dict.fromkeys((CrashPoint.TIME_LIMIT_STORED, CrashPoint.TIME_LIMIT_ASKED), self._reach_time_limit),
+            **dict.fromkeys(
+                (CrashPoint.TIME_LIMIT_STORED, CrashPoint.TIME_LIMIT_ASKED), self._reach_time_limit
+            ),
             CrashPoint.RESIZED: self.grow,
             CrashPoint.PREEMPTION_TOLD: self._preempt_with_grace,
             CrashPoint.DISRUPTED: self._preempt_pods,
             **dict.fromkeys((CrashPoint.MINICLUSTER_CREATED, CrashPoint.PREPARED), self._minicluster),
             **dict.fromkeys((SchedulerCrashPoint.REFUSED, SchedulerCrashPoint.REPORTED), refuse),
             **dict.fromkeys((CrashPoint.WITHDRAWN, CrashPoint.REFUSAL_NOTED), refuse),
-            SchedulerCrashPoint.CLAIM_SELECTED: lambda: self._schedulers.request_a_volume(self._named("claims")),
+            SchedulerCrashPoint.CLAIM_SELECTED: lambda: self._schedulers.request_a_volume(
+                self._named("claims")
+            ),
             **dict.fromkeys((CrashPoint.CORDONED, CrashPoint.UNCORDONED), self._maintain_a_node),
             **dict.fromkeys((CrashPoint.SLOTS_TAKEN, CrashPoint.UNGATED), one_by_one),
         }
@@ -141,7 +167,9 @@ class CrashLoad:
         program = self.stage.cluster.programs["queue"]
         victim = program.process.pid
         program.process.send(signal.SIGKILL)
-        self.stage.until("the queue is gone", lambda: not program.process.running or program.process.pid != victim, 30)
+        self.stage.until(
+            "the queue is gone", lambda: not program.process.running or program.process.pid != victim, 30
+        )
         program.revive()
 
     def _named(self, prefix: str) -> str:
@@ -160,7 +188,10 @@ class CrashLoad:
         """Let two Jobs run beyond their duration in a queue that ends them then."""
         queue = make_queue("crash-limits", enforceDuration={"enabled": True, "graceSeconds": 0})
         self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
-        limited = [self._gang("limited", 2, "60").cpu("1").annotation(names.DURATION_ANNOTATION, "1s") for _ in range(2)]
+        limited = [
+            self._gang("limited", 2, "60").cpu("1").annotation(names.DURATION_ANNOTATION, "1s")
+            for _ in range(2)
+        ]
         for each in limited:
             self.limited.add(str(each.build()["metadata"]["name"]))
         self.stage.apply_all(*(each.label(names.QUEUE_LABEL, "crash-limits").build() for each in limited))
@@ -171,36 +202,59 @@ class CrashLoad:
 
     def _preempt_pods(self) -> None:
         """Preempt bare pods on all nodes, which nobody creates again."""
-        pods = [make_pod(self._named("lost")).cpu("8").annotation(RUN_SECONDS, "30").with_("spec.restartPolicy", "Never") for _ in range(3)]
+        pods = [
+            make_pod(self._named("lost"))
+            .cpu("8")
+            .annotation(RUN_SECONDS, "30")
+            .with_("spec.restartPolicy", "Never")
+            for _ in range(3)
+        ]
         self.preempted |= {str(pod.build()["metadata"]["name"]) for pod in pods}
         self._preempt(*(pod.label(names.QUEUE_LABEL, "crash-preemption").build() for pod in pods))
 
     def _preempt(self, *victims: Json) -> None:
-        queue = make_queue("crash-preemption", preemption="lowerPriority", preemptionRules={"graceSeconds": 2})
+        queue = make_queue(
+            "crash-preemption", preemption="lowerPriority", preemptionRules={"graceSeconds": 2}
+        )
         self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
         applied = self.stage.apply_all(*victims)
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and any(self.stage.row(each.name).state != State.RUNNING for each in applied):
+        while time.monotonic() < deadline and any(
+            self.stage.row(each.name).state != State.RUNNING for each in applied
+        ):
             time.sleep(0.1)
         urgent = self._gang("urgent", 3, "0").annotation(names.PRIORITY_ANNOTATION, "10")
         self.stage.apply_all(urgent.label(names.QUEUE_LABEL, "crash-preemption").build())
 
     def grow(self) -> None:
-        """Let a Job start with one of its pods beside a long one, which ends early: it grows into what no other work can use."""
+        """Let a Job start with one of its pods beside a long one, which ends early:
+        it grows into what no other work can use.
+        """
         self.let_all_go_on()
         deadline = time.monotonic() + 20
         while self.armed.exists() and time.monotonic() < deadline and not settled(self.stage.rows()):
             time.sleep(0.1)
         if not self.armed.exists():
             return  # the process is gone
-        self.stage.apply_all(self._gang("ends-early", 3, "3").annotation(names.DURATION_ANNOTATION, "1h").build())
-        grows = self._gang("grows", 4, "8").annotation(names.DURATION_ANNOTATION, "10m").annotation(names.MIN_PODS_ANNOTATION, "1")
+        self.stage.apply_all(
+            self._gang("ends-early", 3, "3").annotation(names.DURATION_ANNOTATION, "1h").build()
+        )
+        grows = (
+            self._gang("grows", 4, "8")
+            .annotation(names.DURATION_ANNOTATION, "10m")
+            .annotation(names.MIN_PODS_ANNOTATION, "1")
+        )
         self.stage.apply_all(grows.build())
 
     def _depend(self) -> None:
         """Apply two Jobs of which one waits for the other."""
         first = self._gang("first", 1, "1").cpu("1").build()
-        second = self._gang("second", 1, "0").cpu("1").annotation(names.AFTER_ANNOTATION, f"any:job/{first['metadata']['name']}").build()
+        second = (
+            self._gang("second", 1, "0")
+            .cpu("1")
+            .annotation(names.AFTER_ANNOTATION, f"any:job/{first['metadata']['name']}")
+            .build()
+        )
         self.stage.apply_all(second, first)
 
     def _maintain_a_node(self) -> None:
@@ -208,7 +262,9 @@ class CrashLoad:
         now = datetime.now(UTC)
         start, end = (f"{now + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}" for seconds in (-5, 4))
         nodes = [f"node-{self._random.randint(1, 4)}"]
-        made = make_reservation(self._named("power"), start=start, end=end, nodes=nodes, maintenance=True, atStart="drain")
+        made = make_reservation(
+            self._named("power"), start=start, end=end, nodes=nodes, maintenance=True, atStart="drain"
+        )
         del made["metadata"]["uid"]
         self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(made))
 
@@ -216,14 +272,18 @@ class CrashLoad:
         self.stage.apply_all(self._gang("gated", 3, "1").annotation(names.REPLACE_ANNOTATION, "pod").build())
 
     def _replaced_after_the_pin_window(self) -> None:
-        """Delete the pods of a running Indexed Job: their replacements are gated, and each is released onto its own slot."""
+        """Delete the pods of a running Indexed Job: their replacements are gated,
+        and each is released onto its own slot.
+        """
         gang = self._gang("replaced", 2, "4").cpu("2").build()
         (applied,) = self.stage.apply_all(gang)
         try:
             self.stage.until("its pin window has closed", lambda: self._pin_window_closed(applied.name), 10)
         except NotInTime:
             return  # the cluster is full
-        self.stage.kubectl("delete", "pods", "-l", f"{names.JOB_NAME_LABEL}={applied.name}", "--wait=false", check=False)
+        self.stage.kubectl(
+            "delete", "pods", "-l", f"{names.JOB_NAME_LABEL}={applied.name}", "--wait=false", check=False
+        )
 
     def _pin_window_closed(self, job: str) -> bool:
         meta = self.stage.job(job).spec.template.metadata
@@ -232,9 +292,12 @@ class CrashLoad:
     def _minicluster(self) -> None:
         name = self._named("flux")
         requests = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}
-        brokers = {"metadata": {"annotations": {RUN_SECONDS: "1"}}}  # the services pod runs until it is stopped
+        # the services pod runs until it is stopped
+        brokers = {"metadata": {"annotations": {RUN_SECONDS: "1"}}}
         services = [{"name": "registry", "image": "registry", **requests}]
-        made = make_minicluster(name, 2, services=services, podTemplate=brokers, pod={"annotations": {RUN_SECONDS: "forever"}})
+        made = make_minicluster(
+            name, 2, services=services, podTemplate=brokers, pod={"annotations": {RUN_SECONDS: "forever"}}
+        )
         made["spec"]["containers"][0] |= requests
         self.stage.apply_all(made)
 
@@ -247,7 +310,9 @@ class CrashLoad:
         self.stage.kubectl("delete", "fluxreservations", "--all", check=False)
 
     def _edit_while_released(self) -> None:
-        """Edit Jobs between allocation and release: the process is killed in between, and reads the edited Jobs when it starts again."""
+        """Edit Jobs between allocation and release: the process is killed in between,
+        and reads the edited Jobs when it starts again.
+        """
         program = self.stage.cluster.programs["queue"]
         self.armed.unlink(missing_ok=True)
         self.let_all_go_on()
@@ -261,7 +326,11 @@ class CrashLoad:
             self.stage.kubectl("patch", "job", each.name, "-p", patch, check=False)
             self.edited.add(each.name)
         self.arm(CrashPoint.EDITED, first=True)
-        self.stage.until("the killed process is gone", lambda: not program.process.running or program.process.pid != victim, 30)
+        self.stage.until(
+            "the killed process is gone",
+            lambda: not program.process.running or program.process.pid != victim,
+            30,
+        )
         program.revive()
 
     def _suspend_one(self) -> None:
@@ -270,19 +339,27 @@ class CrashLoad:
         self.stage.apply_all(gang)
         self.suspended.add(name)
         deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and (self.stage.row(name).state not in (State.ALLOCATED, State.RUNNING)):
+        while time.monotonic() < deadline and (
+            self.stage.row(name).state not in (State.ALLOCATED, State.RUNNING)
+        ):
             time.sleep(0.1)
         self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":true}}', check=False)
 
     def _cancel_one(self) -> None:
-        gang = self._gang("cancelled", 6, "0").annotation(names.DURATION_ANNOTATION, "1h").build()  # more nodes than the cluster has
+        # more nodes than the cluster has
+        gang = self._gang("cancelled", 6, "0").annotation(names.DURATION_ANNOTATION, "1h").build()
         (applied,) = self.stage.apply_all(gang)
         name = fluxjob_name(applied.kind, applied.name, applied.uid)
         self.cancelled.add(applied.name)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             patch = '{"spec":{"cancel":true}}'
-            if self.stage.kubectl("patch", "fluxjob", name, "--type=merge", "-p", patch, check=False).returncode == 0:
+            if (
+                self.stage.kubectl(
+                    "patch", "fluxjob", name, "--type=merge", "-p", patch, check=False
+                ).returncode
+                == 0
+            ):
                 return
             time.sleep(0.05)
 

@@ -1,9 +1,11 @@
-"""Kills the programs of a running queue at crash points, under load, and checks afterwards that nothing was lost.
+"""Kills the programs of a running queue at crash points, under load, and checks afterwards that nothing was
+lost.
 
-Everything is drawn from one seed. A run is a sequence of *waves*. In each, objects of every kind are applied while a program is killed at
-one crash point after another. Then no more is applied, everything must end, and the state of the cluster, the tables, the matcher and the
-audit log are compared (`CrashSuite.check`). `CrashSuite.crash_at` arms a point, provokes it, waits until the process is gone, and measures
-the time until a new leader has run a whole cycle; for the scheduler, until it has bound a pod.
+Everything is drawn from one seed. A run is a sequence of *waves*. In each, objects of every kind are applied
+while a program is killed at one crash point after another. Then no more is applied, everything must end, and
+the state of the cluster, the tables, the matcher and the audit log are compared (`CrashSuite.check`).
+`CrashSuite.crash_at` arms a point, provokes it, waits until the process is gone, and measures the time until
+a new leader has run a whole cycle; for the scheduler, until it has bound a pod.
 """
 
 from __future__ import annotations
@@ -41,7 +43,18 @@ from fluxqueue.local.verdicts import Row, bound_by_another, settled
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
-__all__ = ["ALL_POINTS", "AT_START", "CRASH_OPTIONS", "ELSEWHERE", "FROZEN", "AnyPoint", "Crash", "CrashSuite", "Kill", "crash_environment"]
+__all__ = [
+    "ALL_POINTS",
+    "AT_START",
+    "CRASH_OPTIONS",
+    "ELSEWHERE",
+    "FROZEN",
+    "AnyPoint",
+    "Crash",
+    "CrashSuite",
+    "Kill",
+    "crash_environment",
+]
 
 ELSEWHERE = frozenset(
     {
@@ -52,9 +65,12 @@ ELSEWHERE = frozenset(
         CrashPoint.PREEMPTION_WITHDRAWN,
     }
 )
-"""Points that other files provoke: ``tests/e2e/test_preempt_owners.py``, whose cluster serves kinds of other projects, and
-``tests/e2e/test_shrinking.py``, which gives a moldable Job all nodes."""
-ALL_POINTS: tuple[AnyPoint, ...] = (*(point for point in CrashPoint if point not in ELSEWHERE), *SchedulerCrashPoint)
+"""Points that other files provoke: ``tests/e2e/test_preempt_owners.py``, whose cluster serves kinds of other
+projects, and ``tests/e2e/test_shrinking.py``, which gives a moldable Job all nodes."""
+ALL_POINTS: tuple[AnyPoint, ...] = (
+    *(point for point in CrashPoint if point not in ELSEWHERE),
+    *SchedulerCrashPoint,
+)
 FROZEN = "freeze scheduler"
 """The name of a crash in which the leading scheduler was frozen for longer than its Lease."""
 
@@ -81,9 +97,15 @@ SELECT w.kind, w.namespace || '/' || w.name, min(a.granted_at)
 
 _ALL_OF_ONE = (
     "SELECT * FROM fluxqueue.workload WHERE uid = %(uid)s",
-    "SELECT a.* FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload WHERE w.uid = %(uid)s",
+    (
+        "SELECT a.* FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload WHERE w.uid "
+        "= %(uid)s"
+    ),
     "SELECT s.* FROM fluxqueue.slot s JOIN fluxqueue.workload w ON w.jobid = s.jobid WHERE w.uid = %(uid)s",
-    "SELECT t.* FROM fluxqueue.transition t JOIN fluxqueue.workload w ON w.id = t.workload WHERE w.uid = %(uid)s ORDER BY t.id",
+    (
+        "SELECT t.* FROM fluxqueue.transition t JOIN fluxqueue.workload w ON w.id = t.workload WHERE w.uid "
+        "= %(uid)s ORDER BY t.id"
+    ),
 )
 
 
@@ -106,7 +128,9 @@ def crash_environment(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Crash:
-    """One crash: the point, or the program that was killed at no particular point, and the time until the program worked again."""
+    """One crash: the point, or the program that was killed at no particular point,
+    and the time until the program worked again.
+    """
 
     point: str
     recovery_s: float
@@ -155,15 +179,17 @@ class CrashSuite:
         """Apply objects of mixed kinds."""
         self._load.apply_some(number)
 
-    # ---- crashes -----------------------------------------------------------------------------------------------------------------
+    # ---- crashes -------------------------------------------------------------------------------------------
 
     def crash_at(self, point: AnyPoint, *, growing: bool = False) -> Crash | None:
-        """Kill the queue or the scheduler at a point, and return the crash; None if the point was not reached in time.
+        """Kill the queue or the scheduler at a point, and return the crash; None if the point was not reached
+        in time.
 
         If ``growing``, it is provoked by a Job that starts with fewer pods and grows.
         """
         next_life = point in AT_START or point is CrashPoint.EDITED
-        again_s, within_s = (20.0, 90.0) if next_life else (3.0, 30.0)  # a starting process needs that long to reach it
+        # a starting process needs that long to reach it
+        again_s, within_s = (20.0, 90.0) if next_life else (3.0, 30.0)
         programs = self._schedulers.names if isinstance(point, SchedulerCrashPoint) else ["queue"]
         armed = self._load.armed
         self._load.arm(point)
@@ -183,7 +209,8 @@ class CrashSuite:
                 if next_life:
                     lives = self._lives(programs)
             time.sleep(0.005)
-        died_at = armed.parent.stat().st_mtime  # the process removed the file when it was killed; a long action notices that late
+        # the process removed the file when it was killed; a long action notices that late
+        died_at = armed.parent.stat().st_mtime
         victim = self.stage.until("the killed process is gone", lambda: self._gone(lives), 30)
         bound = self._schedulers.counted()
         self.stage.cluster.programs[victim].revive()  # at once, as a kubelet does for the first crash
@@ -202,7 +229,10 @@ class CrashSuite:
     def _gone(self, lives: dict[str, int | None]) -> str:
         """Return the program that has ended since then; empty if none has."""
         running = {name: self.stage.cluster.programs[name].process for name in lives}
-        return next((name for name, process in running.items() if not process.running or process.pid != lives[name]), "")
+        return next(
+            (name for name, process in running.items() if not process.running or process.pid != lives[name]),
+            "",
+        )
 
     def freeze(self) -> Crash:
         """Freeze the leading scheduler for longer than its Lease, and resume it next to the new leader."""
@@ -226,7 +256,9 @@ class CrashSuite:
         self.stage.until(f"what was killed runs again: {name}", lambda: self._runs_again(name, victim), 60)
         before = self.stage.until(f"work is accepted after {what} was killed", self._accepts_work, 60)
         assert before is not None
-        self.stage.until(f"work goes on after {what} was killed", lambda: self._recovered(before), 60, process.log_excerpt)
+        self.stage.until(
+            f"work goes on after {what} was killed", lambda: self._recovered(before), 60, process.log_excerpt
+        )
         if what in (Kill.SCHEDULER, Kill.API_SERVER):
             self._schedulers.until_binding(self._schedulers.counted())
         crash = Crash(f"kill {what}", time.monotonic() - died_at)
@@ -268,7 +300,7 @@ class CrashSuite:
         cluster = self.stage.cluster
         return LifeCount(cluster.programs[name].process.pid, _cycles(cluster, name))
 
-    # ---- checks ------------------------------------------------------------------------------------------------------------------
+    # ---- checks --------------------------------------------------------------------------------------------
 
     def check(self, within_s: float = 240) -> list[str]:
         """Wait until everything has ended, return what is wrong, and remove all objects."""
@@ -282,14 +314,26 @@ class CrashSuite:
         miniclusters = [row for row in rows if row.example.kind == "MiniCluster"]
         changed = self._load.cancelled | self._load.edited | self._load.limited | self._load.preempted
         problems = wrong([row for row in rows if row not in miniclusters and row.example.name not in changed])
-        problems += [f"{row.title} is {row.state} and ran on {row.ran_on}, not {row.hosts}" for row in miniclusters if not _done(row)]
+        problems += [
+            f"{row.title} is {row.state} and ran on {row.ran_on}, not {row.hosts}"
+            for row in miniclusters
+            if not _done(row)
+        ]
         # An edit after the release removes a pod from a running Job: it has fewer pods than slots then.
         edited = [row for row in rows if row.example.name in self._load.edited]
         problems += [f"{row.title} was edited and is {row.state}" for row in edited if not _done(row)]
         ours = [row for row in rows if row.example.name not in self._load.stock]
         problems += [problem for row in ours for problem in bound_by_another(row, names.SCHEDULER_NAME)]
-        problems += [f"{row.title} was cancelled and is {row.state}" for row in rows if _resisted(row, self._load.cancelled)]
-        problems += [f"{row.title} reached its time limit and is {row.state}" for row in rows if _outlived(row, self._load.limited)]
+        problems += [
+            f"{row.title} was cancelled and is {row.state}"
+            for row in rows
+            if _resisted(row, self._load.cancelled)
+        ]
+        problems += [
+            f"{row.title} reached its time limit and is {row.state}"
+            for row in rows
+            if _outlived(row, self._load.limited)
+        ]
         self.stage.until_consistent()
         problems += violations(self.stage.cluster)
         problems += departures(self.stage.cluster.database_dsn)
@@ -306,23 +350,37 @@ class CrashSuite:
         return problems
 
     def _remaining(self) -> list[Row]:
-        """Return the rows without bare pods that were evicted: nobody creates them again, and their FluxJobs go with them."""
-        return [row for row in self.stage.rows() if row.fluxjob or row.pods or row.example.name not in self._load.preempted]
+        """Return the rows without bare pods that were evicted:
+        nobody creates them again, and their FluxJobs go with them.
+        """
+        return [
+            row
+            for row in self.stage.rows()
+            if row.fluxjob or row.pods or row.example.name not in self._load.preempted
+        ]
 
     def _unsettled(self) -> list[str]:
-        """Return all facts about work that did not end: from the tables, the cluster and the log of the queue."""
+        """Return all facts about work that did not end:
+        from the tables, the cluster and the log of the queue.
+        """
         facts: list[str] = []
         log = self.stage.cluster.programs["queue"].process.log_text().splitlines()
         for row in self._remaining():
             if settled([row]):
                 continue
             example = row.example
-            with psycopg.connect(self.stage.cluster.database_dsn, autocommit=True, row_factory=dict_row) as connection:
+            with psycopg.connect(
+                self.stage.cluster.database_dsn, autocommit=True, row_factory=dict_row
+            ) as connection:
                 for query in _ALL_OF_ONE:
                     stored = connection.execute(query.encode(), {"uid": example.uid}).fetchall()
                     facts += [f"  {row.title}: {each}" for each in stored]
-            facts.append(self.stage.kubectl("get", example.kind, example.name, "-o", "yaml", check=False).stdout)
-            facts += [line for line in log if example.name in line or (row.jobid and f"jobid={row.jobid}" in line)][-20:]
+            facts.append(
+                self.stage.kubectl("get", example.kind, example.name, "-o", "yaml", check=False).stdout
+            )
+            facts += [
+                line for line in log if example.name in line or (row.jobid and f"jobid={row.jobid}" in line)
+            ][-20:]
         return [*facts, *violations(self.stage.cluster), *log[-40:]]
 
 
@@ -346,7 +404,9 @@ def _cycles(cluster: InProcessCluster, name: str) -> float:
 
 
 def released_before_stored(cluster: InProcessCluster) -> list[str]:
-    """Return a message for each object that was released, by the audit log, before its allocation was stored (I3)."""
+    """Return a message for each object that was released, by the audit log,
+    before its allocation was stored (I3).
+    """
     first: dict[tuple[str, str], datetime] = {}
     for write in writes_of_queues(cluster):
         if write.verb == "patch" and write.resource in ("jobs", "pods") and write.code == 200:
@@ -354,7 +414,10 @@ def released_before_stored(cluster: InProcessCluster) -> list[str]:
     with psycopg.connect(cluster.database_dsn, autocommit=True) as connection:
         granted: list[tuple[Any, ...]] = connection.execute(_FIRST_GRANTS).fetchall()
     return [
-        f"{kind} {name} was patched at {at:%H:%M:%S.%f}, its first allocation was stored at {stored.astimezone(UTC):%H:%M:%S.%f}"
+        (
+            f"{kind} {name} was patched at {at:%H:%M:%S.%f}, its first allocation was stored at "
+            f"{stored.astimezone(UTC):%H:%M:%S.%f}"
+        )
         for kind, name, stored in granted
         if (at := first.get((f"{kind.lower()}s", name))) is not None and at < stored
     ]

@@ -1,5 +1,6 @@
-"""A dashboard in one process for unit tests: FluxJobs as structs, an API server that answers for people, and a client that calls the
-application by ASGI."""
+"""A dashboard in one process for unit tests: FluxJobs as structs, an API server that answers for people,
+and a client that calls the application by ASGI.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +52,14 @@ def at(seconds: float) -> str:
     return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def job(name: str, namespace: str = "blue", *, version: int = 1, kind: str = "Job", cpu: int = 2, **parts: Any) -> FluxJob:
+def job(
+    name: str, namespace: str = "blue", *, version: int = 1, kind: str = "Job", cpu: int = 2, **parts: Any
+) -> FluxJob:
     """Return a FluxJob; ``spec`` among the keywords changes its spec, all others its status."""
     spec = {"queue": "default", "pods": 1, "durationSeconds": 300, **parts.pop("spec", {})}
-    jobspec = jobspec_of(f"{namespace}/{name}", [SizedPods({"cpu": Decimal(cpu)}, spec["pods"])], duration_s=300)
+    jobspec = jobspec_of(
+        f"{namespace}/{name}", [SizedPods({"cpu": Decimal(cpu)}, spec["pods"])], duration_s=300
+    )
     ref = {"apiVersion": "batch/v1", "kind": kind, "name": name, "uid": f"uid-of-{name}"}
     meta = {
         "name": fluxjob_name(kind, name, ref["uid"]),
@@ -64,10 +69,14 @@ def job(name: str, namespace: str = "blue", *, version: int = 1, kind: str = "Jo
         "creationTimestamp": at(-600),
     }
     status = {"state": "Pending", "submittedAt": at(-600), **parts}
-    return msgspec.convert({"metadata": meta, "spec": {"objectRef": ref, "jobspec": jobspec, **spec}, "status": status}, FluxJob)
+    return msgspec.convert(
+        {"metadata": meta, "spec": {"objectRef": ref, "jobspec": jobspec, **spec}, "status": status}, FluxJob
+    )
 
 
-def node(name: str, *, version: int = 1, cpu: int = 8, ready: bool = True, cordoned: bool = False, **labels: str) -> Node:
+def node(
+    name: str, *, version: int = 1, cpu: int = 8, ready: bool = True, cordoned: bool = False, **labels: str
+) -> Node:
     """Return a node; keywords are labels."""
     status = {
         "allocatable": {"cpu": str(cpu), "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "2"},
@@ -146,7 +155,12 @@ class PeopleApi:
         if request.path.endswith("/tokenreviews"):
             name = self.tokens.get(body["spec"]["token"])
             groups = self.groups.get(name or "", ["system:authenticated"])
-            return {"status": {"authenticated": name is not None, "user": {"username": name or "", "groups": groups}}}
+            return {
+                "status": {
+                    "authenticated": name is not None,
+                    "user": {"username": name or "", "groups": groups},
+                }
+            }
         if request.path.endswith("/subjectaccessreviews"):
             wanted = body["spec"]["resourceAttributes"]
             namespaces = {wanted.get("namespace", ""), ""}
@@ -160,7 +174,11 @@ class PeopleApi:
         found = self.objects[request.path]
         if isinstance(found, ApiError):
             raise found
-        return {"metadata": {"resourceVersion": "1"}, **found} if isinstance(found, dict) and "items" in found else found
+        return (
+            {"metadata": {"resourceVersion": "1"}, **found}
+            if isinstance(found, dict) and "items" in found
+            else found
+        )
 
 
 class _Connection:
@@ -191,7 +209,9 @@ class Stage:
         self.access = AccessReviews(self.api.own, self.clock)
         callers = cast("CallerApis", self.api)
         reviews = TokenReviews(self.api.own, self.clock)
-        self.door = Door(self.sessions, reviews, self.access, callers, proxy=self.proxy, impersonate=self.impersonate)
+        self.door = Door(
+            self.sessions, reviews, self.access, callers, proxy=self.proxy, impersonate=self.impersonate
+        )
         settings = DashboardSettings("127.0.0.1", 0, Path(), queue=self.queue, levels=self.levels)
         questions, shared = Questions(self.queue, self.clock), SharedRenders(self.clock)
         self.site = Site(settings, self.state, self.door, questions, shared, clock=self.clock_of_day)
@@ -210,7 +230,9 @@ class Stage:
 
 @dataclass
 class InProcess:
-    """Calls an application as a browser does, and keeps its cookies and the last answer; ``endless``: no body of a request ends."""
+    """Calls an application as a browser does, and keeps its cookies and the last answer; ``endless``:
+    no body of a request ends.
+    """
 
     stage: Stage
     headers: dict[str, str] = field(default_factory=dict)
@@ -225,7 +247,11 @@ class InProcess:
     async def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Answer:
         """Send a form of our own page; keywords change headers (``sec_fetch_site``)."""
         body = urlencode(fields).encode()
-        sent = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin", "content-length": str(len(body))}
+        sent = {
+            "content-type": "application/x-www-form-urlencoded",
+            "sec-fetch-site": "same-origin",
+            "content-length": str(len(body)),
+        }
         return await self._send("POST", path, body, {**sent, **headers})
 
     async def sign_in(self, username: str, *rights: tuple[str, str, str]) -> Answer:
@@ -233,7 +259,11 @@ class InProcess:
         return await self.post("/sign-in", {"token": self.stage.api.person(username, *rights), "next": "/"})
 
     async def _send(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        sent = {"host": "dashboard.example", **self.headers, **{name.replace("_", "-"): text for name, text in headers.items()}}
+        sent = {
+            "host": "dashboard.example",
+            **self.headers,
+            **{name.replace("_", "-"): text for name, text in headers.items()},
+        }
         if self.cookies:
             sent["cookie"] = "; ".join(f"{name}={text}" for name, text in self.cookies.items())
         url = urlsplit(path)

@@ -1,5 +1,6 @@
-"""A dashboard for tests: a real API server with our kinds and roles, workloads as the queue would write them, people with roles, and the
-program itself with the identity that the chart gives it."""
+"""A dashboard for tests: a real API server with our kinds and roles, workloads as the queue would write them,
+people with roles, and the program itself with the identity that the chart gives it.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,14 @@ def prepare(cluster: ControlPlane) -> None:
     rendered = Chart(cluster.binaries[Tool.HELM]).render({"dashboard": {"enabled": True}})
     crds = rendered.all("CustomResourceDefinition")
     cluster.apply(*crds)
-    wait_until(lambda: cluster.client.reachable(f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"), "FluxJobs served", 60)
-    wait_until(lambda: cluster.client.reachable(f"/apis/{names.API_VERSION}/{names.FLUXRESERVATIONS}"), "FluxReservations served", 60)
+    wait_until(
+        lambda: cluster.client.reachable(f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"), "FluxJobs served", 60
+    )
+    wait_until(
+        lambda: cluster.client.reachable(f"/apis/{names.API_VERSION}/{names.FLUXRESERVATIONS}"),
+        "FluxReservations served",
+        60,
+    )
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
     cluster.apply(*(each for kind in _KINDS for each in rendered.all(kind)), namespace=SYSTEM)
 
@@ -65,7 +72,9 @@ def make_person(cluster: ControlPlane, name: str, roles: Mapping[str, str]) -> s
         Namespace -> ClusterRole; an empty namespace binds it in all.
     """
     make_namespace(cluster, "people")
-    cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, namespace="people")
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, namespace="people"
+    )
     for namespace, role in roles.items():
         binding: dict[str, Any] = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -75,13 +84,19 @@ def make_person(cluster: ControlPlane, name: str, roles: Mapping[str, str]) -> s
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "people"}],
         }
         cluster.apply(binding, namespace=namespace or "default")
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3_600}}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3_600},
+    }
     path = f"/api/v1/namespaces/people/serviceaccounts/{name}/token"
     token: str = cluster.client.request("POST", path, request)["status"]["token"]
     return token
 
 
-def fluxjob(name: str, namespace: str = "default", *, kind: str = "Job", uid: str = "", **status: Any) -> dict[str, Any]:
+def fluxjob(
+    name: str, namespace: str = "default", *, kind: str = "Job", uid: str = "", **status: Any
+) -> dict[str, Any]:
     """Return a FluxJob as the queue would create it; ``spec`` among the keywords changes its spec."""
     spec = status.pop("spec", {})
     uid = uid or f"uid-of-{name}"
@@ -144,11 +159,20 @@ def run_dashboard(cluster: ControlPlane, folder: Path, *options: str) -> Iterato
     """Run ``fluxqueue dashboard`` with its own identity until the end of the context."""
     folder.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
-    write_pair(folder / "tls", issue_leaf(make_authority("test", now), ServingNames((), ("127.0.0.1",)), now), now)
+    write_pair(
+        folder / "tls", issue_leaf(make_authority("test", now), ServingNames((), ("127.0.0.1",)), now), now
+    )
     kubeconfig = cluster.service_account_kubeconfig(SYSTEM, "fluxqueue-dashboard")
     port = free_port()
     log = folder / "dashboard.log"
-    command = [str(Path(sys.executable).with_name("fluxqueue")), "dashboard", "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        str(Path(sys.executable).with_name("fluxqueue")),
+        "dashboard",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     command += ["--tls-dir", str(folder / "tls"), "--kubeconfig", str(kubeconfig), *options]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
@@ -188,7 +212,12 @@ class Browserless:
             "sec-fetch-site": "same-origin",
             "origin": f"https://127.0.0.1:{self.port}",
         }
-        return self._send("POST", path, urlencode(fields), {**sent, **{name.replace("_", "-"): text for name, text in headers.items()}})
+        return self._send(
+            "POST",
+            path,
+            urlencode(fields),
+            {**sent, **{name.replace("_", "-"): text for name, text in headers.items()}},
+        )
 
     def sign_in(self, token: str) -> Answer:
         """Sign in with a token."""

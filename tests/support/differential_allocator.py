@@ -1,4 +1,6 @@
-"""Allocates devices to the pods of a random world as kube-scheduler does: pod by pod, all claims of a pod together, first devices first."""
+"""Allocates devices to the pods of a random world as kube-scheduler does:
+pod by pod, all claims of a pod together, first devices first.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class _Node:
 
     def has(self, device: Json, amount: int) -> bool:
         used = self.used.get(device["name"])
-        return used is None or (bool(device.get("allowMultipleAllocations")) and used + amount <= _memory(device))
+        return used is None or (
+            bool(device.get("allowMultipleAllocations")) and used + amount <= _memory(device)
+        )
 
 
 class Allocator:
@@ -36,7 +40,11 @@ class Allocator:
     """
 
     def __init__(self, documents: Sequence[Json]) -> None:
-        self._slices = {each["spec"]["nodeName"]: each["spec"]["devices"] for each in documents if each["kind"] == "ResourceSlice"}
+        self._slices = {
+            each["spec"]["nodeName"]: each["spec"]["devices"]
+            for each in documents
+            if each["kind"] == "ResourceSlice"
+        }
         specs = {
             (each["kind"], each["metadata"]["name"]): each["spec"].get("spec", each["spec"])
             for each in documents
@@ -46,7 +54,11 @@ class Allocator:
         self._claims: list[tuple[str, Json]] = []
         for each in work.get("resourceClaims", ()):
             name = each.get("resourceClaimName", "")
-            key = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", each["resourceClaimTemplateName"])
+            key = (
+                ("ResourceClaim", name)
+                if name
+                else ("ResourceClaimTemplate", each["resourceClaimTemplateName"])
+            )
             self._claims.append((name, specs[key]["devices"]))
         self.shares = any(name for name, _ in self._claims)
 
@@ -83,7 +95,11 @@ def _options(node: _Node, claim: Json) -> Iterator[Taken]:
     (request,) = claim["requests"]
     for exact in request.get("firstAvailable", [request.get("exactly")]):
         amount = _gib(exact.get("capacity", {}).get("requests", {}).get("memory", "0Gi"))
-        selected = [each for each in node.devices if "selectors" not in exact or each["attributes"]["model"]["string"] == "large"]
+        selected = [
+            each
+            for each in node.devices
+            if "selectors" not in exact or each["attributes"]["model"]["string"] == "large"
+        ]
         free = [each for each in selected if node.has(each, amount or _memory(each))]
         if exact.get("allocationMode") == "All":
             if selected and len(free) == len(selected):

@@ -1,11 +1,15 @@
-"""Judges the queue by kube-scheduler: the same work in equal worlds, once queued and once plain, many worlds at a time.
+"""Judges the queue by kube-scheduler: the same work in equal worlds, once queued and once plain, many worlds
+at a time.
 
 The rules:
 
-- ``Unsatisfiable`` and ``InvalidRequest`` are only for work that the scheduler cannot place in an empty copy of the world.
-- The scheduler refuses no pod that the queue released; after a refusal no node is held for longer than `HELD_S`.
+- ``Unsatisfiable`` and ``InvalidRequest`` are only for work that the scheduler cannot place in an empty copy
+  of the world.
+- The scheduler refuses no pod that the queue released; after a refusal no node is held for longer than
+  `HELD_S`.
 - Work that the scheduler places entirely when it is not queued is started by the queue too.
-- Released pods do not violate their own spread constraints, which the scheduler cannot judge for a pod that is pinned to a node.
+- Released pods do not violate their own spread constraints, which the scheduler cannot judge for a pod that
+  is pinned to a node.
 """
 
 from __future__ import annotations
@@ -97,7 +101,8 @@ class Trial:
     verdict
         ``started``, or why the queue lets the work wait.
     refusals
-        What the scheduler said of released pods, once for each pod. It may take them later: those of a gang wait for each other.
+        What the scheduler said of released pods, once for each pod. It may take them later: those of a gang
+        wait for each other.
     """
 
     world: World
@@ -176,12 +181,14 @@ class Judge:
         return Trial(world, queued, self._copy(world, "p"))
 
     def _copy(self, world: World, use: str) -> Copy:
-        """Return a copy in namespaces that are free: to delete one costs the cluster as much as ten worlds."""
+        """Return a copy in namespaces that are free: to delete one costs the cluster as much as ten
+        worlds.
+        """
         mark, free = next(self._marks), self._rooms[use]
         room = free.popleft() if free else f"room-{use}-{mark}"
         return Copy(world.marked(f"w{mark}{use}", room, empty=use == "e"), use)
 
-    # ---- building ----------------------------------------------------------------------------------------------------------------
+    # ---- building ------------------------------------------------------------------------------------------
 
     async def _build(self, copies: Sequence[Copy]) -> None:
         documents = [each for copy in copies for each in copy.documents if not is_work(each)]
@@ -194,13 +201,27 @@ class Judge:
             chosen = [each for each in documents if (each["kind"] in kinds if kinds else True)]
             documents = [each for each in documents if each not in chosen] if kinds else []
             await self._all("POST", [(path_of(each), each) for each in chosen])
-            labels = [(_at(each), {"metadata": {"labels": each["metadata"]["labels"]}}) for each in chosen if each["kind"] == "Namespace"]
+            labels = [
+                (_at(each), {"metadata": {"labels": each["metadata"]["labels"]}})
+                for each in chosen
+                if each["kind"] == "Namespace"
+            ]
             await self._all("PATCH", labels)
-            await self._all("PATCH", [(f"{_at(each)}/status", {"status": each["status"]}) for each in chosen if _has_status(each)])
-            await self._all("DELETE", [(_at(each), None) for each in chosen if DELETED in (each["metadata"].get("labels") or {})])
-        nodes = {each["metadata"]["name"] for copy in copies for each in copy.documents if each["kind"] == "Node"}
+            await self._all(
+                "PATCH",
+                [(f"{_at(each)}/status", {"status": each["status"]}) for each in chosen if _has_status(each)],
+            )
+            await self._all(
+                "DELETE",
+                [(_at(each), None) for each in chosen if DELETED in (each["metadata"].get("labels") or {})],
+            )
+        nodes = {
+            each["metadata"]["name"] for copy in copies for each in copy.documents if each["kind"] == "Node"
+        }
         deadline = time.monotonic() + READY_S
-        while not nodes <= {node["metadata"]["name"] for node in await self._items("/api/v1/nodes") if _ready(node)}:
+        while not nodes <= {
+            node["metadata"]["name"] for node in await self._items("/api/v1/nodes") if _ready(node)
+        }:
             if time.monotonic() > deadline:
                 raise TimeoutError("the nodes are not ready")
             await asyncio.sleep(_PAUSE_S)
@@ -215,7 +236,9 @@ class Judge:
             f"{_DEVICES}/resourceclaims",
             f"/apis/{names.API_VERSION}/{names.FLUXJOBS}",
         ):
-            while rooms & {each["metadata"]["namespace"].removesuffix("-b") for each in await self._items(path)}:
+            while rooms & {
+                each["metadata"]["namespace"].removesuffix("-b") for each in await self._items(path)
+            }:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"worlds of before are not gone from {path}")
                 await asyncio.sleep(_PAUSE_S)
@@ -228,7 +251,7 @@ class Judge:
 
         await asyncio.gather(*(submit(copy) for copy in copies))
 
-    # ---- following ---------------------------------------------------------------------------------------------------------------
+    # ---- following -----------------------------------------------------------------------------------------
 
     async def _follow(self, trials: Sequence[Trial]) -> None:
         begun = time.monotonic()
@@ -239,7 +262,11 @@ class Judge:
             for each in await self._items(f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"):
                 fluxjobs[each["metadata"]["namespace"]].append(each)
             now = time.monotonic()
-            open_trials = [each for each in open_trials if not _ended(each, fluxjobs[each.queued.namespace], now, now - begun)]
+            open_trials = [
+                each
+                for each in open_trials
+                if not _ended(each, fluxjobs[each.queued.namespace], now, now - begun)
+            ]
             await asyncio.sleep(_PAUSE_S)
 
     async def _look(self, copies: Iterable[Copy]) -> None:
@@ -256,7 +283,11 @@ class Judge:
         for claim in await self._items("/api/v1/persistentvolumeclaims"):
             meta, spec = claim["metadata"], claim["spec"]
             annotations = meta.get("annotations", {})
-            if spec.get("volumeName") or "volume.kubernetes.io/selected-node" not in annotations or meta["uid"] in self._provided:
+            if (
+                spec.get("volumeName")
+                or "volume.kubernetes.io/selected-node" not in annotations
+                or meta["uid"] in self._provided
+            ):
                 continue
             if "volume.kubernetes.io/storage-provisioner" not in annotations:
                 continue
@@ -264,7 +295,11 @@ class Judge:
             body = {
                 "metadata": {
                     "name": f"made-{meta['uid']}",
-                    "annotations": {"pv.kubernetes.io/provisioned-by": annotations["volume.kubernetes.io/storage-provisioner"]},
+                    "annotations": {
+                        "pv.kubernetes.io/provisioned-by": annotations[
+                            "volume.kubernetes.io/storage-provisioner"
+                        ]
+                    },
                 },
                 "spec": {
                     "capacity": spec["resources"]["requests"],
@@ -272,8 +307,14 @@ class Judge:
                     "volumeMode": spec.get("volumeMode", "Filesystem"),
                     "storageClassName": spec["storageClassName"],
                     "persistentVolumeReclaimPolicy": "Retain",
-                    "csi": {"driver": annotations["volume.kubernetes.io/storage-provisioner"], "volumeHandle": meta["uid"]},
-                    "claimRef": {"kind": "PersistentVolumeClaim", **{key: meta[key] for key in ("namespace", "name", "uid")}},
+                    "csi": {
+                        "driver": annotations["volume.kubernetes.io/storage-provisioner"],
+                        "volumeHandle": meta["uid"],
+                    },
+                    "claimRef": {
+                        "kind": "PersistentVolumeClaim",
+                        **{key: meta[key] for key in ("namespace", "name", "uid")},
+                    },
                 },
             }
             await self._write("POST", "/api/v1/persistentvolumes", body)
@@ -294,11 +335,14 @@ class Judge:
                 await asyncio.sleep(_PAUSE_S)
             for index, trial in enumerate(trials):
                 if copies[index].complete:
-                    trial.fault = f"false {trial.verdict}: the scheduler places it in the empty world; the queue: {trial.message}"
+                    trial.fault = (
+                        f"false {trial.verdict}: the scheduler places it in the empty world; "
+                        f"the queue: {trial.message}"
+                    )
         finally:
             await self._clear([*copies.values()])
 
-    # ---- requests ----------------------------------------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------------------
 
     async def _clear(self, copies: Sequence[Copy]) -> None:
         documents = [each for copy in copies for each in copy.documents]
@@ -310,12 +354,16 @@ class Judge:
         for plural in ("resourceclaims", "resourceclaimtemplates"):
             await self._all("DELETE", [(f"{_DEVICES}/namespaces/{name}/{plural}", gone) for name in spaces])
         wide = ("PersistentVolume", "StorageClass", "CSINode", "ResourceSlice", "DeviceClass", "Node")
-        await self._all("DELETE", [(_at(each), gone) for kind in wide for each in documents if each["kind"] == kind])
+        await self._all(
+            "DELETE", [(_at(each), gone) for kind in wide for each in documents if each["kind"] == kind]
+        )
         for copy in copies:
             self._rooms[copy.use].append(copy.namespace)
 
     async def _items(self, path: str) -> list[Json]:
-        items: list[Json] = orjson.loads(await self._api.request("GET", path, query={"resourceVersion": "0"}))["items"]
+        items: list[Json] = orjson.loads(
+            await self._api.request("GET", path, query={"resourceVersion": "0"})
+        )["items"]
         return items
 
     async def _all(self, method: str, requests: Iterable[tuple[str, Any]]) -> None:
@@ -350,7 +398,11 @@ def _ready(node: Json) -> bool:
 def _unschedulable(pod: Json) -> str:
     """Return why the scheduler could not place a pod; empty if it has not said so."""
     for each in pod.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable":
+        if (
+            each["type"] == "PodScheduled"
+            and each["status"] == "False"
+            and each.get("reason") == "Unschedulable"
+        ):
             return str(each.get("message", "")) or "no reason"
     return ""
 
@@ -364,13 +416,17 @@ def _ended(trial: Trial, fluxjobs: list[Json], now: float, since: float) -> bool
             trial.refused_at = trial.refused_at or now
     if queued.refused:
         trial.verdict = "refused"
-        trial.fault = f"refused at creation, and the plain one runs: {queued.refused}" if plain.complete else ""
+        trial.fault = (
+            f"refused at creation, and the plain one runs: {queued.refused}" if plain.complete else ""
+        )
         return bool(plain.refused or plain.complete) or since > CONTROL_S
     if queued.complete:
         trial.verdict, trial.released = "started", queued.bound
         trial.fault = overfull(queued.documents, queued.pods)
         return True
-    waiting = [each["status"] for each in fluxjobs if each.get("status", {}).get("state") in ("Pending", "Allocated")]
+    waiting = [
+        each["status"] for each in fluxjobs if each.get("status", {}).get("state") in ("Pending", "Allocated")
+    ]
     reasons = {each.get("reason", ""): each.get("message", "") for each in waiting}
     given_up = next((reason for reason in FOR_EVER if reason in reasons), None)
     trial.verdict = given_up or max(reasons, default="") or "silent"

@@ -1,7 +1,9 @@
-"""Judges the matching of the queue by the checks of our own scheduler, in memory, thousands of random worlds in an hour.
+"""Judges the matching of the queue by the checks of our own scheduler, in memory, thousands of random worlds
+in an hour.
 
-These checks agree with kube-scheduler's in every verdict (`tests/integration/scheduler_plugin/test_oracle.py`). Here all placements of the
-work are tried with them, on the world as it is and on an empty copy, and compared with one scheduling cycle. The real scheduler judges the
+These checks agree with kube-scheduler's in every verdict
+(`tests/integration/scheduler_plugin/test_oracle.py`). Here all placements of the work are tried with them, on
+the world as it is and on an empty copy, and compared with one scheduling cycle. The real scheduler judges the
 same worlds in ``tests/e2e/test_differential.py``, a thousand times more slowly.
 """
 
@@ -48,7 +50,8 @@ __all__ = ["Finding", "judge_in_memory"]
 Json = dict[str, Any]
 FOR_EVER = (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST)
 PASSING = ("ReadWriteOncePod", "is being made for node")
-"""Words of refusals that do not count: the intake keeps such claims from others, and a volume that is made for one pod comes for all."""
+"""Words of refusals that do not count: the intake keeps such claims from others,
+and a volume that is made for one pod comes for all."""
 TRIES = 4000
 """Placements that are tried at most; then nothing is known."""
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -56,7 +59,9 @@ NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one world: the queue's verdict, the rule that was broken (empty: none), and a known difference instead."""
+    """What became of one world: the queue's verdict, the rule that was broken (empty: none),
+    and a known difference instead.
+    """
 
     verdict: str
     fault: str = ""
@@ -66,7 +71,9 @@ class Finding:
 async def judge_in_memory(world: World) -> Finding:
     """Run one scheduling cycle in a world, and judge it."""
     documents = world.marked("w")
-    if Allocator(documents).shares and not all(is_gang(each) for each in documents if is_work(each) and "replicas" in each["spec"]):
+    if Allocator(documents).shares and not all(
+        is_gang(each) for each in documents if is_work(each) and "replicas" in each["spec"]
+    ):
         return Finding("left out")  # the intake has one workload wait for the other
     caches = Caches(MemoryApi().api)
     _fill(caches, documents)
@@ -85,7 +92,9 @@ async def judge_in_memory(world: World) -> Finding:
         rows = [bench.row(each.uid) for each in workloads]
         granted = [bench.ledger.allocation(row.id) for row in rows]
     reasons = [row.reason for row in rows]
-    verdict = next((each for each in FOR_EVER if each in reasons), None) or next((each for each in reasons if each), Reason.NONE)
+    verdict = next((each for each in FOR_EVER if each in reasons), None) or next(
+        (each for each in reasons if each), Reason.NONE
+    )
     message = next((row.message for row in rows if row.reason == verdict), "")
     if all(granted):
         nodes = [node for each in granted if each is not None for node in each.hosts]
@@ -99,15 +108,22 @@ async def judge_in_memory(world: World) -> Finding:
     return Finding(verdict, "" if known else fault, known)
 
 
-# ---- the queue ---------------------------------------------------------------------------------------------------------------------
+# ---- the queue ---------------------------------------------------------------------------------------------
 
 
-def _described(documents: list[Json], pods: list[Json], caches: Caches, context: ClusterContext) -> Iterator[NewWorkload | None]:
+def _described(
+    documents: list[Json], pods: list[Json], caches: Caches, context: ClusterContext
+) -> Iterator[NewWorkload | None]:
     (work, *others) = [each for each in documents if is_work(each)]
     if work["kind"] == "Job":
         body = copy.deepcopy(work)
         body["spec"]["suspend"] = True
-        body["metadata"] |= {"uid": "job", "generation": 1, "resourceVersion": "1", "annotations": {"fluxqueue/suspended-by": "webhook"}}
+        body["metadata"] |= {
+            "uid": "job",
+            "generation": 1,
+            "resourceVersion": "1",
+            "annotations": {"fluxqueue/suspended-by": "webhook"},
+        }
         caches.jobs.apply(job := msgspec.convert(body, Job))
         yield describe_job(job, context)
         return
@@ -120,13 +136,17 @@ def _described(documents: list[Json], pods: list[Json], caches: Caches, context:
             yield describe_pod(pod, context)
         return
     owner = msgspec.convert({"spec": {"replicas": len(pods)}}, ScaledWorkload)
-    group: GatheredGroup | None = gather(key, gated, None, NOW) if others or work["kind"] == "Pod" else gather_gang(gated, owner)
+    group: GatheredGroup | None = (
+        gather(key, gated, None, NOW) if others or work["kind"] == "Pod" else gather_gang(gated, owner)
+    )
     assert group is not None
     yield describe_group(key, group, context)
 
 
 def _without_slot(rows: Sequence[Workload], pods: list[Json], context: ClusterContext) -> str:
-    """Return which pod of a group has no slot of its size, so that it would be matched alone; empty if each has one."""
+    """Return which pod of a group has no slot of its size, so that it would be matched alone;
+    empty if each has one.
+    """
     groups = [row for row in rows if row.release_mode is ReleaseMode.GROUP]
     for row, pod in ((row, _gated(each)) for row in groups for each in pods):
         if label_for_pod(row.jobspec, row.namespace, pod.spec, context) is None:
@@ -147,10 +167,21 @@ def _pods(documents: list[Json]) -> list[Json]:
         for index in range(count):
             pod = copy.deepcopy({"metadata": template["metadata"], "spec": template["spec"]})
             name = work["metadata"]["name"] if work["kind"] == "Pod" else f"work-{index}"
-            pod["metadata"] |= {"name": name, "namespace": work["metadata"]["namespace"], "uid": f"uid-{name}", "generation": 1}
+            pod["metadata"] |= {
+                "name": name,
+                "namespace": work["metadata"]["namespace"],
+                "uid": f"uid-{name}",
+                "generation": 1,
+            }
             pod["metadata"]["resourceVersion"] = "1"
             if work["kind"] in ("StatefulSet", "Deployment"):
-                owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "work", "uid": "uid-of-work", "controller": True}
+                owner = {
+                    "apiVersion": "apps/v1",
+                    "kind": "StatefulSet",
+                    "name": "work",
+                    "uid": "uid-of-work",
+                    "controller": True,
+                }
                 pod["metadata"]["ownerReferences"] = [owner]
             pods.append(_admitted(pod))
     return pods
@@ -166,7 +197,7 @@ def _admitted(pod: Json) -> Json:
     return pod
 
 
-# ---- the cluster -------------------------------------------------------------------------------------------------------------------
+# ---- the cluster -------------------------------------------------------------------------------------------
 
 
 def _fill(caches: Caches | SchedulerCaches, documents: list[Json]) -> None:
@@ -182,7 +213,11 @@ def _fill(caches: Caches | SchedulerCaches, documents: list[Json]) -> None:
     }
     for kind, (store, struct) in stores.items():
         store.replace(
-            [msgspec.convert(_stored(each), struct) for each in (*shared, *documents) if each["kind"] == kind and not is_work(each)]
+            [
+                msgspec.convert(_stored(each), struct)
+                for each in (*shared, *documents)
+                if each["kind"] == kind and not is_work(each)
+            ]
         )
     if isinstance(caches, Caches):
         caches.runtime_classes.replace([msgspec.convert(SHARED[0][1], RuntimeClass)])
@@ -216,7 +251,7 @@ def _stored(document: Json) -> Json:
     return made
 
 
-# ---- the scheduler -----------------------------------------------------------------------------------------------------------------
+# ---- the scheduler -----------------------------------------------------------------------------------------
 
 
 class _Placing:
@@ -225,7 +260,9 @@ class _Placing:
     def __init__(self, documents: list[Json], pods: list[Json]) -> None:
         self._caches = SchedulerCaches(MemoryApi().api)
         _fill(self._caches, documents)
-        self._pods = [msgspec.convert({**each, "spec": {**each["spec"], "resourceClaims": None}}, Pod) for each in pods]
+        self._pods = [
+            msgspec.convert({**each, "spec": {**each["spec"], "resourceClaims": None}}, Pod) for each in pods
+        ]
         self._allocator = Allocator(documents)
         self._tried = 0
 
@@ -233,13 +270,17 @@ class _Placing:
         """True if there is a placement of all pods, in some order of the first of them."""
         if len(placed) == len(self._pods):
             return True
-        left = [pod for pod in self._pods if pod.metadata.uid not in {each.metadata.uid for each, _ in placed}]
+        left = [
+            pod for pod in self._pods if pod.metadata.uid not in {each.metadata.uid for each, _ in placed}
+        ]
         for pod in left if not placed else left[:1]:
             for node in self._caches.nodes.list():
                 self._tried += 1
                 if self._tried > TRIES:
                     return False
-                if self._fits((*placed, (pod, node.metadata.name))) and self.anywhere((*placed, (pod, node.metadata.name))):
+                if self._fits((*placed, (pod, node.metadata.name))) and self.anywhere(
+                    (*placed, (pod, node.metadata.name))
+                ):
                     return True
         return False
 
@@ -254,7 +295,9 @@ class _Placing:
         for order in itertools.islice(itertools.permutations(self._pods), 130):
             for hosts in {*itertools.islice(itertools.permutations(nodes), 130)}:
                 results = check_gang([*zip(order, hosts, strict=True)], self._caches)
-                why = next((each.message for each in results.values() if each.status is not FitStatus.FITS), "")
+                why = next(
+                    (each.message for each in results.values() if each.status is not FitStatus.FITS), ""
+                )
                 if not why or any(words in why for words in PASSING):
                     return ""
         return why

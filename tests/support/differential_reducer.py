@@ -1,7 +1,7 @@
 """Makes a failing world small: parts of its documents are left out as long as it fails in the same way.
 
-All worlds with one part less are judged together, so a round costs as much as one batch. Of those that still fail, the parts are left out
-together if that fails too, else the first alone.
+All worlds with one part less are judged together, so a round costs as much as one batch. Of those that still
+fail, the parts are left out together if that fails too, else the first alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ async def reduced(world: World, fails: Callable[[Sequence[World]], Awaitable[lis
             return world
         tries = [_without(world, useful[:count]) for count in _sizes(len(useful))]
         failed = await fails(tries)
-        world = next(each for each, still in zip([*tries, _without(world, useful[:1])], [*failed, True], strict=True) if still)
+        world = next(
+            each
+            for each, still in zip([*tries, _without(world, useful[:1])], [*failed, True], strict=True)
+            if still
+        )
     return world
 
 

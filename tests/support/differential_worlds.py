@@ -1,8 +1,10 @@
-"""Random worlds for the queue and kube-scheduler: a few nodes with what is on them, and one piece of work of some kind.
+"""Random worlds for the queue and kube-scheduler: a few nodes with what is on them, and one piece of work of
+some kind.
 
-A world is a list of documents, as one would apply them, whose names have a mark (`MARK`). Copies with other marks are alike and do not see
-each other: each has nodes, namespaces, volumes and topology labels of its own, and its work is restricted to its nodes by their label. The
-nodes and pods are made as the cases for our scheduler are (`scheduler_oracle`). A world depends on its seed and number alone.
+A world is a list of documents, as one would apply them, whose names have a mark (`MARK`). Copies with other
+marks are alike and do not see each other: each has nodes, namespaces, volumes and topology labels of its own,
+and its work is restricted to its nodes by their label. The nodes and pods are made as the cases for our
+scheduler are (`scheduler_oracle`). A world depends on its seed and number alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,18 @@ DELETED = "differential/deleted"
 """A document with this label is deleted after it was created, so that it terminates."""
 ROLE = "differential/work"
 """Label of the documents that are the work, and of its pods."""
-KINDS = ("pod", "indexed", "plain", "turns", "group", "mixed-group", "deployment", "statefulset", "deployment-gang", "statefulset-gang")
+KINDS = (
+    "pod",
+    "indexed",
+    "plain",
+    "turns",
+    "group",
+    "mixed-group",
+    "deployment",
+    "statefulset",
+    "deployment-gang",
+    "statefulset-gang",
+)
 _PATHS = {
     "Node": ("v1", "/api/v1/nodes"),
     "Namespace": ("v1", "/api/v1/namespaces"),
@@ -79,7 +92,9 @@ class World:
         empty
             True for a copy without pods beside the work, and without cordoned nodes.
         """
-        text = json.dumps([each for each in self.documents if not empty or is_work(each) or each["kind"] != "Pod"])
+        text = json.dumps(
+            [each for each in self.documents if not empty or is_work(each) or each["kind"] != "Pod"]
+        )
         if room:
             text = text.replace(f'"case-{MARK}"', f'"{room}"').replace(f'"case-{MARK}-b"', f'"{room}-b"')
         documents: list[Json] = json.loads(text.replace(MARK, mark))
@@ -89,7 +104,9 @@ class World:
         return documents
 
     def text(self) -> str:
-        """Return the world as YAML that one can apply; a status of a volume, claim or pod has to be written afterwards."""
+        """Return the world as YAML that one can apply; a status of a volume,
+        claim or pod has to be written afterwards.
+        """
         return yaml.safe_dump_all(self.marked("w"), sort_keys=False, width=140)
 
 
@@ -113,24 +130,32 @@ def _at_once(work: Json) -> int:
         case "Pod":
             return 1
         case "Job":
-            return int(min(work["spec"]["parallelism"], work["spec"].get("completions", work["spec"]["parallelism"])))
+            return int(
+                min(work["spec"]["parallelism"], work["spec"].get("completions", work["spec"]["parallelism"]))
+            )
     return int(work["spec"]["replicas"])
 
 
 def make_world(seed: int, number: int, *, devices: bool = True) -> World:
-    """Return the world with this number; without ``devices`` no work claims any, which our own scheduler does not allocate."""
+    """Return the world with this number; without ``devices`` no work claims any,
+    which our own scheduler does not allocate.
+    """
     maker = _Maker(random.Random(f"differential/{seed}/{number}"), number, MARK)
     return maker.world(random.Random(f"devices/{seed}/{number}") if devices else None)
 
 
 class _Maker(CaseMaker):
-    """The work is not restricted to one node, and no controller of the cluster changes what the world states."""
+    """The work is not restricted to one node, and no controller of the cluster changes what the world
+    states.
+    """
 
     TAINTS = (("gpu", "yes"), ("gpu", "no"), ("gpu", ""), ("team", "a"), ("example.com/maintenance", ""))
     NODES = (1, 2, 2, 3, 4)
 
     def world(self, of_devices: random.Random | None) -> World:
-        """Return the world; its devices come from a generator of their own, so that all else is as it was without them."""
+        """Return the world; its devices come from a generator of their own,
+        so that all else is as it was without them.
+        """
         documents = [*_documents(self.make())]
         if self._chance(0.12):
             documents.append(self._quota())
@@ -150,7 +175,8 @@ class _Maker(CaseMaker):
         return terms
 
     def _spread(self, key: str) -> Json:
-        """Nodes of other worlds have host names too, so only zones can be counted regardless of the node selector.
+        """Nodes of other worlds have host names too, so only zones can be counted regardless of the node
+        selector.
 
         ``minDomains`` is known to be measured on the pinned node alone otherwise (docs/placement.md).
         """
@@ -173,8 +199,13 @@ class _Maker(CaseMaker):
         pod["metadata"].setdefault("labels", {})[names.MANAGED_LABEL] = "false"
 
     def _quota(self) -> Json:
-        hard = self._rng.choice(({"pods": "3"}, {"requests.cpu": "2"}, {"requests.memory": "2Gi"}, {"limits.cpu": "4"}))
-        return _document("ResourceQuota", {"metadata": {"name": "quota", "namespace": self._case.namespace}, "spec": {"hard": hard}})
+        hard = self._rng.choice(
+            ({"pods": "3"}, {"requests.cpu": "2"}, {"requests.memory": "2Gi"}, {"limits.cpu": "4"})
+        )
+        return _document(
+            "ResourceQuota",
+            {"metadata": {"name": "quota", "namespace": self._case.namespace}, "spec": {"hard": hard}},
+        )
 
     def _put_work(self, pod: Json) -> None:
         kind, count = self._rng.choice(KINDS), self._rng.choice((1, 2, 2, 3, 4))
@@ -190,7 +221,14 @@ class _Maker(CaseMaker):
     def _member(self, pod: Json) -> Json:
         """Return a pod of another size and with other labels, under the same rules."""
         other = self._pod(self._case.pod, self._case.namespace)
-        rules = ("affinity", "nodeSelector", "tolerations", "topologySpreadConstraints", "volumes", "priorityClassName")
+        rules = (
+            "affinity",
+            "nodeSelector",
+            "tolerations",
+            "topologySpreadConstraints",
+            "volumes",
+            "priorityClassName",
+        )
         other["spec"] |= {key: copy.deepcopy(pod["spec"][key]) for key in rules if key in pod["spec"]}
         return other
 
@@ -226,7 +264,10 @@ def _works(kind: str, count: int, pods: list[Json]) -> Iterator[Json]:
             spec = {"replicas": count, "selector": {"matchLabels": {ROLE: "true"}}, "template": template}
             if kind.startswith("statefulset"):
                 spec |= {"serviceName": "work", "podManagementPolicy": "Parallel"}
-            yield _document("StatefulSet" if kind.startswith("statefulset") else "Deployment", {"metadata": meta, "spec": spec})
+            yield _document(
+                "StatefulSet" if kind.startswith("statefulset") else "Deployment",
+                {"metadata": meta, "spec": spec},
+            )
 
 
 def _document(kind: str, body: Json) -> Json:
@@ -234,14 +275,21 @@ def _document(kind: str, body: Json) -> Json:
 
 
 def _documents(case: Case) -> Iterator[Json]:
-    """Yield what a case creates, with the specs and statuses that it writes later, and a label on what is deleted."""
-    statuses = {path.removesuffix("/status"): body["status"] for path, body in case.statuses if body["status"]}
+    """Yield what a case creates, with the specs and statuses that it writes later,
+    and a label on what is deleted.
+    """
+    statuses = {
+        path.removesuffix("/status"): body["status"] for path, body in case.statuses if body["status"]
+    }
     specs = {path: body["spec"] for path, body in case.node_specs}
     kinds = {path.rpartition("/")[2]: kind for kind, (_, path) in _PATHS.items()}
     for path, body in (entry for stage in case.creations for entry in stage):
         kind = kinds.get(path.rpartition("/")[2]) or str(body["kind"])
         where = f"{path}/{body['metadata']['name']}"
-        document = _document(kind, copy.deepcopy({key: value for key, value in body.items() if key not in ("apiVersion", "kind")}))
+        document = _document(
+            kind,
+            copy.deepcopy({key: value for key, value in body.items() if key not in ("apiVersion", "kind")}),
+        )
         if "namespaces/" in path:
             document["metadata"]["namespace"] = path.split("/")[-2]
         if where in specs:

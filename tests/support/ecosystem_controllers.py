@@ -1,7 +1,8 @@
 """Controllers of other projects: where their programs come from, and how each is started.
 
-Each is a Go module of its own below `tests/ecosystem`, whose ``go.mod`` pins the project's version. The project's manifests, examples and
-licence are copied next to its program. `support.running_controllers` runs them.
+Each is a Go module of its own below `tests/ecosystem`, whose ``go.mod`` pins the project's version. The
+project's manifests, examples and licence are copied next to its program. `support.running_controllers` runs
+them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Launch:
 
     @property
     def certificates(self) -> Path:
-        """With ``tls.crt`` and ``tls.key`` for its webhooks: where the library controller-runtime looks, below the temporary folder."""
+        """With ``tls.crt`` and ``tls.key`` for its webhooks:
+        where the library controller-runtime looks, below the temporary folder.
+        """
         return self.folder / "k8s-webhook-server" / "serving-certs"
 
 
@@ -124,7 +127,11 @@ class EcosystemController:
     @property
     def version(self) -> str:
         """As ``go.mod`` pins it."""
-        found = re.search(rf"^\s*(?:require )?{re.escape(self.module)} (\S+)", (_MODULES / self.name / "go.mod").read_text(), re.MULTILINE)
+        found = re.search(
+            rf"^\s*(?:require )?{re.escape(self.module)} (\S+)",
+            (_MODULES / self.name / "go.mod").read_text(),
+            re.MULTILINE,
+        )
         if found is None:
             raise ValueError(f"tests/ecosystem/{self.name}/go.mod does not require {self.module}: add it")
         return found[1]
@@ -139,7 +146,11 @@ class EcosystemController:
             assets={self.module: assets},
         )
         content = (module.folder / "go.mod").read_bytes() + repr(assets).encode()
-        folder = cache_folder() / "ecosystem" / f"{self.name}-{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
+        folder = (
+            cache_folder()
+            / "ecosystem"
+            / f"{self.name}-{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
+        )
         if not build and not are_programs(folder, [self.program]):
             return None
         return cached_programs(folder, [self.program], lambda target: build_tools(target, module=module))
@@ -148,7 +159,8 @@ class EcosystemController:
 def _configured(
     api_version: str, *, certificates: str = "internalCertManagement", names_folder: bool = True
 ) -> Callable[[Launch], Sequence[str]]:
-    """Return the command line of a manager that reads a ``Configuration``, as those of kubernetes-sigs and Kubeflow do.
+    """Return the command line of a manager that reads a ``Configuration``, as those of kubernetes-sigs and
+    Kubeflow do.
 
     Parameters
     ----------
@@ -167,7 +179,8 @@ def _configured(
             "leaderElection": {"leaderElect": False},
             "health": {"healthProbeBindAddress": f"127.0.0.1:{launch.health_port}"},
             "metrics": {"bindAddress": "0"},
-            "webhook": {"host": "127.0.0.1", "port": launch.webhook_port} | ({"certDir": str(launch.certificates)} if names_folder else {}),
+            "webhook": {"host": "127.0.0.1", "port": launch.webhook_port}
+            | ({"certDir": str(launch.certificates)} if names_folder else {}),
             certificates: {"enable": False},
         }
         path = launch.folder / "configuration.json"
@@ -214,7 +227,14 @@ KARPENTER = EcosystemController(
     health_path="/healthz",
     environment=(("SYSTEM_NAMESPACE", "karpenter"),),
     queue_config=lambda: {
-        "nodeShapes": [{"name": "large", "allocatable": {"cpu": "16", "memory": "64Gi"}, "labels": {"pool": "large"}, "maxNodes": 4}]
+        "nodeShapes": [
+            {
+                "name": "large",
+                "allocatable": {"cpu": "16", "memory": "64Gi"},
+                "labels": {"pool": "large"},
+                "maxNodes": 4,
+            }
+        ]
     },
 )
 """With its provider for nodes that kwok simulates. Its chart has the rights; here it has all."""
@@ -276,10 +296,19 @@ SCHEDULER_PLUGINS = EcosystemController(
     program="controller",
     minutes=4,
     assets=("manifests",),
-    manifests=("manifests/install/all-in-one.yaml", "manifests/coscheduling/crd.yaml", "manifests/capacityscheduling/crd.yaml"),
+    manifests=(
+        "manifests/install/all-in-one.yaml",
+        "manifests/coscheduling/crd.yaml",
+        "manifests/capacityscheduling/crd.yaml",
+    ),
     account=("scheduler-plugins", "scheduler-plugins-controller"),
     resources=("podgroups.scheduling.x-k8s.io",),
-    arguments=lambda launch: [f"--probeAddr=127.0.0.1:{launch.health_port}", "--metricsAddr=0", "--qps=200", "--burst=400"],
+    arguments=lambda launch: [
+        f"--probeAddr=127.0.0.1:{launch.health_port}",
+        "--metricsAddr=0",
+        "--qps=200",
+        "--burst=400",
+    ],
     has_webhooks=False,
 )
 
@@ -290,10 +319,17 @@ TRAINER = EcosystemController(
     program="trainer-controller-manager",
     minutes=4,
     assets=("manifests/base",),
-    manifests=("manifests/base/crds", "manifests/base/rbac", "manifests/base/webhook", "manifests/base/runtimes"),
+    manifests=(
+        "manifests/base/crds",
+        "manifests/base/rbac",
+        "manifests/base/webhook",
+        "manifests/base/runtimes",
+    ),
     account=("kubeflow-system", "kubeflow-trainer-controller-manager"),
     resources=(),
-    arguments=_configured("config.trainer.kubeflow.org/v1alpha1", certificates="certManagement", names_folder=False),
+    arguments=_configured(
+        "config.trainer.kubeflow.org/v1alpha1", certificates="certManagement", names_folder=False
+    ),
     needs=(JOBSET,),
 )
 
@@ -306,7 +342,9 @@ TRAINING_OPERATOR = EcosystemController(
     assets=("manifests", "examples"),
     manifests=("manifests/overlays/standalone",),
     account=("kubeflow", "training-operator"),
-    resources=tuple(f"{kind}s.kubeflow.org" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")),
+    resources=tuple(
+        f"{kind}s.kubeflow.org" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
+    ),
     arguments=lambda launch: [
         f"--health-probe-bind-address=127.0.0.1:{launch.health_port}",
         f"--webhook-server-port={launch.webhook_port}",

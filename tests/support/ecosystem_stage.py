@@ -1,4 +1,6 @@
-"""What the tests with real controllers do and look at: manifests applied as they are, full nodes, gangs and where their pods are."""
+"""What the tests with real controllers do and look at:
+manifests applied as they are, full nodes, gangs and where their pods are.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,23 @@ class GangStage:
     kind: str
 
     def fill(self, *, spare_millicores: int, nodes: int = 1) -> None:
-        """Fill all nodes but for a rest on some: too small for a gang, and large enough for one of its pods."""
-        for name, count, cpu in zip(FILLERS, (_NODES - nodes, nodes), (_NODE_MILLICORES, _NODE_MILLICORES - spare_millicores), strict=True):
+        """Fill all nodes but for a rest on some: too small for a gang,
+        and large enough for one of its pods.
+        """
+        for name, count, cpu in zip(
+            FILLERS,
+            (_NODES - nodes, nodes),
+            (_NODE_MILLICORES, _NODE_MILLICORES - spare_millicores),
+            strict=True,
+        ):
             if count and cpu:
-                self.stage.apply(make_job(name).indexed(count).cpu(f"{cpu}m").pod_annotation(RUN_SECONDS, "forever").build())
+                self.stage.apply(
+                    make_job(name)
+                    .indexed(count)
+                    .cpu(f"{cpu}m")
+                    .pod_annotation(RUN_SECONDS, "forever")
+                    .build()
+                )
                 self.stage.until_state(name, State.RUNNING)
 
     def free(self) -> None:
@@ -69,7 +84,11 @@ class GangStage:
 
     def pods(self) -> list[Pod]:
         """Return the pods that have not ended, but for those of the fillers."""
-        return [pod for pod in self.stage.items("pods", Pod) if pod.active and not pod.metadata.name.startswith(FILLERS)]
+        return [
+            pod
+            for pod in self.stage.items("pods", Pod)
+            if pod.active and not pod.metadata.name.startswith(FILLERS)
+        ]
 
     def nodes(self) -> dict[str, str | None]:
         """Return where each of these pods is."""
@@ -89,7 +108,9 @@ class GangStage:
         return self.fluxjobs()
 
     def until_running(self, *, gangs: int, pods: int) -> dict[str, str | None]:
-        """Wait until so many gangs run with so many pods, all of them the gangs', and return where they are."""
+        """Wait until so many gangs run with so many pods, all of them the gangs',
+        and return where they are.
+        """
 
         def runs() -> bool:
             states = [one.status.state for one in self.fluxjobs()]
@@ -102,7 +123,9 @@ class GangStage:
         return self.nodes()
 
     def keep_running(self) -> None:
-        """Let the pods that exist run until they are deleted: on nodes of kwok, pods that do not restart end after three seconds."""
+        """Let the pods that exist run until they are deleted:
+        on nodes of kwok, pods that do not restart end after three seconds.
+        """
         self.stage.kubectl("annotate", "pods", "--all", "--overwrite", f"{RUN_SECONDS}=forever")
 
     def uids(self) -> set[str]:

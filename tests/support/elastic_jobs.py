@@ -20,7 +20,9 @@ __all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "run", "start
 
 
 class ShownPods(OnlyJobs):
-    """Pods that run, by Job (uid), with the time since when each has saved nothing; and those that have no slot of the Job."""
+    """Pods that run, by Job (uid), with the time since when each has saved nothing;
+    and those that have no slot of the Job.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, datetime]] = {}
@@ -29,14 +31,21 @@ class ShownPods(OnlyJobs):
     def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
         if workload.kind == "Job":
             return VictimView()
-        return VictimView("a part of something", job=next((job for job, uids in self.further.items() if workload.uid in uids), ""))
+        return VictimView(
+            "a part of something",
+            job=next((job for job, uids in self.further.items() if workload.uid in uids), ""),
+        )
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
         return self.pods.get(workload.uid, {})
 
 
-def moldable(name: str, pods: int, least: int, duration: str = "1h", cpu: str = "8", priority: str = "0") -> NewWorkload:
-    builder = make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+def moldable(
+    name: str, pods: int, least: int, duration: str = "1h", cpu: str = "8", priority: str = "0"
+) -> NewWorkload:
+    builder = (
+        make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
     builder = builder.annotation("fluxqueue/min-pods", str(least)).annotation("fluxqueue/priority", priority)
     builder = builder.annotation("fluxqueue/duration", duration)
     described = describe_job(a_job(builder, uid=name), around())
@@ -56,7 +65,9 @@ async def run(bench: Bench, shown: ShownPods, *names: str) -> None:
         allocation = held(bench, name)
         uids = {slot.rank: f"{name}-{slot.rank}" for slot in allocation.slots}
         await bench.ledger.mark_released([allocation.jobid])
-        await bench.ledger.take_slots([TakenSlot(allocation.jobid, rank, uid, uid) for rank, uid in uids.items()])
+        await bench.ledger.take_slots(
+            [TakenSlot(allocation.jobid, rank, uid, uid) for rank, uid in uids.items()]
+        )
         await bench.ledger.mark_started([bench.row(name).id])
         shown.pods[name] = dict.fromkeys(uids.values(), bench.ledger.clock())
 

@@ -1,4 +1,5 @@
-"""A stage for end-to-end tests: one managed namespace in a running local cluster, used as a person would use it, with checks.
+"""A stage for end-to-end tests: one managed namespace in a running local cluster, used as a person would use
+it, with checks.
 
 The checks are those of `fluxqueue.local.verdicts`, which are also the rules of the demo.
 """
@@ -37,7 +38,16 @@ from fluxqueue.local.applying import Applier
 from fluxqueue.local.components import Component
 from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.operator_requests import OperatorRefused
-from fluxqueue.local.verdicts import OWNING_KINDS, AppliedExample, NamespaceSnapshot, Row, differences, leftovers, rows_of, settled
+from fluxqueue.local.verdicts import (
+    OWNING_KINDS,
+    AppliedExample,
+    NamespaceSnapshot,
+    Row,
+    differences,
+    leftovers,
+    rows_of,
+    settled,
+)
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.02
@@ -72,20 +82,37 @@ class Stage:
 
     def pod_logs(self) -> str:
         """Return the ends of the logs of all pods."""
-        return str(self.kubectl("logs", "-l", "!of-no-interest", "--prefix", "--tail=50", "--max-log-requests=50", check=False).stdout)
+        return str(
+            self.kubectl(
+                "logs", "-l", "!of-no-interest", "--prefix", "--tail=50", "--max-log-requests=50", check=False
+            ).stdout
+        )
 
-    def plugin(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def plugin(
+        self, *words: str, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run ``kubectl fluxqueue`` in the namespace."""
         program = Path(sys.executable).with_name("kubectl-fluxqueue")
         command = [str(program), "-n", self.namespace, "--kubeconfig", str(self.cluster.kubeconfig), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, **(environ or {})})
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+            env={**os.environ, **(environ or {})},
+        )
 
     def apply(self, *things: Mapping[str, Any] | Path) -> list[AppliedExample]:
         """``kubectl apply`` objects or files, in this order."""
         applied = []
         for thing in things:
-            text = thing.read_text() if isinstance(thing, Path) else json.dumps(_placed(thing, self.namespace))
-            applied.append(self.adopt(json.loads(self.kubectl("apply", "-f", "-", "-o", "json", stdin=text).stdout)))
+            text = (
+                thing.read_text() if isinstance(thing, Path) else json.dumps(_placed(thing, self.namespace))
+            )
+            applied.append(
+                self.adopt(json.loads(self.kubectl("apply", "-f", "-", "-o", "json", stdin=text).stdout))
+            )
         return applied
 
     def apply_all(self, *things: Mapping[str, Any]) -> list[AppliedExample]:
@@ -93,32 +120,58 @@ class Stage:
         items = [_placed(thing, self.namespace) for thing in things]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         done = json.loads(self.kubectl("apply", "-f", "-", "-o", "json", stdin=text).stdout)
-        return [self.adopt(item) for item in done.get("items", [done])]  # for a single object, kubectl prints only that object
+        # for a single object, kubectl prints only that object
+        return [self.adopt(item) for item in done.get("items", [done])]
 
     def claim(self, name: str, storage_class: str) -> None:
         """Create a PersistentVolumeClaim, which has no volume yet."""
-        spec = {"storageClassName": storage_class, "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-        thing = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+        spec = {
+            "storageClassName": storage_class,
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        thing = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
         self.kubectl("apply", "-f", "-", stdin=json.dumps(thing))
 
     def bind(self, claim: str, node: str = "") -> None:
-        """Give a claim a volume that only one node can reach, as the volume controllers of a cluster do. The local cluster has none."""
+        """Give a claim a volume that only one node can reach, as the volume controllers of a cluster do.
+        The local cluster has none.
+        """
         client, volume = self.cluster.control_plane.client, f"{self.namespace}-{claim}"
         path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{claim}"
         stored = client.get(path)
         here = {"key": names.HOSTNAME_LABEL, "operator": "In", "values": [node]}
-        affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}} if node else {}
+        affinity = (
+            {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+            if node
+            else {}
+        )
         spec = {
             "capacity": {"storage": "1Gi"},
             "accessModes": stored["spec"]["accessModes"],
             "storageClassName": stored["spec"]["storageClassName"],
             "csi": {"driver": "example.com", "volumeHandle": volume},
-            "claimRef": {"kind": "PersistentVolumeClaim", "namespace": self.namespace, "name": claim, "uid": stored["metadata"]["uid"]},
+            "claimRef": {
+                "kind": "PersistentVolumeClaim",
+                "namespace": self.namespace,
+                "name": claim,
+                "uid": stored["metadata"]["uid"],
+            },
         }
-        client.request("POST", "/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec | affinity})
+        client.request(
+            "POST", "/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec | affinity}
+        )
         self._cluster_wide.append(("persistentvolume", volume))
         client.request("PATCH", f"/api/v1/persistentvolumes/{volume}/status", {"status": {"phase": "Bound"}})
-        bound = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": volume}}
+        bound = {
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume},
+        }
         client.request("PATCH", path, bound)
         client.request("PATCH", f"{path}/status", {"status": {"phase": "Bound"}})
 
@@ -144,10 +197,14 @@ class Stage:
             for one in between
             if (owner := one.metadata.controller) and owner.kind in ("Deployment", "MiniCluster")
         }
-        return rows_of(self.examples, NamespaceSnapshot(tuple(self.fluxjobs()), tuple(self.items("pods", Pod)), owners))
+        return rows_of(
+            self.examples, NamespaceSnapshot(tuple(self.fluxjobs()), tuple(self.items("pods", Pod)), owners)
+        )
 
     def succeed(self, name: str) -> None:
-        """End the containers of an object's pods with success, for work that runs until another event of the test, independent of time."""
+        """End the containers of an object's pods with success, for work that runs until another event of the
+        test, independent of time.
+        """
         for pod in self.row(name).pods:
             self.end_pod(pod.metadata.name)
 
@@ -170,18 +227,33 @@ class Stage:
 
     def items(self, resource: str, kind: type[T]) -> list[T]:
         """Return objects of the namespace."""
-        group = {"pods": "api/v1", "events": "api/v1", "jobs": "apis/batch/v1", names.FLUXJOBS: f"apis/{names.API_VERSION}"}.get(
-            resource, "apis/apps/v1"
-        )
-        documents = self.cluster.control_plane.client.get(f"/{group}/namespaces/{self.namespace}/{resource}")["items"]
+        group = {
+            "pods": "api/v1",
+            "events": "api/v1",
+            "jobs": "apis/batch/v1",
+            names.FLUXJOBS: f"apis/{names.API_VERSION}",
+        }.get(resource, "apis/apps/v1")
+        documents = self.cluster.control_plane.client.get(f"/{group}/namespaces/{self.namespace}/{resource}")[
+            "items"
+        ]
         return [msgspec.convert(item, kind) for item in documents]
 
-    def until(self, what: str, holds: Callable[[], T], within_s: float = 90, said: Callable[[], object] | None = None) -> T:
-        """Wait until a condition is true, and return its value. ``said`` returns details for the message of a time-out."""
+    def until(
+        self,
+        what: str,
+        holds: Callable[[], T],
+        within_s: float = 90,
+        said: Callable[[], object] | None = None,
+    ) -> T:
+        """Wait until a condition is true, and return its value.
+        ``said`` returns details for the message of a time-out.
+        """
         deadline, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
         while not (value := holds()):
             if time.monotonic() > deadline:
-                raise NotInTime(f"not within {within_s:g} s: {what}; {said() if said else ''} {self._standing()}")
+                raise NotInTime(
+                    f"not within {within_s:g} s: {what}; {said() if said else ''} {self._standing()}"
+                )
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
         return value
@@ -194,7 +266,11 @@ class Stage:
 
     def until_state(self, name: str, state: str, within_s: float = 90) -> Row:
         """Wait until the FluxJobs of an object are in a state, and return its first row."""
-        self.until(f"{name} is {state}", lambda: {row.state for row in self.rows() if row.example.name == name} == {state}, within_s)
+        self.until(
+            f"{name} is {state}",
+            lambda: {row.state for row in self.rows() if row.example.name == name} == {state},
+            within_s,
+        )
         return self.row(name)
 
     def until_reason(self, name: str, reason: str, within_s: float = 90) -> FluxJob:
@@ -219,10 +295,17 @@ class Stage:
 
     def until_consistent(self, within_s: float = 90) -> None:
         """Wait until cluster, queue and matcher are consistent."""
-        self.until("cluster, queue and matcher agree", lambda: not violations(self.cluster), within_s, lambda: violations(self.cluster))
+        self.until(
+            "cluster, queue and matcher agree",
+            lambda: not violations(self.cluster),
+            within_s,
+            lambda: violations(self.cluster),
+        )
 
     def queue_misses(self) -> dict[str, str]:
-        """Return the conditions that the queue reports as not met, as name -> message; empty if it is ready."""
+        """Return the conditions that the queue reports as not met, as name -> message;
+        empty if it is ready.
+        """
         try:
             return dict(status(self.cluster, "queue")["missing"])
         except (OSError, OperatorRefused) as error:
@@ -242,7 +325,12 @@ class Stage:
     def until_ready(self, *programs: str, within_s: float = 90) -> None:
         """Wait until programs report that they are ready."""
         for name in programs:
-            self.until(f"{name} is ready", self.cluster.programs[name].ready, within_s, self.cluster.programs[name].process.log_excerpt)
+            self.until(
+                f"{name} is ready",
+                self.cluster.programs[name].ready,
+                within_s,
+                self.cluster.programs[name].process.log_excerpt,
+            )
 
     def clear(self, within_s: float = 120) -> None:
         """Delete everything that was applied, and wait until nothing of it is left in any component."""
@@ -252,12 +340,16 @@ class Stage:
             self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
 
     def delete_applied(self, within_s: float = 120) -> None:
-        """Delete everything that was applied to the namespace, and wait until the API server has nothing of it."""
+        """Delete everything that was applied to the namespace, and wait until the API server has nothing of
+        it.
+        """
         client = self.cluster.control_plane.client
         left = [path for path in self._paths if client.find(path) is not None]
         for path in left:
             self.delete(path)
-        self.until("what was applied is gone", lambda: all(client.find(path) is None for path in left), within_s)
+        self.until(
+            "what was applied is gone", lambda: all(client.find(path) is None for path in left), within_s
+        )
 
     def delete(self, path: str) -> None:
         """Delete an object that may be gone already."""
@@ -268,7 +360,9 @@ class Stage:
                 raise
 
     def until_nothing_left(self, within_s: float = 120) -> None:
-        """Wait until there are no FluxJobs here and no allocations in Fluxion, and the queue has ended all that was applied."""
+        """Wait until there are no FluxJobs here and no allocations in Fluxion,
+        and the queue has ended all that was applied.
+        """
         self.until("nothing is left", lambda: not self._left(), within_s, self._left)
 
     def _left(self) -> list[str]:
@@ -281,16 +375,19 @@ class Stage:
 
 @contextmanager
 def managed_namespace(cluster: InProcessCluster, *, statements: bool = True) -> Iterator[Stage]:
-    """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any component.
+    """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any
+    component.
 
-    No event loop may have been blocked for long meanwhile. With ``statements``, no FluxJob may have said what was not so
-    (`support.statements`).
+    No event loop may have been blocked for long meanwhile. With ``statements``, no FluxJob may have said what
+    was not so (`support.statements`).
     """
     logs = cluster.folder / "logs"
     logged = log_sizes(logs)
     name = f"e2e-{next(_numbers)}"
     client = cluster.control_plane.client
-    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.MANAGED_LABEL: "true"}}})
+    client.request(
+        "POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.MANAGED_LABEL: "true"}}}
+    )
     stage = Stage(cluster, name)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     stage.until("the default service account is there", lambda: client.find(account) is not None)
@@ -303,7 +400,9 @@ def managed_namespace(cluster: InProcessCluster, *, statements: bool = True) -> 
 
 @contextmanager
 def scheduler_paused(stage: Stage) -> Iterator[None]:
-    """Stop the scheduler, and restart it without state at the end: if it only resumed, it could bind a pod before it gets the changes."""
+    """Stop the scheduler, and restart it without state at the end:
+    if it only resumed, it could bind a pod before it gets the changes.
+    """
     stage.cluster.control_plane.processes[Component.SCHEDULER].send(signal.SIGSTOP)
     try:
         yield
@@ -317,7 +416,10 @@ def wrong(rows: Sequence[Row]) -> list[str]:
 
 
 def _placed(thing: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    return {**{key: value for key, value in thing.items() if key != "status"}, "metadata": {**thing["metadata"], "namespace": namespace}}
+    return {
+        **{key: value for key, value in thing.items() if key != "status"},
+        "metadata": {**thing["metadata"], "namespace": namespace},
+    }
 
 
 def _applied(item: Mapping[str, Any]) -> AppliedExample:

@@ -15,10 +15,14 @@ BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 async def finish(leader: Leader, *workloads: Workload) -> None:
-    await leader.store.finish(leader.epoch, [Ending(each.id, State.FAILED, Outcome.FAILED, "exit code 3") for each in workloads])
+    await leader.store.finish(
+        leader.epoch, [Ending(each.id, State.FAILED, Outcome.FAILED, "exit code 3") for each in workloads]
+    )
 
 
-async def read(leader: Leader, at: datetime = BEGIN, after: int = 0, settled_s: float = 0, limit: int = 100) -> list[EndedWorkload]:
+async def read(
+    leader: Leader, at: datetime = BEGIN, after: int = 0, settled_s: float = 0, limit: int = 100
+) -> list[EndedWorkload]:
     return await leader.store.ended_after(at, WorkloadId(after), settled_s=settled_s, limit=limit)
 
 
@@ -37,7 +41,9 @@ class EndedContract:
             last = page[-1].workload
             assert last.finished_at is not None
             at, after = last.finished_at, last.id
-        assert found == [each.name for each in sorted(together, key=lambda each: each.id)] + [each.name for each in alone]
+        assert found == [each.name for each in sorted(together, key=lambda each: each.id)] + [
+            each.name for each in alone
+        ]
 
     async def test_an_end_is_read_once_it_is_settled(self, leader: Leader) -> None:
         await finish(leader, *await leader.allocate("a"))

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""A stand-in for `flux` that checks its input as strictly as the real one, and whose jobs end as the test decides.
+"""A stand-in for `flux` that checks its input as strictly as the real one, and whose jobs end as the test
+decides.
 
-Copied as ``bin/flux`` into the view of a test's pods. Brokers check their configuration, certificate and directories as flux-core does,
-find their rank by host name, and communicate over the port of the configuration: on the loopback address, or with the host in
-FLUX_STANDIN_LEADER. A follower with another certificate waits without an answer. Jobs are run where they are submitted. The file in
-FLUX_STANDIN_SCRIPT sets what a broker does instead; every call is written to FLUX_STANDIN_LOG.
+Copied as ``bin/flux`` into the view of a test's pods. Brokers check their configuration, certificate and
+directories as flux-core does, find their rank by host name, and communicate over the port of the
+configuration: on the loopback address, or with the host in FLUX_STANDIN_LEADER. A follower with another
+certificate waits without an answer. Jobs are run where they are submitted. The file in FLUX_STANDIN_SCRIPT
+sets what a broker does instead; every call is written to FLUX_STANDIN_LOG.
 
-Shutdown is flux-core's: SIGTERM and ``flux shutdown`` end the initial program by SIGHUP, and what it then returns becomes 1. A signal in
-the state ``finalize`` stops the shutdown halfway. A broker stays in that state while the file ``<log>.hold-<rank>`` exists.
+Shutdown is flux-core's: SIGTERM and ``flux shutdown`` end the initial program by SIGHUP, and what it then
+returns becomes 1. A signal in the state ``finalize`` stops the shutdown halfway. A broker stays in that state
+while the file ``<log>.hold-<rank>`` exists.
 """
 
 from __future__ import annotations
@@ -37,7 +40,15 @@ LEADER = os.environ.get("FLUX_STANDIN_LEADER", "127.0.0.1")
 
 def main() -> int:
     words = sys.argv[1:]
-    _log({"argv": words, "env": {key: os.environ.get(key, "") for key in ("FLUX_URI", "FLUX_SHELL_RC_PATH", "PYTHONPATH", "HOME")}})
+    _log(
+        {
+            "argv": words,
+            "env": {
+                key: os.environ.get(key, "")
+                for key in ("FLUX_URI", "FLUX_SHELL_RC_PATH", "PYTHONPATH", "HOME")
+            },
+        }
+    )
     command, *rest = words
     if command in ("start", "broker"):
         return Broker(rest, leads_program=command == "start").run()
@@ -117,9 +128,14 @@ class Broker:
         for path in sorted(Path(self.config_path).glob("*.toml")):
             merged |= tomllib.loads(path.read_text())
         bootstrap = merged.get("bootstrap", {})
-        unknown = set(bootstrap) - BOOTSTRAP_KEYS | {key for entry in bootstrap.get("hosts", []) for key in set(entry) - HOST_KEYS}
+        unknown = set(bootstrap) - BOOTSTRAP_KEYS | {
+            key for entry in bootstrap.get("hosts", []) for key in set(entry) - HOST_KEYS
+        }
         if unknown:
-            _fail(f"Config file error [bootstrap]: {len(unknown)} object item(s) left unpacked: {', '.join(sorted(unknown))}")
+            _fail(
+                f"Config file error [bootstrap]: {len(unknown)} object item(s) left unpacked: "
+                f"{', '.join(sorted(unknown))}"
+            )
         return merged
 
     def _listen_locally(self) -> socket.socket:
@@ -142,7 +158,9 @@ class Broker:
                 client.settimeout(WAIT_S)
                 line = client.makefile().readline()
                 if line:
-                    client.sendall(f"{max((each.execute(line) for each in self.followers), default=1)}\n".encode())
+                    client.sendall(
+                        f"{max((each.execute(line) for each in self.followers), default=1)}\n".encode()
+                    )
                 client.close()
             except OSError:
                 if listener.fileno() < 0:
@@ -185,7 +203,9 @@ class Broker:
             self._finalize()
             dump = self.attributes.get("content.dump")
             if dump:
-                Path(dump).write_bytes(subprocess.run(["gzip", "-c"], input=b"kvs", capture_output=True, check=True).stdout)
+                Path(dump).write_bytes(
+                    subprocess.run(["gzip", "-c"], input=b"kvs", capture_output=True, check=True).stdout
+                )
         return code
 
     def _gather(self, server: socket.socket, wanted: int) -> None:
@@ -247,10 +267,16 @@ class Broker:
         return 1
 
     def _execute(self, request: dict) -> int:  # type: ignore[type-arg]  # as above
-        """Run a command for `flux exec`. Paths in the directory of the caller's pod become those of this pod, as in its own mounts."""
-        words = [re.sub(r"/p0/", f"/p{os.environ['JOB_COMPLETION_INDEX']}/", word) for word in request["words"]]
+        """Run a command for `flux exec`.
+        Paths in the directory of the caller's pod become those of this pod, as in its own mounts.
+        """
+        words = [
+            re.sub(r"/p0/", f"/p{os.environ['JOB_COMPLETION_INDEX']}/", word) for word in request["words"]
+        ]
         _log({"executed": words})
-        return subprocess.run(words, cwd=request["directory"], stdin=subprocess.DEVNULL, timeout=WAIT_S).returncode
+        return subprocess.run(
+            words, cwd=request["directory"], stdin=subprocess.DEVNULL, timeout=WAIT_S
+        ).returncode
 
     def _stop(self, number: int, _: object) -> None:
         if self.state == "finalize":
@@ -321,7 +347,9 @@ def _task(words: list[str], rank: int, output: str | None, error: str | None) ->
         err = files.enter_context(Path(error).open("ab")) if error else None
         sys.stdout.flush()
         try:
-            code = subprocess.run(words, env={**os.environ, "FLUX_TASK_RANK": str(rank)}, stdout=out, stderr=err).returncode
+            code = subprocess.run(
+                words, env={**os.environ, "FLUX_TASK_RANK": str(rank)}, stdout=out, stderr=err
+            ).returncode
         except FileNotFoundError:
             return 127
     return 128 - code if code < 0 else code
@@ -337,7 +365,11 @@ def job(words: list[str]) -> int:
 
 
 def resource(words: list[str]) -> int:
-    if words[:1] not in (["drain"], ["undrain"]) or len(words) != (3 if words[0] == "drain" else 2) or not words[1].isdigit():
+    if (
+        words[:1] not in (["drain"], ["undrain"])
+        or len(words) != (3 if words[0] == "drain" else 2)
+        or not words[1].isdigit()
+    ):
         return _refuse("flux-resource: usage")
     if (code := ping(["--count=1", "0"])) == 0:
         _log({f"{words[0]}ed": int(words[1])})
@@ -355,7 +387,11 @@ def ping(words: list[str]) -> int:
     if words != ["--count=1", "0"]:
         return _refuse("flux-ping: usage")
     rundir = Path(os.environ["FLUX_URI"].removeprefix("local://")).parent
-    return 0 if _connected() and (os.environ["JOB_COMPLETION_INDEX"] == "0" or _joined(str(rundir)).exists()) else 1
+    return (
+        0
+        if _connected() and (os.environ["JOB_COMPLETION_INDEX"] == "0" or _joined(str(rundir)).exists())
+        else 1
+    )
 
 
 def uptime(words: list[str]) -> int:
@@ -369,7 +405,10 @@ def uptime(words: list[str]) -> int:
 def shutdown(words: list[str]) -> int:
     if words or not _connected():
         return _refuse("flux-shutdown: error connecting to Flux", 1)
-    os.kill(int((Path(os.environ["FLUX_URI"].removeprefix("local://")).parent / "pid").read_text()), signal.SIGUSR1)
+    os.kill(
+        int((Path(os.environ["FLUX_URI"].removeprefix("local://")).parent / "pid").read_text()),
+        signal.SIGUSR1,
+    )
     return 0
 
 

@@ -8,20 +8,37 @@ from typing import Any
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.graph.pools import bits
 from fluxqueue.fluxion.match.state import GraphState
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, JobMode, Level, MatchResult, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    JobMode,
+    Level,
+    MatchResult,
+    Pool,
+)
 
 NOW = CallContext(now=1_000)
 
 
-def node(name: str, zone: str = "", down: bool = False, labels: tuple[str, ...] = (), **pools: Any) -> GraphNodeSpec:
-    """A node. Cpu comes in vertices of 100, memory in vertices of 256, every other resource in vertices of one."""
+def node(
+    name: str, zone: str = "", down: bool = False, labels: tuple[str, ...] = (), **pools: Any
+) -> GraphNodeSpec:
+    """A node. Cpu comes in vertices of 100, memory in vertices of 256,
+    every other resource in vertices of one.
+    """
     sizes = {"cpu": 100, "memory": 256}
     made = tuple(Pool(kind, total, sizes.get(kind, 1)) for kind, total in pools.items())
     return GraphNodeSpec(name, made, (Level("zone", zone),) if zone else (), dict.fromkeys(labels, ""), down)
 
 
 def slot(count: Any, label: Any = "w", **needs: Any) -> dict[str, Any]:
-    return {"type": "slot", "count": count, "label": label, "with": [{"type": kind, "count": amount} for kind, amount in needs.items()]}
+    return {
+        "type": "slot",
+        "count": count,
+        "label": label,
+        "with": [{"type": kind, "count": amount} for kind, amount in needs.items()],
+    }
 
 
 def nodes(count: Any, *inside: dict[str, Any], exclusive: bool = False) -> dict[str, Any]:
@@ -33,14 +50,18 @@ def nodes(count: Any, *inside: dict[str, Any], exclusive: bool = False) -> dict[
     return level
 
 
-def jobspec(*levels: dict[str, Any], duration: float = 60, constraints: Any = None, reservation: str = "") -> str:
+def jobspec(
+    *levels: dict[str, Any], duration: float = 60, constraints: Any = None, reservation: str = ""
+) -> str:
     system: dict[str, Any] = {"duration": duration}
     if reservation:
         system["reservation"] = reservation
     if constraints is not None:
         system["constraints"] = constraints
     task = {"command": ["app"], "slot": "w", "count": {"per_slot": 1}}
-    return json.dumps({"version": 9999, "resources": list(levels), "tasks": [task], "attributes": {"system": system}})
+    return json.dumps(
+        {"version": 9999, "resources": list(levels), "tasks": [task], "attributes": {"system": system}}
+    )
 
 
 def engine(*specs: GraphNodeSpec, policy: str = "lonode", call: CallContext = NOW) -> Engine:
@@ -62,7 +83,9 @@ def flat_jgf(count: int, cores: int = 4, memory: int = 2, per_rack: int = 0) -> 
     def add(kind: str, number: int, parent: tuple[str, str] | None) -> tuple[str, str]:
         path = f"{parent[1] if parent else ''}/{kind}{number}"
         ident = str(len(vertices))
-        vertices.append({"id": ident, "metadata": {"type": kind, "id": number, "paths": {"containment": path}}})
+        vertices.append(
+            {"id": ident, "metadata": {"type": kind, "id": number, "paths": {"containment": path}}}
+        )
         if parent:
             edges.append({"source": parent[0], "target": ident})
         return ident, path
@@ -101,7 +124,10 @@ def holdings(made: Engine) -> dict[str, Any]:
                 kind: (
                     run.busy,
                     run.full,
-                    *({job.jobid: mask for job, mask in own.items()} for own in (run.allocated, run.reserved, run.shared)),
+                    *(
+                        {job.jobid: mask for job, mask in own.items()}
+                        for own in (run.allocated, run.reserved, run.shared)
+                    ),
                 )
                 for kind, run in vertex.runs.items()
             },
@@ -110,7 +136,12 @@ def holdings(made: Engine) -> dict[str, Any]:
     for row, vertex in enumerate(table.nodes):
         if table.present[row]:
             free = {kind: int(vector[row]) for kind, vector in table.free.items() if kind in vertex.runs}
-            held["row " + vertex.name] = (bool(table.usable[row]), int(table.jobs[row]), int(table.reservations[row]), free)
+            held["row " + vertex.name] = (
+                bool(table.usable[row]),
+                int(table.jobs[row]),
+                int(table.reservations[row]),
+                free,
+            )
     return held
 
 
@@ -121,13 +152,17 @@ def check_books(made: Engine) -> None:
         holders = [job for job in vertex.exclusive if job.mode is not JobMode.ADVANCE]
         for position, job in enumerate(holders):
             for other in holders[position + 1 :]:
-                assert job.end <= other.start or other.end <= job.start, f"{vertex.path}: {job.jobid} and {other.jobid}"
+                assert job.end <= other.start or other.end <= job.start, (
+                    f"{vertex.path}: {job.jobid} and {other.jobid}"
+                )
         for kind, run in vertex.runs.items():
             own = [*run.allocated.items(), *run.reserved.items()]
             for position, (job, mask) in enumerate(own):
                 for other, theirs in own[position + 1 :]:
                     if mask & theirs:
-                        assert job.end <= other.start or other.end <= job.start, f"{vertex.path}/{kind}: {job.jobid} and {other.jobid}"
+                        assert job.end <= other.start or other.end <= job.start, (
+                            f"{vertex.path}/{kind}: {job.jobid} and {other.jobid}"
+                        )
             busy = 0
             for mask in run.allocated.values():
                 busy |= mask

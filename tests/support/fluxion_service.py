@@ -58,7 +58,9 @@ async def health(target: str, service: str) -> int:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Poll a condition until it holds; each check is a call to the service, so this waits for answers and not for time."""
+    """Poll a condition until it holds; each check is a call to the service,
+    so this waits for answers and not for time.
+    """
     async with asyncio.timeout(60):
         while not await condition():
             pass

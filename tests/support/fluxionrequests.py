@@ -11,9 +11,13 @@ from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
 __all__ = ["cluster_jgf", "make_jobspec", "make_node"]
 
 
-def make_node(name: str, *, cpu: int = 4_000, memory: int = 8_192, pods: int = 10, **more: Any) -> GraphNodeSpec:
+def make_node(
+    name: str, *, cpu: int = 4_000, memory: int = 8_192, pods: int = 10, **more: Any
+) -> GraphNodeSpec:
     """A node as the queue defines it: cpu in pieces of 100 millicores, memory in pieces of 256 MiB."""
-    return GraphNodeSpec(name, (Pool("cpu", cpu, 100), Pool("memory", memory, 256), Pool("pods", pods)), **more)
+    return GraphNodeSpec(
+        name, (Pool("cpu", cpu, 100), Pool("memory", memory, 256), Pool("pods", pods)), **more
+    )
 
 
 def make_jobspec(slots: int = 1, duration: float = 0, **amounts: int) -> str:

@@ -1,9 +1,9 @@
 """A stand-in for the Go container's Fluxion service: three calls, and the accidents of the original.
 
-Its matcher is the compatible part of our engine, which replays the recorded cases of flux-sched. Around it is what the Go code does:
-errors without a cause, one text for busy and impossible, an end of the process at a Match before the first Init, messages of at most 4
-MiB, job ids that begin again with each Init, and cancelled jobs that are unknown to old versions. `Fault` adds what must never lead to a
-double booking.
+Its matcher is the compatible part of our engine, which replays the recorded cases of flux-sched. Around it is
+what the Go code does: errors without a cause, one text for busy and impossible, an end of the process at a
+Match before the first Init, messages of at most 4 MiB, job ids that begin again with each Init, and cancelled
+jobs that are unknown to old versions. `Fault` adds what must never lead to a double booking.
 
     python -m tests.support.foreign_standin PORT [--version 0.41|0.46|0.54]
 """
@@ -94,13 +94,23 @@ class ForeignStandin:
     async def start(self, port: int = 0) -> None:
         """Serve, with the port of before if it served already; its graph is empty."""
         self._engine = None
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", _LIMIT), ("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(
+            options=[("grpc.max_receive_message_length", _LIMIT), ("grpc.so_reuseport", 0)]
+        )
         handlers = {
-            "Init": grpc.unary_unary_rpc_method_handler(self._init, pb.InitRequest.FromString, pb.InitResponse.SerializeToString),
-            "Match": grpc.unary_unary_rpc_method_handler(self._match, pb.MatchRequest.FromString, pb.MatchResponse.SerializeToString),
-            "Cancel": grpc.unary_unary_rpc_method_handler(self._cancel, pb.CancelRequest.FromString, pb.CancelResponse.SerializeToString),
+            "Init": grpc.unary_unary_rpc_method_handler(
+                self._init, pb.InitRequest.FromString, pb.InitResponse.SerializeToString
+            ),
+            "Match": grpc.unary_unary_rpc_method_handler(
+                self._match, pb.MatchRequest.FromString, pb.MatchResponse.SerializeToString
+            ),
+            "Cancel": grpc.unary_unary_rpc_method_handler(
+                self._cancel, pb.CancelRequest.FromString, pb.CancelResponse.SerializeToString
+            ),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("fluxion.FluxionService", handlers),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("fluxion.FluxionService", handlers),)
+        )
         self.port = server.add_insecure_port(f"127.0.0.1:{port or self.port}")
         await server.start()
         self._server = server
@@ -159,9 +169,19 @@ class ForeignStandin:
                 raise MatchError(Errno.EBUSY, "")
             match = self._engine.match(request.jobspec, kind)
         except MatchError:
-            text = "Allocation was not possible" if self.version < "0.42" else "[Fluxion] Error in ReapiCliMatchAllocate"
+            text = (
+                "Allocation was not possible"
+                if self.version < "0.42"
+                else "[Fluxion] Error in ReapiCliMatchAllocate"
+            )
             await context.abort(grpc.StatusCode.UNKNOWN, text)
-        answer = pb.MatchResponse(allocation=match.allocation(), jobid=match.jobid, reserved=match.reserved, at=match.at, overhead=0.001)
+        answer = pb.MatchResponse(
+            allocation=match.allocation(),
+            jobid=match.jobid,
+            reserved=match.reserved,
+            at=match.at,
+            overhead=0.001,
+        )
         before, self._last = self._last, answer
         match fault:
             case Fault.SAME_AGAIN if before.allocation:
@@ -169,11 +189,15 @@ class ForeignStandin:
             case Fault.OLD_ID:
                 return pb.MatchResponse(allocation=answer.allocation, jobid=1)
             case Fault.LATER:
-                return pb.MatchResponse(allocation=answer.allocation, jobid=answer.jobid, reserved=True, at=3_600)
+                return pb.MatchResponse(
+                    allocation=answer.allocation, jobid=answer.jobid, reserved=True, at=3_600
+                )
             case Fault.RUBBISH:
                 return pb.MatchResponse(allocation='{"graph": {}}', jobid=answer.jobid)
             case Fault.ELSEWHERE:
-                return pb.MatchResponse(allocation=answer.allocation.replace("/cluster0/", "/cluster0/not-"), jobid=answer.jobid)
+                return pb.MatchResponse(
+                    allocation=answer.allocation.replace("/cluster0/", "/cluster0/not-"), jobid=answer.jobid
+                )
             case Fault.SILENCE:
                 await asyncio.sleep(120)
             case Fault.STATUS:

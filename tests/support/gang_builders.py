@@ -18,7 +18,9 @@ from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_sou
 __all__ = ["gather", "pod_builder", "pods_of", "read_object", "served_kind"]
 
 
-def pod_builder(name: str, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> PodBuilder:
+def pod_builder(
+    name: str, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
+) -> PodBuilder:
     """Return a pod that waits, with these labels and annotations."""
     builder = make_pod(name).gate("fluxqueue").cpu("1").with_("spec.restartPolicy", "Never")
     for key, value in (labels or {}).items():
@@ -37,12 +39,17 @@ def read_object(source: GangSource, spec: Any, **metadata: Any) -> Any:
     """Return the object of a source with this spec, decoded as the queue decodes it."""
     assert source.resource is not None
     return msgspec.convert(
-        {"metadata": {"name": "x", "namespace": "default", "uid": "x", **metadata}, "spec": spec}, source.resource.struct
+        {"metadata": {"name": "x", "namespace": "default", "uid": "x", **metadata}, "spec": spec},
+        source.resource.struct,
     )
 
 
 def gather(
-    source: GangSource, waiting: Sequence[Pod], owner: Any = None, others: Sequence[Pod] = (), waited_s: float = 0
+    source: GangSource,
+    waiting: Sequence[Pod],
+    owner: Any = None,
+    others: Sequence[Pod] = (),
+    waited_s: float = 0,
 ) -> GatheredGroup | None:
     """Gather a gang ``default/x`` that got its row this long ago."""
     pods = GangPods(source, f"{source.kind} default/x", waiting, others)

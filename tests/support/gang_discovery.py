@@ -1,4 +1,6 @@
-"""Waits until the queue has noticed CustomResourceDefinitions that a test made: it looks for them every half minute."""
+"""Waits until the queue has noticed CustomResourceDefinitions that a test made:
+it looks for them every half minute.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def until_followed(cluster: InProcessCluster, resources: Collection[str]) -> Non
     """
 
     def followed() -> bool:
-        lines = [line for line in cluster.programs["queue"].process.log_text().splitlines() if "gang_objects.followed" in line]
+        lines = [
+            line
+            for line in cluster.programs["queue"].process.log_text().splitlines()
+            if "gang_objects.followed" in line
+        ]
         return all(any(f'"{resource}"' in line for line in lines) for resource in resources)
 
     wait_until(followed, "the queue watches all resources of gangs", _WITHIN_S)

@@ -1,4 +1,6 @@
-"""Stand-ins of other projects' controllers: they make the pods of an example with the labels, annotations and owners of the real ones."""
+"""Stand-ins of other projects' controllers: they make the pods of an example with the labels,
+annotations and owners of the real ones.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def example(name: str) -> list[Json]:
     """Return the objects of an example, those of Kubernetes in the version that its API server serves."""
     text = (EXAMPLES / f"{name}.yaml").read_text()
     served = NATIVE_VERSION or EXAMPLE_VERSION
-    return list(yaml.safe_load_all(text.replace(f"scheduling.k8s.io/{EXAMPLE_VERSION}", f"scheduling.k8s.io/{served}")))
+    return list(
+        yaml.safe_load_all(
+            text.replace(f"scheduling.k8s.io/{EXAMPLE_VERSION}", f"scheduling.k8s.io/{served}")
+        )
+    )
 
 
 def owned(stage: Stage, name: str) -> tuple[Json, Json]:
@@ -82,7 +88,11 @@ def owned(stage: Stage, name: str) -> tuple[Json, Json]:
 
 def from_template(name: str, template: Json, labels: dict[str, str], owner: Json | None = None) -> PodBuilder:
     """Return a pod that a controller makes of a template of its object; it runs for ever."""
-    builder = make_pod(name).with_("spec.containers", template["spec"]["containers"]).annotation(RUN_SECONDS, "forever")
+    builder = (
+        make_pod(name)
+        .with_("spec.containers", template["spec"]["containers"])
+        .annotation(RUN_SECONDS, "forever")
+    )
     builder = builder.with_("spec.restartPolicy", "Never").with_("spec.terminationGracePeriodSeconds", 1)
     for key, value in labels.items():
         builder = builder.label(key, value)
@@ -110,9 +120,18 @@ def leader_and_workers(stage: Stage) -> list[Json]:
     templates = lws["spec"]["leaderWorkerTemplate"]
     pods = []
     for index in range(3):
-        labels = {f"{LWS}/name": "llm", f"{LWS}/group-index": "0", f"{LWS}/worker-index": str(index), f"{LWS}/group-key": "abc"}
+        labels = {
+            f"{LWS}/name": "llm",
+            f"{LWS}/group-index": "0",
+            f"{LWS}/worker-index": str(index),
+            f"{LWS}/group-key": "abc",
+        }
         template = templates["workerTemplate" if index else "leaderTemplate"]
-        pods.append(from_template(f"llm-0-{index}" if index else "llm-0", template, labels).annotation(f"{LWS}/size", "3").build())
+        pods.append(
+            from_template(f"llm-0-{index}" if index else "llm-0", template, labels)
+            .annotation(f"{LWS}/size", "3")
+            .build()
+        )
     return pods
 
 
@@ -134,13 +153,17 @@ def ray_nodes(stage: Stage, workers: int = 2) -> list[Json]:
     ray, owner = owned(stage, "raycluster")
     head, (group,) = ray["spec"]["headGroupSpec"]["template"], ray["spec"]["workerGroupSpecs"]
     return [
-        from_template("ray-head", head, {"ray.io/node-type": "head", "ray.io/group": "headgroup"}, owner).build(),
+        from_template(
+            "ray-head", head, {"ray.io/node-type": "head", "ray.io/group": "headgroup"}, owner
+        ).build(),
         *(ray_worker(group["template"], owner, number).build() for number in range(workers)),
     ]
 
 
 def ray_worker(template: Json, owner: Json, number: int) -> PodBuilder:
-    return from_template(f"ray-worker-{number}", template, {"ray.io/node-type": "worker", "ray.io/group": "small"}, owner)
+    return from_template(
+        f"ray-worker-{number}", template, {"ray.io/node-type": "worker", "ray.io/group": "small"}, owner
+    )
 
 
 def mpi_pods(stage: Stage) -> list[Json]:
@@ -153,7 +176,10 @@ def mpi_pods(stage: Stage) -> list[Json]:
         **make_job("pi-launcher").build(),
         "spec": {
             "template": {
-                "metadata": {"labels": labels | {f"{TRAINING}/job-role": "launcher"}, "annotations": {RUN_SECONDS: "forever"}},
+                "metadata": {
+                    "labels": labels | {f"{TRAINING}/job-role": "launcher"},
+                    "annotations": {RUN_SECONDS: "forever"},
+                },
                 "spec": template,
             }
         },
@@ -161,7 +187,13 @@ def mpi_pods(stage: Stage) -> list[Json]:
     launcher["metadata"]["ownerReferences"] = [owner]
     launcher.pop("status", None)
     worker = labels | {f"{TRAINING}/job-role": "worker"}
-    return [launcher, *(from_template(f"pi-worker-{n}", replicas["Worker"]["template"], worker, owner).build() for n in range(2))]
+    return [
+        launcher,
+        *(
+            from_template(f"pi-worker-{n}", replicas["Worker"]["template"], worker, owner).build()
+            for n in range(2)
+        ),
+    ]
 
 
 def wrapped(stage: Stage) -> list[Json]:
@@ -177,7 +209,11 @@ def jobs_of_jobset(jobset: Json, owner: Json) -> list[Json]:
     name, replicated = jobset["metadata"]["name"], jobset["spec"]["replicatedJobs"]
     jobs = []
     for each in replicated:
-        job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{name}-{each['name']}-0"}}
+        job: Json = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": f"{name}-{each['name']}-0"},
+        }
         labels = {
             f"{JOBSET}/jobset-name": name,
             f"{JOBSET}/replicatedjob-name": each["name"],
@@ -195,17 +231,36 @@ def jobset_jobs(stage: Stage) -> list[Json]:
 
 
 def trainer_jobs(stage: Stage) -> list[Json]:
-    """Trainer makes a JobSet with one Job of all nodes; here it has two, so that the gang is incomplete for a while."""
+    """Trainer makes a JobSet with one Job of all nodes;
+    here it has two, so that the gang is incomplete for a while.
+    """
     trainjob, owner = owned(stage, "trainjob")
     resources = trainjob["spec"]["trainer"]["resourcesPerNode"]
-    node = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "busybox", "resources": resources}]}
+    node = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "node", "image": "busybox", "resources": resources}],
+    }
 
     def replicated(name: str, pods: int) -> Json:
-        spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": {"spec": node}}
+        spec = {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": {"spec": node},
+        }
         return {"name": name, "replicas": 1, "template": {"spec": spec}}
 
-    jobset: Json = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "torch", "ownerReferences": [owner]}}
-    jobset["spec"] = {"replicatedJobs": [replicated("launcher", 1), replicated("node", trainjob["spec"]["trainer"]["numNodes"])]}
+    jobset: Json = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "torch", "ownerReferences": [owner]},
+    }
+    jobset["spec"] = {
+        "replicatedJobs": [
+            replicated("launcher", 1),
+            replicated("node", trainjob["spec"]["trainer"]["numNodes"]),
+        ]
+    }
     stored = json.loads(stage.kubectl("apply", "-f", "-", "-o", "json", stdin=json.dumps(jobset)).stdout)
     reference = {
         "apiVersion": stored["apiVersion"],
@@ -235,7 +290,9 @@ def spark_pods(stage: Stage) -> list[Json]:
     name = spark["metadata"]["name"]
 
     def pod(role: str, number: int) -> Json:
-        builder = make_pod(f"{name}-{role}-{number}").cpu("1").memory("896Mi").annotation(RUN_SECONDS, "forever")
+        builder = (
+            make_pod(f"{name}-{role}-{number}").cpu("1").memory("896Mi").annotation(RUN_SECONDS, "forever")
+        )
         return builder.label("sparkoperator.k8s.io/app-name", name).label("spark-role", role).build()
 
     return [pod("driver", 0), pod("executor", 0), pod("executor", 1)]
@@ -253,5 +310,12 @@ def engine_pods(stage: Stage, name: str) -> list[Json]:
     """Return the pods that an engine makes of its example."""
     labels, pods = ENGINES[name]
     thing, owner = owned(stage, name)
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}}
-    return [from_template(f"{thing['metadata']['name']}-{number}", template, labels, owner).build() for number in range(pods)]
+    template = {
+        "spec": {
+            "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]
+        }
+    }
+    return [
+        from_template(f"{thing['metadata']['name']}-{number}", template, labels, owner).build()
+        for number in range(pods)
+    ]

@@ -1,7 +1,9 @@
-"""Hostile values in every field of every object that a user with the role ``edit`` may write, and in statuses that controllers write.
+"""Hostile values in every field of every object that a user with the role ``edit`` may write, and in statuses
+that controllers write.
 
-An attack takes a valid object, replaces or adds some of its fields by values of a list, and sends it. The API server refuses many; what it
-lets through must not reach anybody but its author. Draws depend on the seed and on the draws before, so a run can be repeated.
+An attack takes a valid object, replaces or adds some of its fields by values of a list, and sends it. The API
+server refuses many; what it lets through must not reach anybody but its author. Draws depend on the seed and
+on the draws before, so a run can be repeated.
 """
 
 from __future__ import annotations
@@ -75,10 +77,18 @@ TEXTS = (
 )
 NUMBERS = (-1, 0, 1, 7, 1_000, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 0.5, 1e308)
 REPLICAS = (-1, 0, 7, 100, None, "")
-"""Of a ReplicaSet: its controller creates as many pods as it is told, and thousands of them would measure the control plane."""
-TIMES = ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "2026-11-24T00:00:00.123456789Z")
+"""Of a ReplicaSet: its controller creates as many pods as it is told,
+and thousands of them would measure the control plane."""
+TIMES = (
+    "9999-12-31T23:59:59Z",
+    "0001-01-01T00:00:00Z",
+    "1970-01-01T00:00:00Z",
+    "2026-11-24T00:00:00.123456789Z",
+)
 KEYS = tuple(
-    value for name, value in vars(names).items() if name.endswith(("_ANNOTATION", "_LABEL")) and isinstance(value, str) and "/" in value
+    value
+    for name, value in vars(names).items()
+    if name.endswith(("_ANNOTATION", "_LABEL")) and isinstance(value, str) and "/" in value
 )
 _REFUSED = (ApiServerError, OSError, http.client.HTTPException)
 
@@ -127,7 +137,8 @@ class Attack:
         about
             Returns an object of somebody else, about which Events are written.
         """
-        for kind in GANG_EXAMPLES:  # so that each kind is there, however few writes this machine makes in that time
+        # so that each kind is there, however few writes this machine makes in that time
+        for kind in GANG_EXAMPLES:
             self._gang(kind, intact=True)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -138,14 +149,16 @@ class Attack:
                 self._forge(other)
             between()
 
-    # ---- steps -----------------------------------------------------------------------------------------------------------------
+    # ---- steps ---------------------------------------------------------------------------------------------
 
     def _create(self) -> None:
         self._number += 1
         self._make(*self._draw.choice(_KINDS)(f"h{self._number}"))
 
     def _gang(self, kind: str = "", *, intact: bool = False) -> None:
-        """Write a gang of another project: its object, and its pods or Jobs; without a kind, of a drawn one."""
+        """Write a gang of another project: its object, and its pods or Jobs;
+        without a kind, of a drawn one.
+        """
         self._number += 1
         for collection, body in gang(kind or self._draw.choice(GANG_EXAMPLES), f"g{self._number}"):
             made = self._make(collection, body, intact=intact)
@@ -154,9 +167,15 @@ class Attack:
                     self._make(*child, intact=intact)
 
     def _make(self, collection: str, body: Json, *, intact: bool = False) -> Any:
-        """Create an object, with hostile values unless it stays intact; return it, or None if it was refused. The oldest are deleted."""
+        """Create an object, with hostile values unless it stays intact; return it, or None if it was refused.
+        The oldest are deleted.
+        """
         body["metadata"]["namespace"] = self._namespace
-        written = body if intact else self._damaged(body, keep=("apiVersion", "kind", "name", "namespace", "metadata"))
+        written = (
+            body
+            if intact
+            else self._damaged(body, keep=("apiVersion", "kind", "name", "namespace", "metadata"))
+        )
         if (made := self._send("POST", self._path(collection), written)) is not None:
             path = self._path(collection) + "/" + made["metadata"]["name"]
             self._live.append(path)
@@ -180,7 +199,9 @@ class Attack:
 
     def _status(self) -> None:
         """Write a status as its controller might, or an administrator."""
-        collection = self._draw.choice(("pods", "pods", "jobs", "jobs", "miniclusters", "persistentvolumeclaims"))
+        collection = self._draw.choice(
+            ("pods", "pods", "jobs", "jobs", "miniclusters", "persistentvolumeclaims")
+        )
         try:
             items = self._client.get(self._path(collection), limit="50")["items"]
         except _REFUSED:
@@ -188,7 +209,8 @@ class Attack:
         if not items:
             return
         name, known = self._draw.choice(items)["metadata"]["name"], _STATUSES[collection]
-        fields = self._draw.sample(sorted(known), self._draw.choice((1, 1, 2, 3)))  # of all at once the API server refuses some
+        # of all at once the API server refuses some
+        fields = self._draw.sample(sorted(known), self._draw.choice((1, 1, 2, 3)))
         status = self._damaged({"status": {field: known[field] for field in fields}}, keep=("status",))
         self._send("PATCH", f"{self._path(collection)}/{name}/status", status, user=None)
 
@@ -200,15 +222,25 @@ class Attack:
             return
         if items:
             spec = self._damaged({"spec": dict(_COMMANDS)}, keep=("spec",))["spec"]
-            chosen = {field: spec[field] for field in self._draw.sample(sorted(spec), self._draw.choice((1, 2)))}
-            self._send("PATCH", f"{self._path(names.FLUXJOBS)}/{self._draw.choice(items)['metadata']['name']}", {"spec": chosen})
+            chosen = {
+                field: spec[field] for field in self._draw.sample(sorted(spec), self._draw.choice((1, 2)))
+            }
+            self._send(
+                "PATCH",
+                f"{self._path(names.FLUXJOBS)}/{self._draw.choice(items)['metadata']['name']}",
+                {"spec": chosen},
+            )
 
     def _event(self) -> None:
         jobs = [each for path, each in self._paths.items() if "/jobs/" in path]
         if not jobs:
             return
         meta = self._draw.choice(jobs)["metadata"]
-        self._send("POST", self._path("events"), self._damaged(self._refusal(meta), keep=("apiVersion", "kind", "name", "namespace")))
+        self._send(
+            "POST",
+            self._path("events"),
+            self._damaged(self._refusal(meta), keep=("apiVersion", "kind", "name", "namespace")),
+        )
 
     def _forge(self, other: Json) -> None:
         """Say of somebody else's Job that its pods are refused."""
@@ -218,7 +250,13 @@ class Attack:
 
     def _refusal(self, meta: Mapping[str, Any]) -> Json:
         self._number += 1
-        about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+        about = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+        }
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -230,7 +268,7 @@ class Attack:
             "involvedObject": about,
         }
 
-    # ---- damage ----------------------------------------------------------------------------------------------------------------
+    # ---- damage --------------------------------------------------------------------------------------------
 
     def _damaged(self, body: Json, keep: tuple[str, ...]) -> Json:
         draw, body = self._draw, copy.deepcopy(body)
@@ -260,7 +298,9 @@ class Attack:
             case str():
                 return self._text()
             case list():
-                return draw.choice(([], former * 2, former * 40, [copy.deepcopy(former[0])] * 3 if former else [""]))
+                return draw.choice(
+                    ([], former * 2, former * 40, [copy.deepcopy(former[0])] * 3 if former else [""])
+                )
             case dict():
                 return draw.choice(({}, {**former, self._text(short=True): self._text()}))
         return self._text()
@@ -272,11 +312,17 @@ class Attack:
         return draw.choice(TIMES if draw.random() < 0.1 else TEXTS)
 
     def _path(self, collection: str, namespace: str = "") -> str:
-        group, collection = group_and_plural(collection) if "." in collection else (_GROUPS.get(collection, "/api/v1"), collection)
+        group, collection = (
+            group_and_plural(collection)
+            if "." in collection
+            else (_GROUPS.get(collection, "/api/v1"), collection)
+        )
         return f"{group}/namespaces/{namespace or self._namespace}/{collection}"
 
     def _send(self, verb: str, path: str, body: Json, user: str | None = "") -> Any:
-        label = f"{verb} {path.split('/namespaces/')[-1].split('/')[1]}" + ("/status" if path.endswith("/status") else "")
+        label = f"{verb} {path.split('/namespaces/')[-1].split('/')[1]}" + (
+            "/status" if path.endswith("/status") else ""
+        )
         try:
             answer = self._client.request(verb, path, body, user=self._user if user == "" else user)
         except _REFUSED:
@@ -304,7 +350,9 @@ def _job(name: str) -> tuple[str, Json]:
 
 
 def _pod(name: str) -> tuple[str, Json]:
-    return "pods", make_pod(name).cpu("10m").annotation(RUN_SECONDS, "1").with_("spec.restartPolicy", "Never").build()
+    return "pods", make_pod(name).cpu("10m").annotation(RUN_SECONDS, "1").with_(
+        "spec.restartPolicy", "Never"
+    ).build()
 
 
 def _scaled(kind: str) -> Callable[[str], tuple[str, Json]]:
@@ -312,23 +360,48 @@ def _scaled(kind: str) -> Callable[[str], tuple[str, Json]]:
         pod = make_pod(name).cpu("10m").build()
         template = {"metadata": {"labels": {"app": name}}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
         spec: Json = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
-        return kind.lower() + "s", {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        return kind.lower() + "s", {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
 
     return made
 
 
 def _group_pod(name: str) -> tuple[str, Json]:
-    body = make_pod(name).cpu("10m").label(names.POD_GROUP_LABEL, "group").annotation(names.POD_GROUP_SIZE_ANNOTATION, "2").build()
+    body = (
+        make_pod(name)
+        .cpu("10m")
+        .label(names.POD_GROUP_LABEL, "group")
+        .annotation(names.POD_GROUP_SIZE_ANNOTATION, "2")
+        .build()
+    )
     return "pods", body
 
 
 def _claim(name: str) -> tuple[str, Json]:
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
-    return "persistentvolumeclaims", {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "none",
+    }
+    return "persistentvolumeclaims", {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def _config(name: str) -> tuple[str, Json]:
-    return "configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}
+    return "configmaps", {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"a": "b"},
+    }
 
 
 def _minicluster(name: str) -> tuple[str, Json]:
@@ -368,7 +441,13 @@ _CONDITION: Json = {
     "lastTransitionTime": "2026-11-24T00:00:00Z",
     "lastProbeTime": "2026-11-24T00:00:00Z",
 }
-_TERMINATED: Json = {"exitCode": 1, "reason": "Error", "message": "odd", "signal": 9, "finishedAt": "2026-11-24T00:00:00Z"}
+_TERMINATED: Json = {
+    "exitCode": 1,
+    "reason": "Error",
+    "message": "odd",
+    "signal": 9,
+    "finishedAt": "2026-11-24T00:00:00Z",
+}
 _COMMANDS: Json = {"cancel": False, "hold": True, "priority": 1, "durationSeconds": 60, "queue": "default"}
 _STATUSES: Mapping[str, Json] = {
     "pods": {
@@ -378,7 +457,11 @@ _STATUSES: Mapping[str, Json] = {
         "startTime": "2026-11-24T00:00:00Z",
         "podIP": "10.0.0.1",
         "nominatedNodeName": "node-1",
-        "conditions": [_CONDITION, {**_CONDITION, "type": "PodScheduled"}, {**_CONDITION, "type": "DisruptionTarget", "status": "True"}],
+        "conditions": [
+            _CONDITION,
+            {**_CONDITION, "type": "PodScheduled"},
+            {**_CONDITION, "type": "DisruptionTarget", "status": "True"},
+        ],
         "containerStatuses": [
             {
                 "name": "main",

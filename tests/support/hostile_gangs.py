@@ -1,4 +1,6 @@
-"""Gangs as other projects describe them, for hostile writes: the examples of the documentation, and what their controllers would make."""
+"""Gangs as other projects describe them, for hostile writes:
+the examples of the documentation, and what their controllers would make.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,13 @@ GANG_EXAMPLES = (
     "sparkapplication",
     "appwrapper",
 )
-_COLLECTIONS = {(f"{name.partition('.')[2]}/{version}", kind): name for name, (version, kind) in GANG_KINDS.items()}
-_COLLECTIONS |= {(f"scheduling.k8s.io/{NATIVE_VERSION or EXAMPLE_VERSION}", "PodGroup"): NATIVE_KIND, ("v1", "Pod"): "pods"}
+_COLLECTIONS = {
+    (f"{name.partition('.')[2]}/{version}", kind): name for name, (version, kind) in GANG_KINDS.items()
+}
+_COLLECTIONS |= {
+    (f"scheduling.k8s.io/{NATIVE_VERSION or EXAMPLE_VERSION}", "PodGroup"): NATIVE_KIND,
+    ("v1", "Pod"): "pods",
+}
 _MARKS = sorted({mark for source in SOURCES for mark in source.marks})
 
 
@@ -65,14 +72,26 @@ def gang(kind: str, name: str) -> list[tuple[str, Json]]:
             each["metadata"].setdefault("annotations", {})[RUN_SECONDS] = "1"
             each["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "10m"}}
         elif each["kind"] == "JobSet":
-            each["status"] = {"terminalState": "", "conditions": [{"type": "Completed", "status": "False"}], "restarts": 0}
+            each["status"] = {
+                "terminalState": "",
+                "conditions": [{"type": "Completed", "status": "False"}],
+                "restarts": 0,
+            }
     return [(_COLLECTIONS[each["apiVersion"], each["kind"]], each) for each in renamed]
 
 
 def children_of(stored: Json, marks: Sequence[int]) -> list[tuple[str, Json]]:
-    """Return Jobs or pods that the controller of a stored object would make; ``marks`` chooses the labels by which pods say their place."""
+    """Return Jobs or pods that the controller of a stored object would make;
+    ``marks`` chooses the labels by which pods say their place.
+    """
     meta = stored["metadata"]
-    owner = {"apiVersion": stored["apiVersion"], "kind": stored["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}
+    owner = {
+        "apiVersion": stored["apiVersion"],
+        "kind": stored["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
     if stored["kind"] == "JobSet":
         try:
             return [("jobs", each) for each in jobs_of_jobset(stored, owner)]
@@ -80,7 +99,12 @@ def children_of(stored: Json, marks: Sequence[int]) -> list[tuple[str, Json]]:
             return []  # what it describes is damaged
     pods = []
     for number in range(2):
-        pod = make_pod(f"{meta['name']}-{number}").cpu("10m").annotation(RUN_SECONDS, "1").with_("metadata.ownerReferences", [owner])
+        pod = (
+            make_pod(f"{meta['name']}-{number}")
+            .cpu("10m")
+            .annotation(RUN_SECONDS, "1")
+            .with_("metadata.ownerReferences", [owner])
+        )
         for mark in marks:
             pod = pod.label(_MARKS[mark % len(_MARKS)], meta["name"] if mark % 3 else str(mark % 5))
         pods.append(("pods", pod.build()))

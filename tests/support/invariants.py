@@ -1,8 +1,9 @@
-"""The invariants of a complete fluxqueue while no change is in progress: cluster, queue and matcher are consistent.
+"""The invariants of a complete fluxqueue while no change is in progress: cluster, queue and matcher are
+consistent.
 
-The queue's own doctor checks them (`fluxqueue.queue.recovery.comparison`) and reads all three again. These tests cannot find what the
-doctor does not find, so its rules have tests of their own. One check does not read everything at the same time, so after a change a test
-waits until there is no difference.
+The queue's own doctor checks them (`fluxqueue.queue.recovery.comparison`) and reads all three again. These
+tests cannot find what the doctor does not find, so its rules have tests of their own. One check does not read
+everything at the same time, so after a change a test waits until there is no difference.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def fluxion_jobs(cluster: InProcessCluster) -> list[JobInfo]:
     if name is None:
         raise FluxionError("no queue leads, so no matcher is filled")
     with FluxionClient(f"127.0.0.1:{cluster.programs[name].port}") as client:
-        return [job for job in client.list_jobs(call=CallContext(), with_shares=True) if job.mode is not JobMode.SYSTEM]
+        return [
+            job
+            for job in client.list_jobs(call=CallContext(), with_shares=True)
+            if job.mode is not JobMode.SYSTEM
+        ]
 
 
 def unfinished(cluster: InProcessCluster, namespace: str) -> list[str]:
@@ -52,7 +57,10 @@ def violations(cluster: InProcessCluster) -> list[str]:
     try:
         port = cluster.programs[name].metrics_port
         assert port is not None
-        return [finding["sentence"] for finding in cluster.operators.get(port, "/doctor?looks=1", timeout_s=30)["findings"]]
+        return [
+            finding["sentence"]
+            for finding in cluster.operators.get(port, "/doctor?looks=1", timeout_s=30)["findings"]
+        ]
     except OperatorRefused as error:
         return [str(error)]
     except OSError as error:

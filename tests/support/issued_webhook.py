@@ -1,8 +1,8 @@
 """The webhook of the chart with certificates by cert-manager, called by a real API server.
 
-The chart's Certificates, Issuers and webhook configuration are applied as rendered. The API server calls the webhook by its Service, which
-is an ExternalName of this machine here. In place of the kubelet, `Kubelet` brings the Secret into the webhook's folder, after the delay
-that a kubelet has.
+The chart's Certificates, Issuers and webhook configuration are applied as rendered. The API server calls the
+webhook by its Service, which is an ExternalName of this machine here. In place of the kubelet, `Kubelet`
+brings the Secret into the webhook's folder, after the delay that a kubelet has.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class IssuedWebhook:
         return base64.b64decode(hook["clientConfig"].get("caBundle", ""))
 
     def trust(self, authorities: bytes) -> None:
-        """Let cert-manager inject these authorities from a Secret of their own, as docs/certificates.md says."""
+        """Let cert-manager inject these authorities from a Secret of their own,
+        as docs/certificates.md says.
+        """
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -102,15 +104,27 @@ class IssuedWebhook:
         """Renew a certificate now, as ``cmctl renew`` does, and wait until its Secret holds another one."""
         before = self.secret(certificate).get("tls.crt")
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test", "lastTransitionTime": now}
+        condition = {
+            "type": "Issuing",
+            "status": "True",
+            "reason": "ManuallyTriggered",
+            "message": "by a test",
+            "lastTransitionTime": now,
+        }
         path = f"{_CERTIFICATES}/{certificate}"
         conditions = [*self.cluster.client.get(path)["status"]["conditions"], condition]
         self.cluster.client.request("PATCH", f"{path}/status", {"status": {"conditions": conditions}})
-        wait_until(lambda: self.secret(certificate).get("tls.crt") not in (None, before), f"{certificate} renewed", WAIT_S)
+        wait_until(
+            lambda: self.secret(certificate).get("tls.crt") not in (None, before),
+            f"{certificate} renewed",
+            WAIT_S,
+        )
 
     def change_key_of(self, certificate: str) -> None:
         """Make a certificate get a new key whenever it is renewed."""
-        self.cluster.client.request("PATCH", f"{_CERTIFICATES}/{certificate}", {"spec": {"privateKey": {"rotationPolicy": "Always"}}})
+        self.cluster.client.request(
+            "PATCH", f"{_CERTIFICATES}/{certificate}", {"spec": {"privateKey": {"rotationPolicy": "Always"}}}
+        )
 
     def serves(self, certificate: bytes) -> bool:
         """True if new connections get this certificate."""
@@ -122,7 +136,9 @@ class IssuedWebhook:
         return ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10)
 
     def verified(self) -> None:
-        """Connect as an API server does that has no connection yet; raise if the certificate is not trusted."""
+        """Connect as an API server does that has no connection yet;
+        raise if the certificate is not trusted.
+        """
         context = ssl.create_default_context(cadata=self.bundle().decode())
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=10)
         with plain, context.wrap_socket(plain, server_hostname=f"{SERVICE}.{NAMESPACE}.svc"):
@@ -131,7 +147,9 @@ class IssuedWebhook:
     def admit(self) -> None:
         """Create a Job without storing it; raise unless the webhook suspended it."""
         job = make_job().namespace(MANAGED).build()
-        created = self.cluster.client.request("POST", f"/apis/batch/v1/namespaces/{MANAGED}/jobs", job, query={"dryRun": "All"})
+        created = self.cluster.client.request(
+            "POST", f"/apis/batch/v1/namespaces/{MANAGED}/jobs", job, query={"dryRun": "All"}
+        )
         if created["spec"].get("suspend") is not True:
             raise ValueError("the Job was not suspended")
 
@@ -155,7 +173,10 @@ class IssuedWebhook:
         def shaken() -> None:
             counted.handshakes += 1
 
-        threads = [threading.Thread(target=repeat, args=(self.admit, workers / per_s, admitted)) for _ in range(workers)]
+        threads = [
+            threading.Thread(target=repeat, args=(self.admit, workers / per_s, admitted))
+            for _ in range(workers)
+        ]
         threads.append(threading.Thread(target=repeat, args=(self.verified, 0.05, shaken)))
         for thread in threads:
             thread.start()
@@ -163,7 +184,11 @@ class IssuedWebhook:
             wait_until(lambda: counted.admitted >= per_s, "a second of admissions", WAIT_S)
             yield counted
             enough = counted.admitted + 2 * per_s
-            wait_until(lambda: counted.admitted >= enough or bool(counted.errors), "two more seconds of admissions", WAIT_S)
+            wait_until(
+                lambda: counted.admitted >= enough or bool(counted.errors),
+                "two more seconds of admissions",
+                WAIT_S,
+            )
         finally:
             ended.set()
             for thread in threads:
@@ -192,14 +217,28 @@ def running_issued_webhook(cluster: ControlPlane, folder: Path) -> Iterator[Issu
     webhook = IssuedWebhook(cluster, folder, port)
     ended = threading.Event()
     following = threading.Thread(target=webhook.follow, args=(ended,))
-    command: list[str | Path] = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", str(port)]
-    process = Process("webhook", [*command, "--cert-dir", webhook.folder, "--drain-seconds", "0"], folder / "webhook.log")
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "fluxqueue.webhook.main",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    process = Process(
+        "webhook", [*command, "--cert-dir", webhook.folder, "--drain-seconds", "0"], folder / "webhook.log"
+    )
     documents = _objects(cluster, port)
     try:
         process.start()
         cluster.apply(*documents)
         following.start()
-        wait_until(lambda: fingerprint(webhook.folder) is not None and bool(webhook.bundle()), "the first certificate", WAIT_S)
+        wait_until(
+            lambda: fingerprint(webhook.folder) is not None and bool(webhook.bundle()),
+            "the first certificate",
+            WAIT_S,
+        )
         wait_until(lambda: webhook.serves(webhook.secret(LEAF)["tls.crt"]), "the certificate served", WAIT_S)
         wait_until(lambda: _works(webhook), "the first admission", WAIT_S)
         yield webhook
@@ -221,18 +260,30 @@ def _works(webhook: IssuedWebhook) -> bool:
 
 
 def _objects(cluster: ControlPlane, port: int) -> list[dict[str, Any]]:
-    values = {"certificates": {"mode": "certManager"}, "webhook": {"servicePort": port}, "postgres": {"enabled": False}}
+    values = {
+        "certificates": {"mode": "certManager"},
+        "webhook": {"servicePort": port},
+        "postgres": {"enabled": False},
+    }
     values["database"] = {"existingSecret": {"name": "dsn"}}
     rendered = render(cluster.binaries[Tool.HELM], "fluxqueue", NAMESPACE, values)
     spaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MANAGED, "labels": {names.MANAGED_LABEL: "true"}}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": MANAGED, "labels": {names.MANAGED_LABEL: "true"}},
+        },
     ]
     service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-        "spec": {"type": "ExternalName", "externalName": "127.0.0.1", "ports": [{"name": "https", "port": port}]},
+        "spec": {
+            "type": "ExternalName",
+            "externalName": "127.0.0.1",
+            "ports": [{"name": "https", "port": port}],
+        },
     }
     chosen = [dict(each) for each in rendered.objects if each["kind"] in _APPLIED]
     for each in chosen:

@@ -1,6 +1,7 @@
 """Application of a JSON Patch (RFC 6902) to a document, with no code in common with the writer of patches.
 
-It is as strict as the API server: a path whose parent is missing is an error, and so is a replacement or removal of a missing member.
+It is as strict as the API server: a path whose parent is missing is an error, and so is a replacement or
+removal of a missing member.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def apply_patch(document: Any, operations: Iterable[dict[str, Any]]) -> Any:
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> None:
-    *parents, last = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
+    *parents, last = [
+        token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]
+    ]
     at = document
     for token in parents:
         try:

@@ -1,4 +1,6 @@
-"""Where the queue is known to be stricter than kube-scheduler: docs/behaviour.md lists each. Such a world is not held against the queue."""
+"""Where the queue is known to be stricter than kube-scheduler: docs/behaviour.md lists each.
+Such a world is not held against the queue.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ STEP_BY_STEP = "rules about other pods leave no place for it as pods lie now"
 
 
 def known_difference(world: World, message: str = "") -> str:
-    """Return why the queue may let work wait that kube-scheduler would start, in a few words; empty if there is no known reason.
+    """Return why the queue may let work wait that kube-scheduler would start, in a few words; empty if there
+    is no known reason.
 
     Parameters
     ----------
@@ -47,8 +50,15 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
     others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
     limited = any(each["kind"] == "CSINode" for each in documents)
     apart = any(each["kind"] in ("Deployment", "StatefulSet") and not is_gang(each) for each in documents)
-    if limited and (shared := _claims(specs)) and (apart or not shared.isdisjoint(_claims(each["spec"] for each in others))):
-        yield "a claim of several works or other pods on a node counts once for each against the limit of a driver"
+    if (
+        limited
+        and (shared := _claims(specs))
+        and (apart or not shared.isdisjoint(_claims(each["spec"] for each in others)))
+    ):
+        yield (
+            "a claim of several works or other pods on a node counts once for each against the limit of a "
+            "driver"
+        )
     nodes = [each for each in documents if each["kind"] == "Node"]
     if any(node["spec"].get("unschedulable") for node in nodes) and any(map(_tolerates_cordon, specs)):
         yield "a cordoned node takes no pod, also none that tolerates it"
@@ -65,7 +75,10 @@ def is_gang(owner: Json) -> bool:
 
 def _claims(specs: Iterable[Json]) -> set[str]:
     return {
-        each["persistentVolumeClaim"]["claimName"] for spec in specs for each in spec.get("volumes", ()) if "persistentVolumeClaim" in each
+        each["persistentVolumeClaim"]["claimName"]
+        for spec in specs
+        for each in spec.get("volumes", ())
+        if "persistentVolumeClaim" in each
     }
 
 
@@ -73,33 +86,51 @@ def _rules(spec: Json) -> int:
     """Return how many required rules about other pods a pod has."""
     affinity = spec.get("affinity", {})
     kinds = [
-        affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", ()) for kind in ("podAffinity", "podAntiAffinity")
+        affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", ())
+        for kind in ("podAffinity", "podAntiAffinity")
     ]
     return sum(map(len, kinds)) + len(spec.get("topologySpreadConstraints", ()))
 
 
 def _tolerates_cordon(spec: Json) -> bool:
     return any(
-        each.get("key", "node.kubernetes.io/unschedulable") == "node.kubernetes.io/unschedulable" for each in spec.get("tolerations", ())
+        each.get("key", "node.kubernetes.io/unschedulable") == "node.kubernetes.io/unschedulable"
+        for each in spec.get("tolerations", ())
     )
 
 
 def _overbooked(node: Json, pods: list[Json]) -> bool:
     here = [each for each in pods if each["spec"].get("nodeName") == node["metadata"]["name"]]
-    used = sum_requests([*(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here), {"pods": Decimal(len(here))}])
-    return any(amount > parse_quantity(node["status"]["allocatable"].get(name, "0")) for name, amount in used.items())
+    used = sum_requests(
+        [
+            *(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here),
+            {"pods": Decimal(len(here))},
+        ]
+    )
+    return any(
+        amount > parse_quantity(node["status"]["allocatable"].get(name, "0")) for name, amount in used.items()
+    )
 
 
 def _repelled_in_part(documents: list[Json], placed: list[Json]) -> bool:
     """True if a required anti-affinity of some placed pod selects some pods of a group and not others."""
     members = [each["metadata"] for each in documents if is_work(each) and each["kind"] == "Pod"]
-    namespaces = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in documents if each["kind"] == "Namespace"}
+    namespaces = {
+        each["metadata"]["name"]: each["metadata"].get("labels", {})
+        for each in documents
+        if each["kind"] == "Namespace"
+    }
     terms: list[Term] = []
     for each in placed:
         meta = each["metadata"]
-        terms += repelling_terms(msgspec.convert(each["spec"], PodSpec), meta["namespace"], meta.get("labels") or {})
+        terms += repelling_terms(
+            msgspec.convert(each["spec"], PodSpec), meta["namespace"], meta.get("labels") or {}
+        )
 
     def selected(term: Term) -> set[bool]:
-        return {term.selects(each["namespace"], namespaces.get(each["namespace"], {}), each.get("labels") or {}) for each in members}
+        return {
+            term.selects(each["namespace"], namespaces.get(each["namespace"], {}), each.get("labels") or {})
+            for each in members
+        }
 
     return any(len(selected(term)) > 1 for term in terms)

@@ -1,4 +1,5 @@
-"""A random walk through all changes of the ledger: after each step the copy in memory equals what a new leader would load.
+"""A random walk through all changes of the ledger: after each step the copy in memory equals what a new
+leader would load.
 
 It runs on the store in Postgres and on the store in memory.
 """
@@ -15,8 +16,25 @@ from support.queue_records import START, Leader, described
 from support.transition_model import replay
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.changes import (
+    Ending,
+    Eviction,
+    ReasonChange,
+    Replacement,
+    Requeue,
+    SlotWrites,
+    TakenSlot,
+)
+from fluxqueue.queue.model.records import (
+    Allocation,
+    GivenBack,
+    RequeueState,
+    Reservation,
+    Slot,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.store.ledger_state import LedgerState, TableContents
 
@@ -76,11 +94,15 @@ class LedgerWalk:
 
     async def _submit(self) -> None:
         self._names += 2
-        await self.ledger.upsert([described(f"job-{number}", pods=3) for number in (self._names, self._names + 1)])
+        await self.ledger.upsert(
+            [described(f"job-{number}", pods=3) for number in (self._names, self._names + 1)]
+        )
 
     async def _edit(self) -> None:
         if row := self._one(State.PENDING):
-            edited = described(row.name, pods=3, priority=self._random.randrange(3), generation=max(row.generation, 0) + 1)
+            edited = described(
+                row.name, pods=3, priority=self._random.randrange(3), generation=max(row.generation, 0) + 1
+            )
             await self.ledger.upsert([edited, edited])
 
     async def _grant(self) -> None:
@@ -97,23 +119,33 @@ class LedgerWalk:
         for row in self.ledger.pending()[:2]:
             (jobid,) = await self.ledger.next_jobids(1)
             start = START + timedelta(minutes=self._random.randrange(100))
-            made.append(Reservation(workload=row.id, jobid=jobid, first_start=start, start=start, end=None, shares=()))
+            made.append(
+                Reservation(workload=row.id, jobid=jobid, first_start=start, start=start, end=None, shares=())
+            )
         dropped = [each.workload for each in self.ledger.reservations()[2:]]
-        await self.ledger.reserve(made, [each for each in dropped if each not in {new.workload for new in made}])
+        await self.ledger.reserve(
+            made, [each for each in dropped if each not in {new.workload for new in made}]
+        )
 
     async def _set_reasons(self) -> None:
         live = self._random.random() < 0.5
         reason = Reason.BIND_FAILED if live else self._random.choice(_REASONS)
-        changes = [ReasonChange(workload=row.id, reason=reason, message="since now") for row in self.ledger.all()[:3]]
+        changes = [
+            ReasonChange(workload=row.id, reason=reason, message="since now") for row in self.ledger.all()[:3]
+        ]
         await self.ledger.set_reasons(changes, live=live)
 
     async def _set_requeue_states(self) -> None:
         if row := self._one(*State):
-            await self.ledger.set_requeue_states({row.id: RequeueState(starts=self._random.randrange(1, 4), owner="uid-of-web")})
+            await self.ledger.set_requeue_states(
+                {row.id: RequeueState(starts=self._random.randrange(1, 4), owner="uid-of-web")}
+            )
 
     async def _release(self) -> None:
         claimed = [allocation.jobid for _, allocation in await self.ledger.claim_releases(2, 0.0)]
-        await (self.ledger.mark_released if self._random.random() < 0.5 else self.ledger.note_released)(claimed)
+        await (self.ledger.mark_released if self._random.random() < 0.5 else self.ledger.note_released)(
+            claimed
+        )
         self.ledger.releases_done(claimed)
 
     async def _fail_release(self) -> None:
@@ -123,7 +155,9 @@ class LedgerWalk:
     async def _take_slots(self) -> None:
         if slot := self._slot(SlotState.FREE):
             self._names += 1
-            await self.ledger.take_slots([TakenSlot(slot.jobid, slot.rank, f"uid-{self._names}", f"pod-{self._names}")])
+            await self.ledger.take_slots(
+                [TakenSlot(slot.jobid, slot.rank, f"uid-{self._names}", f"pod-{self._names}")]
+            )
 
     async def _vacate_slots(self) -> None:
         if slot := self._slot(SlotState.TAKEN):
@@ -158,24 +192,38 @@ class LedgerWalk:
         if row := self._one(State.ALLOCATED, State.RUNNING, State.DRAINING):
             told = RequeueState(stop_at=START + timedelta(days=9_999), preempted_for=row.id)
             requeue_state = self._random.choice((None, RequeueState(losses=1), told, told))
-            eviction = Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state)
+            eviction = Eviction(
+                workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state
+            )
             other = self._one(State.ALLOCATED, State.RUNNING)
             jobid = other.jobid or 0 if other is not None else 0
-            given = GivenBack(jobid=jobid, ranks=(0,), stop_at=START + timedelta(days=9_999), message="1 pod ends", preempted_for=row.id)
+            given = GivenBack(
+                jobid=jobid,
+                ranks=(0,),
+                stop_at=START + timedelta(days=9_999),
+                message="1 pod ends",
+                preempted_for=row.id,
+            )
             withdrawn = {each.id: "it goes on" for each in self.ledger.all() if self._random.random() < 0.3}
-            await self.ledger.evict([eviction], {other.id: given} if other is not None and other != row else {}, withdrawn)
+            await self.ledger.evict(
+                [eviction], {other.id: given} if other is not None and other != row else {}, withdrawn
+            )
 
     async def _requeue(self) -> None:
         if row := self._one(State.ALLOCATED, State.DRAINING):
             allocation = self.ledger.allocation(row.id)
             slots = allocation.slots if allocation is not None and self._random.random() < 0.6 else ()
             kept = tuple((slot.jobid, slot.rank) for slot in slots if slot.state is SlotState.TAKEN)
-            await self.ledger.requeue([Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by another", kept=kept)])
+            await self.ledger.requeue(
+                [Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by another", kept=kept)]
+            )
 
     async def _replace(self) -> None:
         former, new = self._one(State.ALLOCATED, State.RUNNING), self._one(State.PENDING)
         if former is not None and new is not None:
-            change = Replacement(replaced=former.id, replacement=new.id, state=State.FAILED, outcome=Outcome.FAILED)
+            change = Replacement(
+                replaced=former.id, replacement=new.id, state=State.FAILED, outcome=Outcome.FAILED
+            )
             await self.ledger.replace([change])
 
     async def _finish(self) -> None:
@@ -189,7 +237,9 @@ class LedgerWalk:
 
     async def _move_end(self) -> None:
         if allocation := self._allocation():
-            await self.ledger.move_ends([(allocation.jobid, START + timedelta(days=self._random.randrange(1, 9)))])
+            await self.ledger.move_ends(
+                [(allocation.jobid, START + timedelta(days=self._random.randrange(1, 9)))]
+            )
 
     def _one(self, *states: State) -> Workload | None:
         rows = [row for row in self.ledger.all() if row.state in states]
@@ -200,7 +250,9 @@ class LedgerWalk:
         return self._random.choice(held) if held else None
 
     def _slot(self, *states: SlotState) -> Slot | None:
-        slots = [slot for _, allocation in self.ledger.live() for slot in allocation.slots if slot.state in states]
+        slots = [
+            slot for _, allocation in self.ledger.live() for slot in allocation.slots if slot.state in states
+        ]
         return self._random.choice(slots) if slots else None
 
 
@@ -245,8 +297,18 @@ class LedgerContract:
             assert (ledger.allocation(row.id) is None) == (loaded.allocation(row.id) is None)
         for allocation in loaded.contents().allocations:
             assert ledger.by_jobid(allocation.jobid) == loaded.by_jobid(allocation.jobid)
-        indexes = ("_workloads", "_by_uid", "_by_group", "_allocations", "_remnants", "_by_jobid", "_reservations")
-        assert {name: vars(ledger)[name].keys() for name in indexes} == {name: vars(loaded)[name].keys() for name in indexes}
+        indexes = (
+            "_workloads",
+            "_by_uid",
+            "_by_group",
+            "_allocations",
+            "_remnants",
+            "_by_jobid",
+            "_reservations",
+        )
+        assert {name: vars(ledger)[name].keys() for name in indexes} == {
+            name: vars(loaded)[name].keys() for name in indexes
+        }
         assert {name: vars(ledger)[name] for name in ("_pending", "_unreleased")} == {
             name: vars(loaded)[name] for name in ("_pending", "_unreleased")
         }
@@ -259,7 +321,9 @@ class LedgerContract:
             await walk.step()
         return walk.ledger
 
-    async def test_a_release_that_no_pod_waits_for_is_stored_with_the_next_slots(self, leader: Leader) -> None:
+    async def test_a_release_that_no_pod_waits_for_is_stored_with_the_next_slots(
+        self, leader: Leader
+    ) -> None:
         ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
         await leader.allocate("lammps")
         await ledger.load()
@@ -278,7 +342,9 @@ class LedgerContract:
         assert copy.released_at == stored.released_at
         assert not ledger.releasing(allocation.jobid)
 
-    async def test_a_release_that_was_not_stored_is_due_again_after_the_tables_are_read(self, leader: Leader) -> None:
+    async def test_a_release_that_was_not_stored_is_due_again_after_the_tables_are_read(
+        self, leader: Leader
+    ) -> None:
         ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
         await leader.allocate("lammps")
         await ledger.load()
@@ -292,7 +358,11 @@ class LedgerContract:
     async def test_every_transition_of_a_walk_is_in_the_model(self, leader: Leader) -> None:
         ledger = await self.walk(leader, seed=7)
         last = max(row.id for row in ledger.all())
-        lines = [line for number in range(last + 1) for line in await leader.store.history(WorkloadId(number))]
+        lines = [
+            line for number in range(last + 1) for line in await leader.store.history(WorkloadId(number))
+        ]
         lives, problems = replay(lines)
         assert problems == []
-        assert {row.id: lives[row.id].state for row in ledger.all()} == {row.id: row.state for row in ledger.all()}
+        assert {row.id: lives[row.id].state for row in ledger.all()} == {
+            row.id: row.state for row in ledger.all()
+        }

@@ -1,8 +1,8 @@
 """Many short workloads in the ledger and the store, as a queue has them over months, without a cluster.
 
-Every workload is inserted, granted and released, its pods get their slots, and it runs and ends. One in twelve is cancelled while it is
-pending, and one in ten is requeued once. The objects of one in fifty exist for a while after their end. Ended workloads are pruned as in a
-sweep.
+Every workload is inserted, granted and released, its pods get their slots, and it runs and ends. One in
+twelve is cancelled while it is pending, and one in ten is requeued once. The objects of one in fifty exist
+for a while after their end. Ended workloads are pruned as in a sweep.
 """
 
 from __future__ import annotations
@@ -32,17 +32,26 @@ _JOBSPEC = json.dumps(
     {
         "version": 9999,
         "resources": [
-            {"type": "slot", "count": 4, "label": "pod", "with": [{"type": "core", "count": 20}, {"type": "memory", "count": 8}]}
+            {
+                "type": "slot",
+                "count": 4,
+                "label": "pod",
+                "with": [{"type": "core", "count": 20}, {"type": "memory", "count": 8}],
+            }
         ],
         "attributes": {
-            "system": {"duration": 600.0, "constraints": {"and": [{"properties": ["disk=ssd"]}, {"not": [{"hostlist": ["n1"]}]}]}}
+            "system": {
+                "duration": 600.0,
+                "constraints": {"and": [{"properties": ["disk=ssd"]}, {"not": [{"hostlist": ["n1"]}]}]},
+            }
         },
         "tasks": [{"command": ["science/job-000000"], "slot": "pod", "count": {"per_slot": 1}}],
     }
 )
 _BATCH = 250
 _VACUUM = 2_500
-"""Workloads from one vacuum to the next. Postgres vacuums by itself at a thousandth of this rate: its daemon runs once a minute."""
+"""Workloads from one vacuum to the next.
+Postgres vacuums by itself at a thousandth of this rate: its daemon runs once a minute."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,9 @@ class LongLife:
         True to prune ended workloads after each batch.
     """
 
-    def __init__(self, store: Store, ledger: Ledger, dsn: str, pods: int | None = None, *, prunes: bool = True) -> None:
+    def __init__(
+        self, store: Store, ledger: Ledger, dsn: str, pods: int | None = None, *, prunes: bool = True
+    ) -> None:
         self._store = store
         self._ledger = ledger
         self._dsn = dsn
@@ -117,18 +128,34 @@ class LongLife:
 
     async def _serve(self, count: int) -> None:
         numbers = range(self.served, self.served + count)
-        ids = await self._ledger.upsert([described(number, self._pods or 1 + number % 4) for number in numbers])
+        ids = await self._ledger.upsert(
+            [described(number, self._pods or 1 + number % 4) for number in numbers]
+        )
         rows = [row for each in ids if (row := self._ledger.get(each)) is not None]
         self._existing.extend(row.uid for number, row in zip(numbers, rows, strict=True) if number % 50 == 0)
         cancelled = [row for number, row in zip(numbers, rows, strict=True) if number % 12 == 7]
-        await self._ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED, "by its FluxJob") for row in cancelled])
+        await self._ledger.finish(
+            [Ending(row.id, State.CANCELLED, Outcome.CANCELLED, "by its FluxJob") for row in cancelled]
+        )
         going = [row for row in rows if row not in cancelled]
         await self._run(going)
         again = going[::10]
-        await self._ledger.evict([Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one") for row in again])
-        await self._ledger.requeue([Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one") for row in again])
+        await self._ledger.evict(
+            [
+                Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one")
+                for row in again
+            ]
+        )
+        await self._ledger.requeue(
+            [
+                Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one")
+                for row in again
+            ]
+        )
         await self._run(again)
-        await self._ledger.end_slots([(jobid, rank) for jobid, hosts in self._held(going) for rank in range(hosts)])
+        await self._ledger.end_slots(
+            [(jobid, rank) for jobid, hosts in self._held(going) for rank in range(hosts)]
+        )
         await self._ledger.mark_draining([row.id for row in going])
         await self._ledger.finish([Ending(row.id, State.COMPLETED, Outcome.SUCCEEDED) for row in going])
         self._ledger.take_freed()
@@ -147,14 +174,25 @@ class LongLife:
         for row, jobid in zip(rows, jobids, strict=True):
             hosts = tuple(f"ip-10-0-{jobid % 200}-{rank}.compute.internal" for rank in range(row.pods))
             shares = tuple(NodeShare(host, {"pod": 1}, {"core": 20, "memory": 8}) for host in hosts)
-            grants.append(Grant(workload=row.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(minutes=10)))
+            grants.append(
+                Grant(
+                    workload=row.id,
+                    jobid=jobid,
+                    shares=shares,
+                    hosts=hosts,
+                    start=now,
+                    end=now + timedelta(minutes=10),
+                )
+            )
         assert await self._ledger.grant(grants) == []
         claimed = [allocation.jobid for _, allocation in await self._ledger.claim_releases(len(grants), 60.0)]
         assert sorted(claimed) == sorted(jobids)
         await self._ledger.mark_released(claimed)
         self._ledger.releases_done(claimed)
         taken = [
-            TakenSlot(grant.jobid, rank, f"pod-{grant.jobid}-{rank}", f"p-{rank}") for grant in grants for rank in range(len(grant.hosts))
+            TakenSlot(grant.jobid, rank, f"pod-{grant.jobid}-{rank}", f"p-{rank}")
+            for grant in grants
+            for rank in range(len(grant.hosts))
         ]
         await self._ledger.take_slots(taken)
         await self._ledger.mark_started([row.id for row in rows])

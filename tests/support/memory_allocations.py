@@ -22,7 +22,14 @@ from fluxqueue.queue.model.records import (
 )
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.store import PodAlreadyPlaced
-from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate, granted_allocation, granted_workload
+from fluxqueue.queue.store.deltas import (
+    AllocationUpdate,
+    Delta,
+    SlotUpdate,
+    WorkloadUpdate,
+    granted_allocation,
+    granted_workload,
+)
 
 __all__ = ["MemoryAllocations"]
 
@@ -47,14 +54,20 @@ class MemoryAllocations(MemoryTables):
             if workload is None:
                 continue
             if row is not None:
-                repeated += [row.allocation] if row.allocation.live and row.allocation.workload == workload.id else []
+                repeated += (
+                    [row.allocation] if row.allocation.live and row.allocation.workload == workload.id else []
+                )
                 continue
             if workload.state is not State.PENDING or grant.generation not in (None, workload.generation):
                 continue
             now = self._clock()
             allocations.append(allocation := granted_allocation(grant, now, claimed=claimed_s > 0))
             reserved = self._reservations.get(workload.id)
-            promised_at = workload.promised_at or grant.promised_at or (reserved.first_start if reserved is not None else None)
+            promised_at = (
+                workload.promised_at
+                or grant.promised_at
+                or (reserved.first_start if reserved is not None else None)
+            )
             updates.append(update := granted_workload(grant, now, promised_at))
             self._allocations[grant.jobid] = AllocationRow(allocation, now + timedelta(seconds=claimed_s))
             self._rows[workload.id] = update.of(workload)
@@ -67,11 +80,17 @@ class MemoryAllocations(MemoryTables):
             unreserved=tuple(update.id for update in updates),
         )
 
-    async def claim_releases(self, epoch: Epoch, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
+    async def claim_releases(
+        self, epoch: Epoch, limit: int, retry_after_s: float
+    ) -> list[tuple[Workload, Allocation]]:
         await asyncio.sleep(0)
         self._hold(epoch)
         now = self._clock()
-        due = [row for row in self._releasable() if row.next_release_at is not None and row.next_release_at <= now]
+        due = [
+            row
+            for row in self._releasable()
+            if row.next_release_at is not None and row.next_release_at <= now
+        ]
         claimed = sorted(due, key=lambda row: (row.next_release_at, row.allocation.jobid))[:limit]
         for row in claimed:
             row.next_release_at = now + timedelta(seconds=retry_after_s)
@@ -80,17 +99,26 @@ class MemoryAllocations(MemoryTables):
         return [(self._rows[row.allocation.workload], row.allocation) for row in claimed]
 
     async def next_release_at(self) -> datetime | None:
-        return min((row.next_release_at for row in self._releasable() if row.next_release_at is not None), default=None)
+        return min(
+            (row.next_release_at for row in self._releasable() if row.next_release_at is not None),
+            default=None,
+        )
 
     def _releasable(self) -> list[AllocationRow]:
         return [
-            row for row in self._live_rows() if not row.allocation.remnant and self._rows[row.allocation.workload].state is State.ALLOCATED
+            row
+            for row in self._live_rows()
+            if not row.allocation.remnant and self._rows[row.allocation.workload].state is State.ALLOCATED
         ]
 
     async def void_claims(self, epoch: Epoch) -> list[FluxionJobId]:
         self._hold(epoch)
         now = self._clock()
-        claimed = [row for row in self._allocations.values() if row.next_release_at is not None and row.next_release_at > now]
+        claimed = [
+            row
+            for row in self._allocations.values()
+            if row.next_release_at is not None and row.next_release_at > now
+        ]
         for row in claimed:
             row.next_release_at = now
         return [row.allocation.jobid for row in claimed]
@@ -112,17 +140,27 @@ class MemoryAllocations(MemoryTables):
         for row in self._unreleased([jobid]):
             row.release_error = message
             if self._rows[row.allocation.workload].state is State.ALLOCATED:
-                failed.append(WorkloadUpdate(id=row.allocation.workload, reason=Reason.RELEASE_FAILED, message=message))
+                failed.append(
+                    WorkloadUpdate(id=row.allocation.workload, reason=Reason.RELEASE_FAILED, message=message)
+                )
         return self._updated(failed)
 
     def _unreleased(self, jobids: Sequence[FluxionJobId]) -> list[AllocationRow]:
         named = set(jobids)
-        return [row for row in self._live_rows() if row.allocation.jobid in named and row.allocation.released_at is None]
+        return [
+            row
+            for row in self._live_rows()
+            if row.allocation.jobid in named and row.allocation.released_at is None
+        ]
 
     async def retry_releases(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
         self._hold(epoch)
         now = self._clock()
-        rows = [row for row in self._unreleased(jobids) if row.release_error and row.next_release_at and row.next_release_at > now]
+        rows = [
+            row
+            for row in self._unreleased(jobids)
+            if row.release_error and row.next_release_at and row.next_release_at > now
+        ]
         for row in rows:
             row.next_release_at = now
         return [row.allocation.jobid for row in rows]
@@ -140,7 +178,9 @@ class MemoryAllocations(MemoryTables):
         return [row.allocation for row in self._live_rows()]
 
     async def allocations(self, jobids: Sequence[FluxionJobId]) -> list[Allocation]:
-        return [self._allocations[jobid].allocation for jobid in sorted(set(jobids)) if jobid in self._allocations]
+        return [
+            self._allocations[jobid].allocation for jobid in sorted(set(jobids)) if jobid in self._allocations
+        ]
 
     async def move_ends(self, epoch: Epoch, ends: Sequence[tuple[FluxionJobId, datetime]]) -> Delta:
         self._hold(epoch)
@@ -154,16 +194,34 @@ class MemoryAllocations(MemoryTables):
 
     async def take_slots(self, epoch: Epoch, taken: Sequence[TakenSlot]) -> Delta:
         self._hold(epoch)
-        holders = {slot.pod_uid for row in self._live_rows() for slot in row.allocation.slots if slot.pod_uid is not None}
-        free = [each for each in taken if self._slot_state(each.jobid, each.rank) is SlotState.FREE and each.pod_uid not in holders]
+        holders = {
+            slot.pod_uid
+            for row in self._live_rows()
+            for slot in row.allocation.slots
+            if slot.pod_uid is not None
+        }
+        free = [
+            each
+            for each in taken
+            if self._slot_state(each.jobid, each.rank) is SlotState.FREE and each.pod_uid not in holders
+        ]
         twice = [uid for uid, count in Counter(each.pod_uid for each in free).items() if count > 1]
         if twice:
             raise PodAlreadyPlaced(f"no slot was taken: Key (pod_uid)=({twice[0]}) already exists.")
         self._set_slots([_taken(each.jobid, each.rank, each.pod_uid, each.pod_name) for each in free])
-        held = {(slot.jobid, slot.rank, slot.pod_uid): slot for row in self._live_rows() for slot in row.allocation.slots}
-        taken_slots = {key: held[key] for each in taken if (key := (each.jobid, each.rank, each.pod_uid)) in held}
+        held = {
+            (slot.jobid, slot.rank, slot.pod_uid): slot
+            for row in self._live_rows()
+            for slot in row.allocation.slots
+        }
+        taken_slots = {
+            key: held[key] for each in taken if (key := (each.jobid, each.rank, each.pod_uid)) in held
+        }
         return Delta(
-            slot_updates=tuple(_taken(slot.jobid, slot.rank, slot.pod_uid, slot.pod_name) for _, slot in sorted(taken_slots.items()))
+            slot_updates=tuple(
+                _taken(slot.jobid, slot.rank, slot.pod_uid, slot.pod_name)
+                for _, slot in sorted(taken_slots.items())
+            )
         )
 
     async def vacate_slots(self, epoch: Epoch, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> Delta:
@@ -180,9 +238,15 @@ class MemoryAllocations(MemoryTables):
 
     async def end_slots(self, epoch: Epoch, ended: Sequence[tuple[FluxionJobId, int]]) -> Delta:
         self._hold(epoch)
-        updates = [SlotUpdate(jobid=jobid, rank=rank, state=SlotState.ENDED) for jobid, rank in dict.fromkeys(ended)]
+        updates = [
+            SlotUpdate(jobid=jobid, rank=rank, state=SlotState.ENDED) for jobid, rank in dict.fromkeys(ended)
+        ]
         self._set_slots(updates)
-        rows = [self._allocations[jobid] for jobid in dict.fromkeys(jobid for jobid, _ in ended) if jobid in self._allocations]
+        rows = [
+            self._allocations[jobid]
+            for jobid in dict.fromkeys(jobid for jobid, _ in ended)
+            if jobid in self._allocations
+        ]
         freed = [row for row in rows if row.allocation.live and not row.allocation.open_slots]
         for row in freed:
             self._free(row)
@@ -193,11 +257,28 @@ class MemoryAllocations(MemoryTables):
         ended, updates, passed, slots = [], [], [], []
         for each in {each.replacement: each for each in replacements}.values():
             former, new = self._rows.get(each.replaced), self._rows.get(each.replacement)
-            row = next((row for row in self._live_rows() if row.allocation.workload == each.replaced and not row.allocation.remnant), None)
-            if former is None or former.state not in LIVE or new is None or new.state is not State.PENDING or row is None:
+            row = next(
+                (
+                    row
+                    for row in self._live_rows()
+                    if row.allocation.workload == each.replaced and not row.allocation.remnant
+                ),
+                None,
+            )
+            if (
+                former is None
+                or former.state not in LIVE
+                or new is None
+                or new.state is not State.PENDING
+                or row is None
+            ):
                 continue
             now, jobid = self._clock(), row.allocation.jobid
-            passed.append(change := AllocationUpdate(jobid=jobid, workload=new.id, granted_at=now, released_at=None, release_attempts=0))
+            passed.append(
+                change := AllocationUpdate(
+                    jobid=jobid, workload=new.id, granted_at=now, released_at=None, release_attempts=0
+                )
+            )
             self._charge(row.allocation)
             row.allocation, row.next_release_at, row.release_error = change.of(row.allocation), now, ""
             emptied = [slot for slot in row.allocation.slots if slot.state is SlotState.TAKEN]
@@ -216,7 +297,14 @@ class MemoryAllocations(MemoryTables):
                 )
             )
             self._reservations.pop(new.id, None)
-            self._log(epoch, new.id, State.PENDING, State.ALLOCATED, "", f"job {jobid}, taken over from workload {former.id}")
+            self._log(
+                epoch,
+                new.id,
+                State.PENDING,
+                State.ALLOCATED,
+                "",
+                f"job {jobid}, taken over from workload {former.id}",
+            )
         self._set_slots(slots)
         self._updated(updates)
         return Delta(

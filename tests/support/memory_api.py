@@ -1,8 +1,9 @@
 """An API server in memory, for unit tests of controllers.
 
-It speaks below `fluxqueue.kube.transport.Api`, so the paths, bodies and errors of the real client are used. It keeps objects as JSON and
-does what controllers rely on: uids, resource versions, generations, preconditions, the three kinds of patches, bindings, and the removal
-of owned objects. It knows no admission, no schema, no RBAC and no controllers.
+It speaks below `fluxqueue.kube.transport.Api`, so the paths, bodies and errors of the real client are used.
+It keeps objects as JSON and does what controllers rely on: uids, resource versions, generations,
+preconditions, the three kinds of patches, bindings, and the removal of owned objects. It knows no admission,
+no schema, no RBAC and no controllers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _MERGE_KEYS: Final = {
     "env": "name",
 }
 """Lists that a strategic merge patch merges by a key of their items; other lists are replaced."""
-_KINDS: Final[Mapping[str, Kind[Any]]] = {kind.plural: kind for kind in vars(kinds).values() if isinstance(kind, Kind)}
+_KINDS: Final[Mapping[str, Kind[Any]]] = {
+    kind.plural: kind for kind in vars(kinds).values() if isinstance(kind, Kind)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,11 @@ class MemoryApi:
     calls_refused
         How many requests were refused because a test wanted it.
     dropped
-        Plural, and a field of its spec that a schema does not know: patches of it are accepted and change nothing.
+        Plural, and a field of its spec that a schema does not know: patches of it are accepted and change
+        nothing.
     status_subresources
-        By plural: true if only the subresource changes the status, false if there is no such subresource. Other kinds take both.
+        By plural: true if only the subresource changes the status, false if there is no such subresource.
+        Other kinds take both.
     warnings
         Of admission, to whoever creates an object.
     """
@@ -93,7 +98,7 @@ class MemoryApi:
         self.on_call: Any = None
         self.may_write: Any = None
 
-    # ---- for tests --------------------------------------------------------------------------------------------------------------
+    # ---- for tests -----------------------------------------------------------------------------------------
 
     def show_in(self, caches: Caches) -> None:
         """Deliver each change to the stores of the queue's caches at once."""
@@ -145,7 +150,9 @@ class MemoryApi:
             self._deliver(plural, body, gone=gone)
 
     def put(self, plural: str, body: Json) -> Any:
-        """Create or replace an object as an administrator or another controller would, and return it as its struct."""
+        """Create or replace an object as an administrator or another controller would,
+        and return it as its struct.
+        """
         body = copy.deepcopy(body)
         meta = body.setdefault("metadata", {})
         if _KINDS[plural].namespaced:
@@ -168,15 +175,19 @@ class MemoryApi:
         """Return the objects of a kind as JSON."""
         return [body for (kind, _, _), body in self._objects.items() if kind == plural]
 
-    def fail_next(self, verb: str, resource: str, status: int, reason: str, message: str = "as the test wants it") -> None:
-        """Refuse the next request of this verb, such as ``patch``, for a resource, such as ``pods/status``."""
+    def fail_next(
+        self, verb: str, resource: str, status: int, reason: str, message: str = "as the test wants it"
+    ) -> None:
+        """Refuse the next request of this verb, such as ``patch``, for a resource,
+        such as ``pods/status``.
+        """
         self._failures.append((verb, resource, lambda: _error(status, reason, message, verb)))
 
     def written(self, verb: str, resource: str) -> list[Write]:
         """Return the accepted writes of this verb and resource, in order."""
         return [write for write in self.writes if (write.verb, write.resource) == (verb, resource)]
 
-    # ---- the wire ---------------------------------------------------------------------------------------------------------------
+    # ---- the wire ------------------------------------------------------------------------------------------
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
         """Answer one request."""
@@ -236,7 +247,9 @@ class MemoryApi:
         terms = [term for term in query.get("labelSelector", "").split(",") if term]
         labels = [tuple(term.split("=", 1)) for term in terms if "=" in term]
         present = [term for term in terms if "=" not in term and " " not in term and not term.startswith("!")]
-        fields = [tuple(term.split("=", 1)) for term in query.get("fieldSelector", "").split(",") if "=" in term]
+        fields = [
+            tuple(term.split("=", 1)) for term in query.get("fieldSelector", "").split(",") if "=" in term
+        ]
         items = [
             body
             for (kind, space, _), body in self._objects.items()
@@ -244,7 +257,10 @@ class MemoryApi:
             and namespace in ("", space)
             and all(body["metadata"].get("labels", {}).get(label) == value for label, value in labels)
             and all(label in body["metadata"].get("labels", {}) for label in present)
-            and all((str(_field(body, path.removesuffix("!")) or "") == value) is not path.endswith("!") for path, value in fields)
+            and all(
+                (str(_field(body, path.removesuffix("!")) or "") == value) is not path.endswith("!")
+                for path, value in fields
+            )
         ]
         return orjson.dumps({"metadata": {"resourceVersion": str(next(self._versions))}, "items": items})
 
@@ -274,7 +290,10 @@ class MemoryApi:
             self._check(key, patch.get("metadata", {}), request)
             changed = merged(former, patch, by_key=request.content_type == PatchType.STRATEGIC.value)
         if self.dropped is not None and self.dropped[0] == key[0]:
-            changed = {**changed, "spec": {name: value for name, value in changed["spec"].items() if name != self.dropped[1]}}
+            changed = {
+                **changed,
+                "spec": {name: value for name, value in changed["spec"].items() if name != self.dropped[1]},
+            }
         if subresource == "status":
             changed = {**former, "metadata": changed["metadata"], "status": changed.get("status", {})}
         elif self.status_subresources.get(key[0]):
@@ -293,7 +312,12 @@ class MemoryApi:
         meta = self._existing(key, request)["metadata"]
         for field in ("uid", "resourceVersion"):
             if wanted.get(field) not in (None, "", meta[field]):
-                raise _error(409, "Conflict", f"{field} of {key[2]} is {meta[field]}, not {wanted[field]}", request.action)
+                raise _error(
+                    409,
+                    "Conflict",
+                    f"{field} of {key[2]} is {meta[field]}, not {wanted[field]}",
+                    request.action,
+                )
 
     def _store(self, key: Key, body: Json, former: Json | None) -> Json:
         body = copy.deepcopy(body)
@@ -331,7 +355,9 @@ class MemoryApi:
 
 
 def merged(document: Any, patch: Any, *, by_key: bool) -> Any:
-    """Return a document after a merge patch (RFC 7396); with ``by_key`` after a strategic one, which merges some lists by a key."""
+    """Return a document after a merge patch (RFC 7396);
+    with ``by_key`` after a strategic one, which merges some lists by a key.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(document) if isinstance(document, dict) else {}

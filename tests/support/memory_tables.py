@@ -61,7 +61,9 @@ class MemoryTables(Store):
         self._last_id = 0
         self._last_jobid = 0
 
-    async def acquire_leadership(self, holder: str, shard: str = "default", *, stalled_s: float = 3.0) -> Epoch:
+    async def acquire_leadership(
+        self, holder: str, shard: str = "default", *, stalled_s: float = 3.0
+    ) -> Epoch:
         return self.raise_epoch()
 
     def raise_epoch(self) -> Epoch:
@@ -100,17 +102,24 @@ class MemoryTables(Store):
         if epoch != self._epoch:
             raise StaleLeader(f"epoch {epoch} is not the newest of its shard: another leader has taken over")
 
-    # ---- rows ---------------------------------------------------------------------------------------------------------------------
+    # ---- rows ----------------------------------------------------------------------------------------------
 
     def _by_uid(self, uid: str) -> Workload | None:
         known = self._id_of.get(uid)
         return None if known is None else self._rows.get(known) or self._history.get(known)
 
-    def _end(self, epoch: Epoch, workload: Workload, state: State, outcome: Outcome, message: str) -> list[AllocationRow]:
+    def _end(
+        self, epoch: Epoch, workload: Workload, state: State, outcome: Outcome, message: str
+    ) -> list[AllocationRow]:
         """End a workload, and return the allocations that this freed."""
         self._log(epoch, workload.id, workload.state, state, outcome, message)
         self._rows[workload.id] = replace(
-            workload, state=state, outcome=outcome, reason=Reason.NONE, message=message, finished_at=self._clock()
+            workload,
+            state=state,
+            outcome=outcome,
+            reason=Reason.NONE,
+            message=message,
+            finished_at=self._clock(),
         )
         self._reservations.pop(workload.id, None)
         held = [row for row in self._live_rows() if row.allocation.workload == workload.id]
@@ -128,13 +137,17 @@ class MemoryTables(Store):
 
     def _free(self, row: AllocationRow) -> None:
         self._charge(row.allocation)
-        slots = tuple(replace(slot, state=SlotState.ENDED, pod_uid=None, pod_name=None) for slot in row.allocation.slots)
+        slots = tuple(
+            replace(slot, state=SlotState.ENDED, pod_uid=None, pod_name=None) for slot in row.allocation.slots
+        )
         row.allocation = replace(row.allocation, freed_at=self._clock(), slots=slots)
         row.next_release_at = None
 
     def _slot_state(self, jobid: FluxionJobId, rank: int) -> SlotState | None:
         row = self._allocations.get(jobid)
-        return row.allocation.slots[rank].state if row is not None and rank < len(row.allocation.slots) else None
+        return (
+            row.allocation.slots[rank].state if row is not None and rank < len(row.allocation.slots) else None
+        )
 
     def _set_slots(self, updates: Iterable[SlotUpdate]) -> None:
         for update in updates:
@@ -145,7 +158,9 @@ class MemoryTables(Store):
                 row.allocation = replace(row.allocation, slots=tuple(slots))
 
     def _named(self, changes: Mapping[WorkloadId, _T], states: Sequence[State]) -> list[tuple[Workload, _T]]:
-        """Return the rows of these workloads that are in one of these states, by id, with the value given for each."""
+        """Return the rows of these workloads that are in one of these states, by id,
+        with the value given for each.
+        """
         rows = [(self._rows[each], change) for each, change in sorted(changes.items()) if each in self._rows]
         return [(workload, change) for workload, change in rows if workload.state in states]
 
@@ -154,9 +169,25 @@ class MemoryTables(Store):
             self._rows[update.id] = update.of(self._rows[update.id])
         return Delta(workload_updates=tuple(updates))
 
-    def _log(self, epoch: Epoch, workload: WorkloadId, before: State | None, after: State, reason: str = "", detail: str = "") -> None:
+    def _log(
+        self,
+        epoch: Epoch,
+        workload: WorkloadId,
+        before: State | None,
+        after: State,
+        reason: str = "",
+        detail: str = "",
+    ) -> None:
         if not may_follow(before, after):
             raise AssertionError(f"workload {workload} cannot go from {before} to {after}")
         self._transitions.append(
-            Transition(workload=workload, at=self._clock(), before=before, after=after, reason=str(reason), detail=detail, epoch=epoch)
+            Transition(
+                workload=workload,
+                at=self._clock(),
+                before=before,
+                after=after,
+                reason=str(reason),
+                detail=detail,
+                epoch=epoch,
+            )
         )

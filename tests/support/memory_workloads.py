@@ -106,11 +106,17 @@ class MemoryWorkloads(MemoryTables):
 
     async def owner_requeue_states(self, since: datetime) -> list[tuple[RequeueState, datetime]]:
         rows = [workload for workload in self._rows.values() if workload.requeue_state.owner]
-        ended = [(each.requeue_state, each.finished_at) for each in rows if each.finished_at is not None and each.finished_at > since]
+        ended = [
+            (each.requeue_state, each.finished_at)
+            for each in rows
+            if each.finished_at is not None and each.finished_at > since
+        ]
         live = [(each.requeue_state, self._clock()) for each in rows if each.state in LIVE]
         return sorted([*ended, *live], key=lambda item: item[1])
 
-    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> Delta:
+    async def set_reasons(
+        self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False
+    ) -> Delta:
         self._hold(epoch)
         states = (State.ALLOCATED, State.RUNNING) if live else (State.PENDING,)
         latest = {change.workload: change for change in changes}
@@ -124,7 +130,9 @@ class MemoryWorkloads(MemoryTables):
     async def set_requeue_states(self, epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
         self._hold(epoch)
         named = self._named(changes, (State.PENDING, *LIVE))
-        return self._updated([WorkloadUpdate(id=workload.id, requeue_state=requeue_state) for workload, requeue_state in named])
+        return self._updated(
+            [WorkloadUpdate(id=workload.id, requeue_state=requeue_state) for workload, requeue_state in named]
+        )
 
     async def mark_started(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
         return self._moved(epoch, ids, (State.ALLOCATED,), State.RUNNING)
@@ -132,32 +140,46 @@ class MemoryWorkloads(MemoryTables):
     async def mark_draining(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
         return self._moved(epoch, ids, (State.ALLOCATED, State.RUNNING), State.DRAINING)
 
-    def _moved(self, epoch: Epoch, ids: Sequence[WorkloadId], sources: Sequence[State], after: State) -> Delta:
+    def _moved(
+        self, epoch: Epoch, ids: Sequence[WorkloadId], sources: Sequence[State], after: State
+    ) -> Delta:
         self._hold(epoch)
         moved = []
         for workload, _ in self._named(dict.fromkeys(ids), sources):
             started_at = self._clock() if after is State.RUNNING else workload.started_at
-            moved.append(WorkloadUpdate(id=workload.id, state=after, reason=Reason.NONE, message="", started_at=started_at))
+            moved.append(
+                WorkloadUpdate(
+                    id=workload.id, state=after, reason=Reason.NONE, message="", started_at=started_at
+                )
+            )
             self._log(epoch, workload.id, workload.state, after)
         return self._updated(moved)
 
     async def finish(self, epoch: Epoch, endings: Sequence[Ending]) -> Delta:
         for each in endings:
             if each.state not in ENDED or each.outcome is Outcome.NONE:
-                raise IllegalTransition(f"workload {each.workload} cannot end as {each.state} with outcome {each.outcome or 'none'!s}")
+                raise IllegalTransition(
+                    f"workload {each.workload} cannot end as {each.state} with outcome "
+                    f"{each.outcome or 'none'!s}"
+                )
         self._hold(epoch)
         first = {each.workload: each for each in reversed(endings)}
         freed: list[FluxionJobId] = []
         made: list[tuple[Ending, datetime]] = []
         for workload, ending in self._named(first, (State.PENDING, *LIVE)):
-            freed += [row.allocation.jobid for row in self._end(epoch, workload, ending.state, ending.outcome, ending.message)]
+            freed += [
+                row.allocation.jobid
+                for row in self._end(epoch, workload, ending.state, ending.outcome, ending.message)
+            ]
             if (finished_at := self._rows[workload.id].finished_at) is not None:
                 started_at = workload.started_at
                 if started_at is None and ending.began_at is not None and workload.allocated_at is not None:
                     started_at = min(max(ending.began_at, workload.allocated_at), finished_at)
                 self._rows[workload.id] = replace(self._rows[workload.id], started_at=started_at)
                 made.append((replace(ending, began_at=started_at), finished_at))
-        return Delta(ended=tuple(first), endings=tuple(made), unreserved=tuple(first), freed=tuple(sorted(freed)))
+        return Delta(
+            ended=tuple(first), endings=tuple(made), unreserved=tuple(first), freed=tuple(sorted(freed))
+        )
 
     async def evict(
         self,
@@ -174,7 +196,9 @@ class MemoryWorkloads(MemoryTables):
         for workload, eviction in self._named(latest, tuple(LIVE)):
             if workload.evicting:
                 continue
-            update = WorkloadUpdate(id=workload.id, state=State.DRAINING, reason=eviction.reason, message=eviction.message)
+            update = WorkloadUpdate(
+                id=workload.id, state=State.DRAINING, reason=eviction.reason, message=eviction.message
+            )
             if eviction.requeue_state is not None:
                 update = WorkloadUpdate(
                     id=workload.id,
@@ -185,12 +209,21 @@ class MemoryWorkloads(MemoryTables):
                 )
             evicted.append(update)
             if workload.state is not State.DRAINING:
-                self._log(epoch, workload.id, workload.state, State.DRAINING, eviction.reason, eviction.message)
+                self._log(
+                    epoch, workload.id, workload.state, State.DRAINING, eviction.reason, eviction.message
+                )
         given = self._named(states, (State.PENDING, *LIVE))
-        self._updated(written := [*evicted, *(WorkloadUpdate(id=workload.id, requeue_state=state) for workload, state in given)])
+        self._updated(
+            written := [
+                *evicted,
+                *(WorkloadUpdate(id=workload.id, requeue_state=state) for workload, state in given),
+            ]
+        )
         return Delta(workload_updates=(*withdrawn, *written), allocation_updates=tuple(ends))
 
-    def _withdraw(self, epoch: Epoch, withdrawals: Sequence[Withdrawal]) -> tuple[list[WorkloadUpdate], list[AllocationUpdate]]:
+    def _withdraw(
+        self, epoch: Epoch, withdrawals: Sequence[Withdrawal]
+    ) -> tuple[list[WorkloadUpdate], list[AllocationUpdate]]:
         updates, ends = [], []
         wanted = {each.workload: each for each in withdrawals}
         for workload, each in self._named(wanted, (State.DRAINING,)):
@@ -198,7 +231,13 @@ class MemoryWorkloads(MemoryTables):
                 continue
             self._log(epoch, workload.id, State.DRAINING, each.state, "", each.message)
             updates.append(
-                WorkloadUpdate(id=workload.id, state=each.state, reason=Reason.NONE, message="", requeue_state=each.requeue_state)
+                WorkloadUpdate(
+                    id=workload.id,
+                    state=each.state,
+                    reason=Reason.NONE,
+                    message="",
+                    requeue_state=each.requeue_state,
+                )
             )
             row = self._allocations[each.jobid]
             ends.append(update := AllocationUpdate(jobid=each.jobid, end=each.end))
@@ -213,11 +252,17 @@ class MemoryWorkloads(MemoryTables):
         for workload, each in self._named(latest, (State.ALLOCATED, State.DRAINING)):
             self._log(epoch, workload.id, workload.state, State.PENDING, each.reason, each.message)
             updates.append(_requeued(workload, each))
-            for row in [row for row in self._live_rows() if row.allocation.workload == workload.id and not row.allocation.remnant]:
+            for row in [
+                row
+                for row in self._live_rows()
+                if row.allocation.workload == workload.id and not row.allocation.remnant
+            ]:
                 jobid = row.allocation.jobid
                 released_at = row.allocation.released_at or self._clock()
                 row.allocation = replace(row.allocation, released_at=released_at)
-                if not any(slot.jobid == jobid and (jobid, slot.rank) in kept for slot in row.allocation.slots):
+                if not any(
+                    slot.jobid == jobid and (jobid, slot.rank) in kept for slot in row.allocation.slots
+                ):
                     self._free(row)
                     freed.append(jobid)
                     continue
@@ -233,12 +278,17 @@ class MemoryWorkloads(MemoryTables):
         self._set_slots(slots)
         self._updated(updates)
         return Delta(
-            workload_updates=tuple(updates), allocation_updates=tuple(remnants), slot_updates=tuple(slots), freed=tuple(sorted(freed))
+            workload_updates=tuple(updates),
+            allocation_updates=tuple(remnants),
+            slot_updates=tuple(slots),
+            freed=tuple(sorted(freed)),
         )
 
     async def resubmit(self, epoch: Epoch, uids: Sequence[str]) -> Delta:
         self._hold(epoch)
-        for workload in [each for uid in uids if (each := self._by_uid(uid)) is not None and each.state is State.CANCELLED]:
+        for workload in [
+            each for uid in uids if (each := self._by_uid(uid)) is not None and each.state is State.CANCELLED
+        ]:
             if self._history.get(workload.id) is not None and not workload.jobspec:
                 continue
             self._history.pop(workload.id, None)

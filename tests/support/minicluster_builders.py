@@ -19,11 +19,18 @@ UID = "6d4f1d2e-0000-4000-8000-000000000001"
 Json = dict[str, Any]
 
 
-def minicluster(name: str = "lammps", *, namespace: str = "default", uid: str = UID, **spec: Any) -> MiniCluster:
-    """Make a MiniCluster of this spec, with one container that runs ``hostname`` unless the spec has others."""
+def minicluster(
+    name: str = "lammps", *, namespace: str = "default", uid: str = UID, **spec: Any
+) -> MiniCluster:
+    """Make a MiniCluster of this spec, with one container that runs ``hostname`` unless the spec has
+    others.
+    """
     spec.setdefault("size", 4)
     spec.setdefault("containers", [{"image": "app:1", "command": "hostname"}])
-    return MiniCluster(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid), spec=msgspec.convert(spec, MiniClusterSpec))
+    return MiniCluster(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid),
+        spec=msgspec.convert(spec, MiniClusterSpec),
+    )
 
 
 def certificate(name: str = "lammps") -> Certificate:

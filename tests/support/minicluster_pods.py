@@ -1,8 +1,10 @@
-"""Pods without Kubernetes: each is a directory with its volumes and a set of processes that run the rendered scripts.
+"""Pods without Kubernetes: each is a directory with its volumes and a set of processes that run the rendered
+scripts.
 
-The ConfigMap's files are written where a volume would be, the view's init script runs first, as its container would, and then run.sh with
-the container's environment. Only two things of the rendered objects change: mount paths become paths below the pod's directory, and names
-of pods become the loopback address. Where permitted, each pod has its own UTS namespace, and so its own host name.
+The ConfigMap's files are written where a volume would be, the view's init script runs first, as its container
+would, and then run.sh with the container's environment. Only two things of the rendered objects change: mount
+paths become paths below the pod's directory, and names of pods become the loopback address. Where permitted,
+each pod has its own UTS namespace, and so its own host name.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from fluxqueue.minicluster.scripts import FOLDER, SECRET_FOLDER
 STANDIN = Path(__file__).with_name("flux_standin.py")
 WAIT_S = 60.0
 _HANGUP = ("env", "--default-signal=HUP")
-"""A container's programs start with the default action of SIGHUP; a terminal's `nohup` would pass on that it is ignored."""
+"""A container's programs start with the default action of SIGHUP;
+a terminal's `nohup` would pass on that it is ignored."""
 
 
 class Pods:
@@ -51,7 +54,8 @@ class Pods:
     user
         User id that runs the containers, if the test may choose it.
     flux
-        The command of a real Flux, which runs instead of the stand-in; the spec says ``flux.container.disable``.
+        The command of a real Flux, which runs instead of the stand-in; the spec says
+        ``flux.container.disable``.
     """
 
     def __init__(
@@ -73,14 +77,26 @@ class Pods:
         self.log.chmod(0o666)
         self.certificate = certificate(cluster.metadata.name)
         self.processes: dict[int, subprocess.Popen[str]] = {}
-        rendered = objects(cluster, certificate=self.certificate, image=IMAGE, shares=given or shares(cluster.spec.size), rest_token="t")
+        rendered = objects(
+            cluster,
+            certificate=self.certificate,
+            image=IMAGE,
+            shares=given or shares(cluster.spec.size),
+            rest_token="t",
+        )
         self.files: dict[str, str] = one(rendered, "ConfigMap")["data"]
-        secret = next(each for each in rendered if each["kind"] == "Secret" and each["metadata"]["name"].endswith("-curve"))
+        secret = next(
+            each
+            for each in rendered
+            if each["kind"] == "Secret" and each["metadata"]["name"].endswith("-curve")
+        )
         self.secret = base64.b64decode(secret["data"]["curve.cert"]).decode()
         self.port = _free_port()
         self.set(fq_patience=10, fq_names_s=0)
         if outcomes:
-            (self.root / "script.json").write_text(json.dumps({str(rank): list(each) for rank, each in outcomes.items()}))
+            (self.root / "script.json").write_text(
+                json.dumps({str(rank): list(each) for rank, each in outcomes.items()})
+            )
         self._make_view()
 
     def __enter__(self) -> Pods:
@@ -100,7 +116,9 @@ class Pods:
     def set(self, **settings: int) -> None:
         """Replace settings of the scripts, such as times."""
         for name, value in settings.items():
-            text, replaced = re.subn(rf"^{name}=.*$", f"{name}='{value}'", self.files["settings.sh"], flags=re.MULTILINE)
+            text, replaced = re.subn(
+                rf"^{name}=.*$", f"{name}='{value}'", self.files["settings.sh"], flags=re.MULTILINE
+            )
             assert replaced == 1, name
             self.files["settings.sh"] = text
 
@@ -116,10 +134,14 @@ class Pods:
         """Run a command of Flux in a pod, as a person does by `kubectl exec`."""
         script = f'. "{self.directory(index)}/mount/flux-view.sh" && exec flux "$@"'
         command = ["/bin/bash", "-c", script, "flux", *words]
-        return subprocess.run(command, env=self.environment(index), capture_output=True, text=True, timeout=WAIT_S, check=False)
+        return subprocess.run(
+            command, env=self.environment(index), capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
 
     def directory(self, index: int) -> Path:
-        """Return the directory of a pod; ``mount``, ``operator``, ``curve``, ``software`` below it are its volumes."""
+        """Return the directory of a pod; ``mount``, ``operator``, ``curve``,
+        ``software`` below it are its volumes.
+        """
         return self.root / f"p{index}"
 
     def make(self, index: int) -> Path:
@@ -148,8 +170,16 @@ class Pods:
     def start_init(self, index: int, **environment: str) -> subprocess.Popen[str]:
         """Start the init container of the view in volumes that exist, with more variables."""
         pod = self.directory(index)
-        command = ["/bin/sh", str(pod / "operator" / "flux-init.sh"), str(pod / "mount"), str(pod / "software"), str(self.root / "image")]
-        return subprocess.Popen(command, env={"PATH": os.environ["PATH"], **environment}, user=self.user, text=True)
+        command = [
+            "/bin/sh",
+            str(pod / "operator" / "flux-init.sh"),
+            str(pod / "mount"),
+            str(pod / "software"),
+            str(self.root / "image"),
+        ]
+        return subprocess.Popen(
+            command, env={"PATH": os.environ["PATH"], **environment}, user=self.user, text=True
+        )
 
     def reason(self, index: int) -> str:
         """Return the termination message that a container of the pod wrote; empty if none."""
@@ -224,10 +254,16 @@ class Pods:
 
     def wait_for(self, key: str, count: int = 1) -> None:
         """Wait until this many events of a kind were logged."""
-        wait_until(lambda: len(self.events(key)) >= count, lambda: f"{count} events {key!r} came; {self._ended()}")
+        wait_until(
+            lambda: len(self.events(key)) >= count, lambda: f"{count} events {key!r} came; {self._ended()}"
+        )
 
     def _ended(self) -> list[str]:
-        return [f"{index}: {process.returncode}" for index, process in self.processes.items() if process.poll() is not None]
+        return [
+            f"{index}: {process.returncode}"
+            for index, process in self.processes.items()
+            if process.poll() is not None
+        ]
 
     def _moved(self, text: str, pod: Path) -> str:
         mount = self.cluster.spec.flux.container.mount_path
@@ -262,19 +298,30 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str] | str) -> 
     """Wait until a condition holds; ``what`` says which one, if it does not in time."""
     until = time.monotonic() + WAIT_S
     while not condition():
-        assert time.monotonic() < until, f"not within {WAIT_S:g} s: {what if isinstance(what, str) else what()}"
+        assert time.monotonic() < until, (
+            f"not within {WAIT_S:g} s: {what if isinstance(what, str) else what()}"
+        )
         time.sleep(0.02)
 
 
 def pods(
-    command: str = "", size: int = 3, *, commands: dict[str, str] | None = None, harness: dict[str, Any] | None = None, **spec: Any
+    command: str = "",
+    size: int = 3,
+    *,
+    commands: dict[str, str] | None = None,
+    harness: dict[str, Any] | None = None,
+    **spec: Any,
 ) -> Pods:
-    """Return the pods of a MiniCluster with one container; fields of that container and of the spec are keyword arguments."""
+    """Return the pods of a MiniCluster with one container;
+    fields of that container and of the spec are keyword arguments.
+    """
     container = {"image": "app:1", "command": command, "commands": commands or {}, "resources": {}}
     for field in ("launcher", "batch", "batchRaw", "logs", "environment"):
         if field in spec:
             container[field] = spec.pop(field)
-    return Pods(minicluster(size=size, containers=[container], formTimeoutSeconds=10, **spec), **(harness or {}))
+    return Pods(
+        minicluster(size=size, containers=[container], formTimeoutSeconds=10, **spec), **(harness or {})
+    )
 
 
 def _free_port() -> int:
@@ -284,7 +331,9 @@ def _free_port() -> int:
 
 
 def has_hostnames() -> bool:
-    """True if processes can get host names of their own here, without which a real broker does not find its rank."""
+    """True if processes can get host names of their own here,
+    without which a real broker does not find its rank.
+    """
     return bool(_namespace())
 
 
@@ -293,7 +342,10 @@ def _paths_of(flux: Path | None) -> dict[str, str]:
     if flux is None:
         return {"PATH": os.environ["PATH"]}
     modules = sorted(flux.parent.parent.glob("lib/python3*/site-packages"))
-    return {"PATH": f"{flux.parent}:{os.environ['PATH']}", **({"PYTHONPATH": str(modules[0])} if modules else {})}
+    return {
+        "PATH": f"{flux.parent}:{os.environ['PATH']}",
+        **({"PYTHONPATH": str(modules[0])} if modules else {}),
+    }
 
 
 @functools.cache
@@ -307,8 +359,13 @@ def _namespace() -> tuple[str, ...]:
 
 
 def _own_hostname(name: str, user: int | None) -> list[str]:
-    switch = [shutil.which("setpriv") or "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user is not None else []
+    switch = (
+        [shutil.which("setpriv") or "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        if user is not None
+        else []
+    )
     if not _namespace():
         return switch
-    rename = f"hostname {name} 2>/dev/null || echo {name} >/proc/sys/kernel/hostname"  # only root may write the file
+    # only root may write the file
+    rename = f"hostname {name} 2>/dev/null || echo {name} >/proc/sys/kernel/hostname"
     return [*_namespace(), "/bin/sh", "-c", f'{rename}; exec "$@"', "sh", *switch]

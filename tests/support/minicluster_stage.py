@@ -12,7 +12,9 @@ from support.end_to_end import Stage
 from fluxqueue.api import names
 from fluxqueue.api.miniclusters import MiniCluster
 
-COLLECTION = f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{{}}/{names.MINICLUSTERS}"
+COLLECTION = (
+    f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{{}}/{names.MINICLUSTERS}"
+)
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 
@@ -30,7 +32,9 @@ def apply(stage: Stage, thing: Json, check: bool = True) -> Any:
 
 def seen(stage: Stage, name: str) -> MiniCluster:
     """Return a MiniCluster as it is now."""
-    return msgspec.convert(stage.cluster.control_plane.client.get(f"{COLLECTION.format(stage.namespace)}/{name}"), MiniCluster)
+    return msgspec.convert(
+        stage.cluster.control_plane.client.get(f"{COLLECTION.format(stage.namespace)}/{name}"), MiniCluster
+    )
 
 
 def until_state(stage: Stage, name: str, state: str, within_s: float = 90) -> MiniCluster:
@@ -39,7 +43,9 @@ def until_state(stage: Stage, name: str, state: str, within_s: float = 90) -> Mi
     def reached() -> MiniCluster | None:
         return in_state if (in_state := seen(stage, name)).status.state == state else None
 
-    in_state = stage.until(f"MiniCluster {name} is {state}", reached, within_s, lambda: seen(stage, name).status)
+    in_state = stage.until(
+        f"MiniCluster {name} is {state}", reached, within_s, lambda: seen(stage, name).status
+    )
     assert in_state is not None
     return in_state
 
@@ -51,7 +57,8 @@ def raw_pods(stage: Stage, job: str) -> list[Json]:
     own = [
         pod
         for pod in pods
-        if pod["metadata"].get("labels", {}).get(names.JOB_NAME_LABEL) == job and "deletionTimestamp" not in pod["metadata"]
+        if pod["metadata"].get("labels", {}).get(names.JOB_NAME_LABEL) == job
+        and "deletionTimestamp" not in pod["metadata"]
     ]
     return sorted(own, key=lambda pod: int(pod["metadata"]["annotations"][names.COMPLETION_INDEX_ANNOTATION]))
 
@@ -63,9 +70,14 @@ def nodes_of(stage: Stage, job: str) -> list[str]:
 
 def mounted(stage: Stage, pod: Json, kind: str) -> Json:
     """Return the ConfigMap or Secret that a broker's pod mounts."""
-    field, key, plural = {"ConfigMap": ("configMap", "name", "configmaps"), "Secret": ("secret", "secretName", "secrets")}[kind]
+    field, key, plural = {
+        "ConfigMap": ("configMap", "name", "configmaps"),
+        "Secret": ("secret", "secretName", "secrets"),
+    }[kind]
     (name,) = [volume[field][key] for volume in pod["spec"]["volumes"] if field in volume]
-    volume_source: Json = stage.cluster.control_plane.client.get(f"/api/v1/namespaces/{stage.namespace}/{plural}/{name}")
+    volume_source: Json = stage.cluster.control_plane.client.get(
+        f"/api/v1/namespaces/{stage.namespace}/{plural}/{name}"
+    )
     return volume_source
 
 

@@ -42,17 +42,40 @@ class NodeRequestBench:
         """Return a provisioner as a new leader makes it."""
         return Provisioner(self.server.api, self.caches, self.ledger, self.events.recorder)
 
-    def wait(self, name: str, pods: int = 3, reason: Reason = Reason.PROVISIONING, labels: Json | None = None, **spec: Any) -> Workload:
+    def wait(
+        self,
+        name: str,
+        pods: int = 3,
+        reason: Reason = Reason.PROVISIONING,
+        labels: Json | None = None,
+        **spec: Any,
+    ) -> Workload:
         """Submit a Job that waits for nodes; its pods have these fields, and ``labels``."""
         uid = f"uid-{name}"
-        builder = make_job(name).indexed(pods).cpu("2").uid(uid).with_("spec.template.metadata.labels", labels or {})
+        builder = (
+            make_job(name)
+            .indexed(pods)
+            .cpu("2")
+            .uid(uid)
+            .with_("spec.template.metadata.labels", labels or {})
+        )
         for field, value in spec.items():
             builder = builder.with_(f"spec.template.spec.{field}", value)
         self.server.put("jobs", builder.build())
         ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        self.server.put("fluxjobs", {"metadata": {"name": fluxjob_name("Job", name, uid)}, "spec": {"objectRef": ref}})
+        self.server.put(
+            "fluxjobs", {"metadata": {"name": fluxjob_name("Job", name, uid)}, "spec": {"objectRef": ref}}
+        )
         submitted = EPOCH + timedelta(seconds=next(self._seconds))
-        row = a_workload(name, uid=uid, pods=pods, queue="growing", reason=reason, submitted_at=submitted, shape=f"{name:x<16}")
+        row = a_workload(
+            name,
+            uid=uid,
+            pods=pods,
+            queue="growing",
+            reason=reason,
+            submitted_at=submitted,
+            shape=f"{name:x<16}",
+        )
         return self.ledger.put(row)
 
     def rooms(self) -> dict[str, Json]:
@@ -61,12 +84,20 @@ class NodeRequestBench:
 
     def asking(self) -> list[str]:
         """Names of the room pods that say that they need a node."""
-        return sorted(name for name, pod in self.rooms().items() if conditions(pod) == {"PodScheduled": ("False", "Unschedulable")})
+        return sorted(
+            name
+            for name, pod in self.rooms().items()
+            if conditions(pod) == {"PodScheduled": ("False", "Unschedulable")}
+        )
 
     def of(self, name: str) -> list[str]:
         """Names of the room pods of a Job that ask."""
         rooms, wanted = self.rooms(), f"Job default/{name}"
-        return [room for room in self.asking() if rooms[room]["metadata"]["annotations"][names.ROOM_FOR_ANNOTATION] == wanted]
+        return [
+            room
+            for room in self.asking()
+            if rooms[room]["metadata"]["annotations"][names.ROOM_FOR_ANNOTATION] == wanted
+        ]
 
     def requests(self) -> dict[str, Json]:
         """ProvisioningRequests by name."""
@@ -74,16 +105,28 @@ class NodeRequestBench:
 
     def count(self) -> int:
         """Number of requested pods, in either way."""
-        counts: list[int] = [each["count"] for one in self.requests().values() for each in one["spec"]["podSets"]]
+        counts: list[int] = [
+            each["count"] for one in self.requests().values() for each in one["spec"]["podSets"]
+        ]
         return len(self.asking()) + sum(counts)
 
     def nothing(self) -> bool:
         """True if no object of a request is left."""
-        return not self.rooms() and not self.requests() and not self._labelled("podtemplates", names.PROVISIONS_LABEL)
+        return (
+            not self.rooms()
+            and not self.requests()
+            and not self._labelled("podtemplates", names.PROVISIONS_LABEL)
+        )
 
     def _labelled(self, plural: str, label: str) -> dict[str, Json]:
-        return {each["metadata"]["name"]: each for each in self.server.all(plural) if label in each["metadata"].get("labels", {})}
+        return {
+            each["metadata"]["name"]: each
+            for each in self.server.all(plural)
+            if label in each["metadata"].get("labels", {})
+        }
 
 
 def conditions(pod: Json) -> dict[str, tuple[str, str]]:
-    return {each["type"]: (each["status"], each["reason"]) for each in pod.get("status", {}).get("conditions", ())}
+    return {
+        each["type"]: (each["status"], each["reason"]) for each in pod.get("status", {}).get("conditions", ())
+    }

@@ -14,10 +14,14 @@ from fluxqueue.api import names
 
 __all__ = ["PageObject", "page_objects"]
 
-_BLOCK = re.compile(r"(?P<site>^<!-- for sites: [^\n]+ -->\n)?^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?P<site>^<!-- for sites: [^\n]+ -->\n)?^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _FILES = {"kubescheduler.config.k8s.io/v1"}
 """What programs read from a file: no API server has these kinds."""
-_VALUES = frozenset(yaml.safe_load((Path(__file__).parents[2] / "charts" / "fluxqueue" / "values.yaml").read_text()))
+_VALUES = frozenset(
+    yaml.safe_load((Path(__file__).parents[2] / "charts" / "fluxqueue" / "values.yaml").read_text())
+)
 """Values of the chart, which a page may show."""
 
 
@@ -36,7 +40,9 @@ class PageObject:
 
 
 def page_objects(page: Path) -> Iterator[PageObject]:
-    """Yield the objects of a page. A block of nothing but ``spec`` is of a FluxQueue; one for sites has kinds that no test here has."""
+    """Yield the objects of a page.
+    A block of nothing but ``spec`` is of a FluxQueue; one for sites has kinds that no test here has.
+    """
     text = page.read_text()
     for block in _BLOCK.finditer(text):
         if block["site"]:
@@ -45,5 +51,10 @@ def page_objects(page: Path) -> Iterator[PageObject]:
             if document.get("apiVersion") in _FILES or document.keys() <= _VALUES:
                 continue
             if set(document) == {"spec"}:
-                document = {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "shown"}, **document}
+                document = {
+                    "apiVersion": names.API_VERSION,
+                    "kind": "FluxQueue",
+                    "metadata": {"name": "shown"},
+                    **document,
+                }
             yield PageObject(page.name, text[: block.start()].count("\n") + 1, document)

@@ -1,6 +1,7 @@
 """The blocks of commands in the pages that people type from, and who runs them.
 
-A comment is above each block: ``<!-- run: FILE -->`` names the test that runs it, ``<!-- for sites: WHAT -->`` says what no test here has.
+A comment is above each block: ``<!-- run: FILE -->`` names the test that runs it,
+``<!-- for sites: WHAT -->`` says what no test here has.
 """
 
 from __future__ import annotations

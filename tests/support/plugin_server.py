@@ -1,4 +1,6 @@
-"""An API server for unit tests of the plugin: objects by path, what was written, and the lines of watches and logs."""
+"""An API server for unit tests of the plugin: objects by path, what was written,
+and the lines of watches and logs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ def fluxjobs_path(namespace: str | None = "default") -> str:
 
 
 def fluxjob(
-    name: str = "lammps", *, kind: str = "Job", queue: str = "default", pods: int = 4, namespace: str = "default", **status: object
+    name: str = "lammps",
+    *,
+    kind: str = "Job",
+    queue: str = "default",
+    pods: int = 4,
+    namespace: str = "default",
+    **status: object,
 ) -> FluxJob:
     """Return a FluxJob of an object; its uid is the name of the object."""
     return FluxJob(
@@ -34,7 +42,9 @@ def fluxjob(
             creation_timestamp="2026-03-02T11:50:00Z",
             resource_version="5",
         ),
-        spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name=name, uid=name), queue=queue, pods=pods, duration_seconds=600),
+        spec=FluxJobSpec(
+            object_ref=ObjectRef(kind=kind, name=name, uid=name), queue=queue, pods=pods, duration_seconds=600
+        ),
         status=msgspec.convert(status, FluxJobStatus),
     )
 
@@ -63,18 +73,34 @@ class PluginServer:
     def has_jobs(self, *jobs: FluxJob, namespace: str | None = "default") -> PluginServer:
         """Give it the FluxJobs of a namespace, and return it."""
         for job in jobs:
-            self.objects[f"{fluxjobs_path(job.metadata.namespace)}/{job.metadata.name}"] = json.loads(msgspec.json.encode(job))
+            self.objects[f"{fluxjobs_path(job.metadata.namespace)}/{job.metadata.name}"] = json.loads(
+                msgspec.json.encode(job)
+            )
         return self.has(fluxjobs_path(namespace), *jobs)
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, accept: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        accept: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Answer a read."""
         del accept, headers
         self.asked.append((path, dict(params or {})))
         selector = (params or {}).get("labelSelector")
-        found = self.objects.get(f"{path}?{selector}", self.objects.get(path)) if selector else self.objects.get(path)
+        found = (
+            self.objects.get(f"{path}?{selector}", self.objects.get(path))
+            if selector
+            else self.objects.get(path)
+        )
         self._refuse("GET", path)
         if found is None:
-            missing = ObjectNotFound if path.rsplit("/", 1)[-1].count("-") or "/namespaces/" in path else NoSuchResource
+            missing = (
+                ObjectNotFound
+                if path.rsplit("/", 1)[-1].count("-") or "/namespaces/" in path
+                else NoSuchResource
+            )
             raise missing(404, "NotFound", f"{path} not found")
         return found if isinstance(found, bytes) else json.dumps(found).encode()
 
@@ -86,14 +112,22 @@ class PluginServer:
             self.objects[path]["status"]["reason"] = "Held" if hold else ""
         return b"{}"
 
-    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> bytes:
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Record a new object and return it."""
         del headers
         self._refuse("POST", path)
         self.written.append((f"POST{'?dryRun' if (params or {}).get('dryRun') else ''}", path, body))
         return json.dumps(self.objects.get(f"POST {path}", body)).encode()
 
-    def watch(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+    def watch(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Iterator[bytes]:
         """Yield the events of a watch, once."""
         del timeout_s
         self.asked.append((path, dict(params or {})))
@@ -103,7 +137,9 @@ class PluginServer:
             raise KeyboardInterrupt
         yield from lines
 
-    def lines(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+    def lines(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Iterator[bytes]:
         """Yield the lines of a log."""
         del timeout_s
         self.asked.append((path, dict(params or {})))

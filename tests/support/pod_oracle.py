@@ -1,7 +1,7 @@
 """Watches all pods while a test runs, and checks after every change that no node is overbooked.
 
-The watch delivers the changes of pods in their order, so the sums after each change were true at that time, not only at intervals. A pod
-counts on its node from its binding until it is terminal or deleted.
+The watch delivers the changes of pods in their order, so the sums after each change were true at that time,
+not only at intervals. A pod counts on its node from its binding until it is terminal or deleted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class PodOracle:
             self.bound += 1
             offered = self._allocatable.get(node, {})
             self.overbookings += [
-                f"with pod {pod.metadata.namespace}/{pod.metadata.name}, {node} bears {amount} {name} of {offered.get(name, 0)}"
+                (
+                    f"with pod {pod.metadata.namespace}/{pod.metadata.name}, "
+                    f"{node} bears {amount} {name} of {offered.get(name, 0)}"
+                )
                 for name, amount in sum_requests(self._requests[node].values()).items()
                 if amount > offered.get(name, 0)
             ]
@@ -89,7 +92,9 @@ def watching_pods(cluster: InProcessCluster) -> Iterator[PodOracle]:
     oracle, ready = PodOracle(), threading.Event()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(oracle.watch(cluster, ready, ended),), name="pod-oracle")
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(oracle.watch(cluster, ready, ended),), name="pod-oracle"
+    )
     thread.start()
     try:
         if not ready.wait(30):

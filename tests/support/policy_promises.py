@@ -1,4 +1,5 @@
-"""What `docs/policies.md` promises, and the tests that prove it. A test compares both, so a new paragraph is entered here with its tests.
+"""What `docs/policies.md` promises, and the tests that prove it. A test compares both, so a new paragraph is
+entered here with its tests.
 
 A part of the page is a paragraph, an item of a list or a row of a table; it is named by how it begins.
 """
@@ -21,7 +22,10 @@ _LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespa
 _PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
 _HISTORY = f"{_SCHEDULING}/policies/test_estimate_history.py"
 _RESERVATIONS, _PREEMPTING = f"{_INTEGRATION}/test_reservations.py", f"{_INTEGRATION}/test_preempting.py"
-_QUEUE_LIMITS, _BUDGETS = f"{_INTEGRATION}/test_queue_limits.py", "unit/queue/intake/test_namespace_budgets.py"
+_QUEUE_LIMITS, _BUDGETS = (
+    f"{_INTEGRATION}/test_queue_limits.py",
+    "unit/queue/intake/test_namespace_budgets.py",
+)
 _DESCRIBE, _MIN_PODS = "unit/queue/intake/test_describe.py", "unit/queue/intake/test_min_pods_resolver.py"
 _MOLDABLE, _RESIZER = "unit/queue/model/test_moldable.py", "unit/queue/release/test_job_resizer.py"
 _SIMULATOR, _FORECASTS = "unit/queue/simulator/test_simulator.py", "unit/queue/simulator/test_forecasts.py"
@@ -32,7 +36,10 @@ _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinkin
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
 _WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
-_REFUSALS, _DIFFERENT = f"{_SCHEDULING}/policies/test_refusals.py", f"{_SCHEDULING}/test_different_requests.py"
+_REFUSALS, _DIFFERENT = (
+    f"{_SCHEDULING}/policies/test_refusals.py",
+    f"{_SCHEDULING}/test_different_requests.py",
+)
 
 NO_PROMISES = (
     "Requests of which none is the larger one",
@@ -52,29 +59,49 @@ NO_PROMISES = (
 """Headings of tables, and words around the promises."""
 
 PROMISES: Mapping[str, tuple[str, ...]] = {
-    "A cycle goes through the waiting work in order": (f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",),
+    "A cycle goes through the waiting work in order": (
+        f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",
+    ),
     "- If a request does not fit now, none of its kind": (
         f"{_DIFFERENT}::test_an_end_costs_few_questions_however_many_different_requests_wait",
     ),
-    "- Starts, reservations and their order are the same": (f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",),
+    "- Starts, reservations and their order are the same": (
+        f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",
+    ),
     "- The first hundred of each queue are always told": (
         f"{_DIFFERENT}::test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too",
         f"{_DIFFERENT}::test_what_can_never_start_is_told_so_wherever_it_waits",
     ),
     "Each FluxQueue has one": (f"{_PRIORITIES}::test_without_weights_the_order_is_priority_and_submit_time",),
     "| `fcfs`": (f"{_FCFS}::test_the_first_that_does_not_fit_closes_its_queue",),
-    "| `easy`": (f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",),
-    "| `hybrid`": (f"{_RESERVATIONS}::test_hybrid_reserves_for_the_first_few", f"{_SIMULATOR}::test_hybrid_protects_as_many_as_its_depth"),
+    "| `easy`": (
+        f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",
+    ),
+    "| `hybrid`": (
+        f"{_RESERVATIONS}::test_hybrid_reserves_for_the_first_few",
+        f"{_SIMULATOR}::test_hybrid_protects_as_many_as_its_depth",
+    ),
     "| `conservative`": (f"{_RESERVATIONS}::test_conservative_reserves_up_to_the_depth",),
-    "Nothing overtakes.": (f"{_FCFS}::test_within_a_queue_nothing_ever_overtakes", f"{_SIMULATOR}::test_fcfs_never_overtakes"),
+    "Nothing overtakes.": (
+        f"{_FCFS}::test_within_a_queue_nothing_ever_overtakes",
+        f"{_SIMULATOR}::test_fcfs_never_overtakes",
+    ),
     "The first blocked workload": (
         f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",
         f"{_SIMULATOR}::test_easy_backfills_jobs_that_end_before_the_head_needs_their_nodes",
     ),
-    "EASY with more than one": (f"{_PLANS}::test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest",),
-    "Every workload within the depth": (f"{_SIMULATOR}::test_conservative_never_delays_a_job_for_those_behind",),
-    "Several sets of nodes": (f"{_RESERVATIONS}::test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so",),
-    "Say `node-5` is free": (f"{_PLANS}::test_a_reservation_leaves_the_free_node_to_others_where_the_queue_says_so",),
+    "EASY with more than one": (
+        f"{_PLANS}::test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest",
+    ),
+    "Every workload within the depth": (
+        f"{_SIMULATOR}::test_conservative_never_delays_a_job_for_those_behind",
+    ),
+    "Several sets of nodes": (
+        f"{_RESERVATIONS}::test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so",
+    ),
+    "Say `node-5` is free": (
+        f"{_PLANS}::test_a_reservation_leaves_the_free_node_to_others_where_the_queue_says_so",
+    ),
     "The start of the reservation is the same": (
         "unit/fluxion/engine/test_properties.py::test_the_choice_of_nodes_changes_no_start_of_a_reservation",
     ),
@@ -83,15 +110,23 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREDICTIONS}::test_a_prediction_is_at_least_a_minute",
         f"{_SCHEDULING}/test_predicted_durations.py::test_a_namespace_stands_for_a_user_who_is_not_known",
     ),
-    "Say seven of eight nodes": (f"{_PLANS}::test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so",),
-    "- Nothing else goes by it": (f"{_SIMULATOR}::test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody",),
+    "Say seven of eight nodes": (
+        f"{_PLANS}::test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so",
+    ),
+    "- Nothing else goes by it": (
+        f"{_SIMULATOR}::test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody",
+    ),
     "- Work that started so": (
         f"{_PREDICTIONS}::test_work_beyond_its_prediction_is_planned_for_twice_as_long",
         f"{_PREDICTIONS}::test_a_predicted_end_becomes_the_stated_one_where_no_reservation_is_in_the_way",
         f"{_SIMULATOR}::test_work_beyond_its_prediction_goes_on_and_the_reservation_moves",
     ),
-    "- No prediction runs into": (f"{_RESERVATIONS}::test_no_prediction_runs_into_what_is_set_aside_for_people",),
-    "- With fewer than two known": (f"{_PREDICTIONS}::test_there_is_no_prediction_without_history_or_beyond_what_was_stated",),
+    "- No prediction runs into": (
+        f"{_RESERVATIONS}::test_no_prediction_runs_into_what_is_set_aside_for_people",
+    ),
+    "- With fewer than two known": (
+        f"{_PREDICTIONS}::test_there_is_no_prediction_without_history_or_beyond_what_was_stated",
+    ),
     "Many Jobs can run with fewer": (f"{_MIN_PODS}::test_a_job_says_with_how_few_pods_it_may_start",),
     "`spec.minPodsPercent: 25`": (f"{_MIN_PODS}::test_a_queue_has_a_default_in_percent",),
     "**It starts with fewer": (
@@ -112,9 +147,13 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_MOLDABLE}::test_growth_comes_behind_all_other_work",
         f"{_RESIZER}::test_a_job_grows_by_one_guarded_patch_and_an_event",
     ),
-    "- Who suspends such a Job": (f"{_SMALLER}::test_a_suspended_job_starts_again_with_as_many_pods_as_fit_then",),
+    "- Who suspends such a Job": (
+        f"{_SMALLER}::test_a_suspended_job_starts_again_with_as_many_pods_as_fit_then",
+    ),
     "- Work that is cancelled, ends": (f"{_SMALLER}::test_a_small_job_that_is_deleted_frees_its_nodes",),
-    "- In queues with preemption it [gives": (f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",),
+    "- In queues with preemption it [gives": (
+        f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",
+    ),
     "- In an `fcfs` queue nothing grows": (
         f"{_GROWTH}::test_nothing_grows_past_the_first_in_strict_order",
         f"{_RESIZER}::test_a_job_does_not_grow_in_a_queue_that_starts_nothing",
@@ -124,17 +163,23 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",
     ),
     "- `kubectl apply` of the manifest": (f"{_SMALLER}::test_pods_that_find_no_node_are_given_up",),
-    "`fluxqueue simulate --min-pods 25`": ("unit/queue/simulator/test_simulated_growth.py::test_the_command_lets_jobs_start_smaller",),
+    "`fluxqueue simulate --min-pods 25`": (
+        "unit/queue/simulator/test_simulated_growth.py::test_the_command_lets_jobs_start_smaller",
+    ),
     "A workload with a reservation starts no later": (
         f"{_SIMULATOR}::test_with_true_durations_no_job_starts_after_its_first_reservation",
         f"{_SIMULATOR}::test_if_jobs_end_early_no_job_starts_after_its_first_reservation",
         f"{_ROUNDS}::test_with_true_durations_only_higher_priority_delays_a_first_reservation",
     ),
-    "- work of higher priority (or": (f"{_RESERVATIONS}::test_work_of_higher_priority_comes_before_a_reservation",),
+    "- work of higher priority (or": (
+        f"{_RESERVATIONS}::test_work_of_higher_priority_comes_before_a_reservation",
+    ),
     "- work of higher priority in another": (
         f"{_RESERVATIONS}::test_a_reservation_displaced_by_another_queue_is_planned_again_with_its_cause",
     ),
-    "- a job on its nodes runs longer": (f"{_RESERVATIONS}::test_an_overrun_moves_the_reservation_on_its_nodes_with_its_cause",),
+    "- a job on its nodes runs longer": (
+        f"{_RESERVATIONS}::test_an_overrun_moves_the_reservation_on_its_nodes_with_its_cause",
+    ),
     "- its nodes were removed": (
         f"{_RESERVATIONS}::test_a_reservation_moves_away_from_a_node_that_goes_down",
         f"{_RESERVATIONS}::test_a_reservation_ends_with_the_label_of_its_node_and_returns_with_it",
@@ -143,7 +188,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_CYCLES}::test_work_that_is_held_or_asks_for_something_else_loses_its_reservation",
         f"{_RESERVATIONS}::test_a_queue_changed_to_fcfs_loses_its_reservations",
     ),
-    "- the limits of its queue": (f"{_QUEUE_LIMITS}::test_a_reservation_over_an_edited_limit_is_dropped_with_that_cause",),
+    "- the limits of its queue": (
+        f"{_QUEUE_LIMITS}::test_a_reservation_over_an_edited_limit_is_dropped_with_that_cause",
+    ),
     "When work ends early": (
         f"{_RESERVATIONS}::test_an_early_end_moves_the_start_forward_and_the_first_start_is_kept",
         f"{_RESERVATIONS}::test_the_next_leader_keeps_the_reservations",
@@ -169,26 +216,38 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_E2E}/test_shared_cluster.py::test_nobody_goes_ahead_of_others",
         "unit/queue/cluster/test_caches.py::test_no_class_of_the_system_or_of_programs_counts_in_the_queue",
     ),
-    "The queue `default` that the chart": (f"{_CRDS}::test_in_the_default_queue_nobody_goes_ahead_and_a_stated_duration_counts",),
-    "`fluxqueue local` is for one person": ("unit/local/test_values.py::test_the_one_person_of_a_local_cluster_may_order_what_waits",),
+    "The queue `default` that the chart": (
+        f"{_CRDS}::test_in_the_default_queue_nobody_goes_ahead_and_a_stated_duration_counts",
+    ),
+    "`fluxqueue local` is for one person": (
+        "unit/local/test_values.py::test_the_one_person_of_a_local_cluster_may_order_what_waits",
+    ),
     "`spec.priorityWeights` of": (f"{_SUMS}::test_it_is_the_formula",),
-    "| age |": (f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",),
+    "| age |": (
+        f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",
+    ),
     "| fair share |": (f"{_PRIORITIES}::test_the_account_that_used_less_than_its_share_comes_first",),
     "| size |": (f"{_SUMS}::test_it_is_the_formula",),
     "| queue |": (f"{_SUMS}::test_it_is_the_formula",),
-    "| its own |": (f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",),
+    "| its own |": (
+        f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",
+    ),
     "Without weights, or with the defaults": (
         f"{_SUMS}::test_a_queue_without_weights_adds_nothing",
         f"{_VICTIMS}::test_only_work_that_is_below_in_stated_priority_and_in_order_may_be_a_victim",
         f"{_PRIORITIES}::test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_counts_at_once",
         f"{_INTEGRATION}/test_fair_share_order.py::test_the_account_that_ran_less_goes_first_also_over_queues_and_reservations",
     ),
-    "`--weights` prints": ("unit/cli/test_priorities.py::test_the_weights_of_queues_are_shown_as_they_count",),
+    "`--weights` prints": (
+        "unit/cli/test_priorities.py::test_the_weights_of_queues_are_shown_as_they_count",
+    ),
     "- The duration of a workload": (
         f"{_DESCRIBE}::test_the_wall_time_is_what_the_object_says_best",
         f"{_DESCRIBE}::test_a_short_duration_never_counts_as_more_than_the_queue_allows",
     ),
-    "- Work that runs longer": (f"{_HISTORY}::test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work",),
+    "- Work that runs longer": (
+        f"{_HISTORY}::test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work",
+    ),
     "- Work without an end": (
         f"{_ESTIMATES}::test_nothing_is_expected_to_start_after_work_without_an_end",
         f"{_FORECASTS}::test_nothing_is_planned_on_nodes_of_work_without_an_end",
@@ -212,7 +271,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_BUDGETS}::test_a_queue_may_have_a_budget_of_its_own",
         f"{_BUDGETS}::test_other_namespaces_are_not_concerned",
     ),
-    "What a group of people may use": (f"{_LIMITS}::test_a_limit_of_an_account_holds_for_all_accounts_below_it_together",),
+    "What a group of people may use": (
+        f"{_LIMITS}::test_a_limit_of_an_account_holds_for_all_accounts_below_it_together",
+    ),
     "`matchPolicy` selects": (
         f"{_INTEGRATION}/test_match_policies.py::test_work_is_matched_by_the_policy_of_its_queue_and_edits_apply_at_once",
         f"{_INTEGRATION}/test_match_policies.py::test_whole_nodes_are_reserved_granted_and_restored_as_whole_nodes",
@@ -300,7 +361,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_GRACE}::test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace",
         f"{_SHRUNK}::test_all_pods_go_on_if_the_other_is_deleted_in_the_grace",
     ),
-    "Work within what is guaranteed": (f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",),
+    "Work within what is guaranteed": (
+        f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",
+    ),
     "- Work that has run for less": (
         f"{_PREEMPTION}::test_work_is_spared_until_it_ran_for_its_least_time",
         f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
@@ -363,7 +426,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- Until the pods have ended": (f"{_SHRINKING}::test_no_other_work_takes_what_is_free_before_the_rest",),
     "| Indexed Job whose pods run": (f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",),
     "| others (Deployment": (f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",),
-    "| `WaitingForNodes`": (f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",),
+    "| `WaitingForNodes`": (
+        f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",
+    ),
     "| `Reservation`": (
         "unit/fluxion/engine/test_advance_reservations.py::test_a_refusal_names_the_reservation_that_alone_is_in_the_way",
         "unit/fluxion/engine/test_advance_reservations.py::test_work_that_waits_for_its_own_reservation_is_told_when_that_begins",
@@ -380,7 +445,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_BUDGETS}::test_work_beyond_the_budget_is_a_row_without_a_request",
     ),
     "| `AccountLimit`": (f"{_LIMITS}::test_any_resource_may_be_limited_and_every_figure_is_named",),
-    "| `Preempted`": (f"{_PREEMPTING}::test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order",),
+    "| `Preempted`": (
+        f"{_PREEMPTING}::test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order",
+    ),
     "| `Unsatisfiable`": (
         f"{_INTEGRATION}/test_scheduling.py::test_unsatisfiable_work_gets_its_reason_even_behind_a_blocked_head",
         f"{_INTEGRATION}/test_scheduling.py::test_unsatisfiable_work_starts_once_a_larger_node_is_added",
@@ -394,7 +461,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_ESTIMATES}::test_positions_are_those_of_now_between_two_plans",
         "unit/queue/status/test_fluxjob_pace.py::test_early_estimates_are_written_at_once_and_then_one_a_second",
     ),
-    "- with a reservation, `eta`": (f"{_STATUS}::test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact",),
+    "- with a reservation, `eta`": (
+        f"{_STATUS}::test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact",
+    ),
     "- without one, `eta` is": (
         f"{_ESTIMATES}::test_pending_work_is_planned_one_after_the_other",
         f"{_ESTIMATES}::test_an_update_soon_after_another_returns_the_delay",
@@ -417,8 +486,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_BAD}::test_an_invalid_duration_is_refused_with_the_name_of_its_field",
         f"{_DESCRIBE}::test_what_is_wrong_is_a_reason_naming_object_and_field",
     ),
-    "| a duration beyond `maxDuration": (f"{_DESCRIBE}::test_longer_than_the_queue_allows_is_refused_with_both_figures",),
-    "| `fluxqueue/min-pods` that is no": (f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",),
+    "| a duration beyond `maxDuration": (
+        f"{_DESCRIBE}::test_longer_than_the_queue_allows_is_refused_with_both_figures",
+    ),
+    "| `fluxqueue/min-pods` that is no": (
+        f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",
+    ),
     "| `fluxqueue/min-pods` with required": (f"{_MIN_PODS}::test_what_cannot_be_waits_with_a_sentence",),
     "| `minPodsPercent` out of": (f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",),
     "| a priority that is no number": (
@@ -430,10 +503,18 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PLANS}::test_a_queue_whose_plan_cannot_be_meant_is_refused_with_its_field",
         f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
     ),
-    "| `planning` in a queue": (f"{_PLANS}::test_a_queue_without_reservations_is_told_that_its_plan_has_no_effect",),
-    "| a weight that is no whole number": (f"{_E2E}/test_accounts.py::test_a_weight_that_cannot_be_meant_is_refused_with_its_field",),
-    "| a FluxQueue that contradicts": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
-    "| a `nodeSelector` or namespace": (f"{_EDITS}::test_a_queue_whose_selectors_can_match_nothing_is_refused",),
+    "| `planning` in a queue": (
+        f"{_PLANS}::test_a_queue_without_reservations_is_told_that_its_plan_has_no_effect",
+    ),
+    "| a weight that is no whole number": (
+        f"{_E2E}/test_accounts.py::test_a_weight_that_cannot_be_meant_is_refused_with_its_field",
+    ),
+    "| a FluxQueue that contradicts": (
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+    ),
+    "| a `nodeSelector` or namespace": (
+        f"{_EDITS}::test_a_queue_whose_selectors_can_match_nothing_is_refused",
+    ),
     "| a `nodeSelector` that matches": (
         "unit/queue/status/test_fluxqueue_status.py::test_a_node_selector_that_matches_no_node_is_reported",
         f"{_EDITS}::test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes",
@@ -445,7 +526,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "| a queue drained with work": (f"{_EDITS}::test_a_drained_queue_starts_its_work_and_accepts_no_more",),
     "| a queue held": (f"{_EDITS}::test_a_held_queue_starts_nothing_and_an_open_one_does",),
-    "| a queue that is not for": (f"{_DESCRIBE}::test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else",),
+    "| a queue that is not for": (
+        f"{_DESCRIBE}::test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else",
+    ),
     "| an edit of running work": (f"{_EDITS}::test_a_running_job_refuses_edits_with_a_reason",),
     "`fluxqueue simulate` reads": (
         f"{_SIMULATOR}::test_gaps_in_a_trace_have_rules_and_are_counted",

@@ -1,7 +1,7 @@
 """A real PgBouncer in front of a test's Postgres.
 
-The program is the one on PATH or in /usr/sbin. Without one the tests are skipped, or with ``FLUXQUEUE_PGBOUNCER=fetch`` Debian's packages
-are unpacked into the cache, for which apt needs no rights.
+The program is the one on PATH or in /usr/sbin. Without one the tests are skipped, or with
+``FLUXQUEUE_PGBOUNCER=fetch`` Debian's packages are unpacked into the cache, for which apt needs no rights.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Pooler:
     def answers(self) -> bool:
         """True if it accepts connections."""
         try:
-            with psycopg.connect(host="127.0.0.1", port=self._port, user="postgres", dbname="postgres", connect_timeout=5):
+            with psycopg.connect(
+                host="127.0.0.1", port=self._port, user="postgres", dbname="postgres", connect_timeout=5
+            ):
                 return True
         except psycopg.OperationalError:
             return False
@@ -81,7 +83,10 @@ def pooler_of(postgres: LocalPostgres, folder: Path, ignored: Sequence[str] = ()
     settings = folder / f"pgbouncer-{port}.ini"
     settings.write_text(
         _SETTINGS.format(
-            host=parts["host"], port=parts.get("port") or 5432, listen=port, ignored=",".join(ignored or ["extra_float_digits"])
+            host=parts["host"],
+            port=parts.get("port") or 5432,
+            listen=port,
+            ignored=",".join(ignored or ["extra_float_digits"]),
         )
     )
     settings.chmod(0o644)
@@ -105,11 +110,18 @@ def pooler_of(postgres: LocalPostgres, folder: Path, ignored: Sequence[str] = ()
 
 @cache
 def _program() -> tuple[Path, Path | None]:
-    """Return the program and the folder of its libraries if that is not a folder of the system; skip the test if there is none."""
-    if found := shutil.which("pgbouncer", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))):
+    """Return the program and the folder of its libraries if that is not a folder of the system;
+    skip the test if there is none.
+    """
+    if found := shutil.which(
+        "pgbouncer", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))
+    ):
         return Path(found), None
     if os.environ.get("FLUXQUEUE_PGBOUNCER") != "fetch" or shutil.which("apt-get") is None:
-        pytest.skip("there is no pgbouncer: install the package of that name, or set FLUXQUEUE_PGBOUNCER=fetch where apt-get has it")
+        pytest.skip(
+            "there is no pgbouncer: install the package of that name, "
+            "or set FLUXQUEUE_PGBOUNCER=fetch where apt-get has it"
+        )
     folder = Path("/var/lib/fluxqueue/pgbouncer") if os.geteuid() == 0 else cache_folder() / "pgbouncer"
     program = folder / "usr" / "sbin" / "pgbouncer"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,11 +136,22 @@ def _unpack_packages(folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     state = unfinished / "apt"
     (state / "lists" / "partial").mkdir(parents=True)
-    apt = ["apt-get", "-qq", "-o", f"Dir::State::Lists={state}/lists", "-o", f"Dir::Cache={state}", "-o", "APT::Sandbox::User=root"]
+    apt = [
+        "apt-get",
+        "-qq",
+        "-o",
+        f"Dir::State::Lists={state}/lists",
+        "-o",
+        f"Dir::Cache={state}",
+        "-o",
+        "APT::Sandbox::User=root",
+    ]
     try:
         subprocess.run([*apt, "update"], check=True, capture_output=True, timeout=300)
         for package in _PACKAGES:  # libevent's name differs between Debian's releases
-            subprocess.run([*apt, "download", package], check=False, capture_output=True, timeout=300, cwd=state)
+            subprocess.run(
+                [*apt, "download", package], check=False, capture_output=True, timeout=300, cwd=state
+            )
         for file in state.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", file, unfinished], check=True, capture_output=True, timeout=60)
         shutil.rmtree(state)

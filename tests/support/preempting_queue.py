@@ -30,4 +30,6 @@ class PreemptingQueue:
     def job(self, name: str, nodes: int, priority: int = 0, seconds: str = FOREVER) -> JobBuilder:
         """A Job with a pod on each node; by default it runs until the test ends it."""
         builder = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name)
-        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(RUN_SECONDS, seconds)
+        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(
+            RUN_SECONDS, seconds
+        )

@@ -15,7 +15,9 @@ _BRANCHES = ("lhs", "rhs", "expr", "param", "args", "vector_selector")
 
 @dataclass
 class Query:
-    """What a query reads: metrics with the values it asks for by label, and the labels that it groups by, with the metrics below."""
+    """What a query reads: metrics with the values it asks for by label, and the labels that it groups by,
+    with the metrics below.
+    """
 
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     grouped: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)
@@ -34,9 +36,13 @@ def read_query(text: str) -> Query:
     query = Query()
     for node in _nodes(promql_parser.parse(re.sub(r"\$\w+", "x", text))):
         if isinstance(node, promql_parser.VectorSelector):
-            query.asked.append((str(node.name), {str(each.name): str(each.value) for each in node.matchers.matchers}))
+            query.asked.append(
+                (str(node.name), {str(each.name): str(each.value) for each in node.matchers.matchers})
+            )
         elif isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
-            below = frozenset(str(each.name) for each in _nodes(node) if isinstance(each, promql_parser.VectorSelector))
+            below = frozenset(
+                str(each.name) for each in _nodes(node) if isinstance(each, promql_parser.VectorSelector)
+            )
             query.grouped.append((frozenset(map(str, node.modifier.labels)), below))
     return query
 

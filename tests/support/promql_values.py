@@ -1,4 +1,5 @@
-"""Computes the alerts' queries over a few samples: selectors, aggregations, comparisons, ``and``, ``or`` and arithmetic.
+"""Computes the alerts' queries over a few samples: selectors, aggregations, comparisons, ``and``, ``or`` and
+arithmetic.
 
 A function over a range is not computed: `Sample.over` says what it gives for a series.
 """
@@ -68,7 +69,11 @@ def _value(node: Any, samples: Sequence[Sample], now: float) -> Vector | float:
 
 
 def _selected(selector: Any, samples: Sequence[Sample]) -> list[Sample]:
-    return [each for each in samples if each.name == selector.name and all(_matches(m, each) for m in selector.matchers.matchers)]
+    return [
+        each
+        for each in samples
+        if each.name == selector.name and all(_matches(m, each) for m in selector.matchers.matchers)
+    ]
 
 
 def _matches(matcher: Any, sample: Sample) -> bool:
@@ -96,7 +101,11 @@ def _called(node: Any, samples: Sequence[Sample], now: float) -> Vector | float:
         assert isinstance(scalar, float)
         return {frozenset(): scalar}
     (ranged,) = node.args
-    return {_labels(each): each.over[name] for each in _selected(ranged.vector_selector, samples) if name in each.over}
+    return {
+        _labels(each): each.over[name]
+        for each in _selected(ranged.vector_selector, samples)
+        if name in each.over
+    }
 
 
 def _aggregated(node: Any, samples: Sequence[Sample], now: float) -> Vector:

@@ -1,4 +1,6 @@
-"""A queue with a real matcher, driven cycle by cycle: on a real Postgres, or on a store in memory (`a_machine`)."""
+"""A queue with a real matcher, driven cycle by cycle:
+on a real Postgres, or on a store in memory (`a_machine`).
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,26 @@ class Bench:
         self.pods: ObjectCache[Pod] = caches.pods if caches is not None else ObjectCache()
         self.storage = caches.storage if caches is not None else ClusterStorage()
         self.devices = ClusterDevices(counted=True, find_node=lambda name: nodes.get("", name))
-        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits, self.devices.capacity, self.devices.extended)
+        self.port_volume_pools = PortVolumePools(
+            ledger, self.storage.limits, self.devices.capacity, self.devices.extended
+        )
         self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()
         foreign = ForeignPods(
-            self.pods, ledger, DaemonSets(self.daemonsets, nodes), self.port_volume_pools, self.storage.attached, self.devices.taken
+            self.pods,
+            ledger,
+            DaemonSets(self.daemonsets, nodes),
+            self.port_volume_pools,
+            self.storage.attached,
+            self.devices.taken,
         )
-        self.devices.subscribe(lambda found: foreign.recount(found if found is not None else [each.metadata.name for each in nodes.list()]))
-        self.daemonsets.add_handler(lambda _change: foreign.recount_daemonsets(node.metadata.name for node in nodes.list()))
+        self.devices.subscribe(
+            lambda found: foreign.recount(
+                found if found is not None else [each.metadata.name for each in nodes.list()]
+            )
+        )
+        self.daemonsets.add_handler(
+            lambda _change: foreign.recount_daemonsets(node.metadata.name for node in nodes.list())
+        )
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", foreign, self.port_volume_pools)
         self.policy = Policy.FCFS
         self.limits: QueueLimits | None = None
@@ -81,7 +96,9 @@ class Bench:
         self.other_queues: dict[str, Discipline] = {}
         self.accounts = NO_ACCOUNTS
         rules = PodRuleTracker(caches, ledger) if caches is not None else None
-        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules)
+        self.scheduler = Scheduler(
+            ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules
+        )
         self.scheduler.limit_accounts(lambda: self.accounts)
         self.reservations: Mapping[str, ReservationPlan] = {}
         self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
@@ -153,7 +170,14 @@ def job(
     reservation: str = "",
 ) -> NewWorkload:
     """Return the intake's description of an Indexed Job."""
-    builder = make_job(name).namespace(namespace).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = (
+        make_job(name)
+        .namespace(namespace)
+        .indexed(pods)
+        .cpu(cpu)
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
     if duration is not None:
         builder = builder.annotation("fluxqueue/duration", duration)
     if priority is not None:
@@ -186,7 +210,9 @@ async def a_leader(
 
 
 @asynccontextmanager
-async def a_machine(clock: Callable[[], datetime] = lambda: START, caches: Caches | None = None) -> AsyncIterator[Bench]:
+async def a_machine(
+    clock: Callable[[], datetime] = lambda: START, caches: Caches | None = None
+) -> AsyncIterator[Bench]:
     """A queue in memory with four nodes of 8 cores, or with the nodes of the caches."""
     nodes: ObjectCache[Node] = caches.nodes if caches is not None else ObjectCache()
     if caches is None:

@@ -15,7 +15,16 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, NewWorkload, ReleaseMode, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    NewWorkload,
+    ReleaseMode,
+    Slot,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -24,13 +33,20 @@ _ids = itertools.count(1)
 
 def a_job(builder: Builder, *, uid: str = "job-uid", generation: int = 1) -> Job:
     """The Job of a builder, decoded as the queue decodes it."""
-    document = builder.uid(uid).with_("metadata.generation", generation).with_("metadata.resourceVersion", "10").build()
+    document = (
+        builder.uid(uid)
+        .with_("metadata.generation", generation)
+        .with_("metadata.resourceVersion", "10")
+        .build()
+    )
     return msgspec.convert(document, Job)
 
 
 def a_pod(builder: Builder, *, uid: str = "pod-uid") -> Pod:
     """The Pod of a builder, decoded as the queue decodes it."""
-    document = builder.uid(uid).with_("metadata.generation", 1).with_("metadata.resourceVersion", "10").build()
+    document = (
+        builder.uid(uid).with_("metadata.generation", 1).with_("metadata.resourceVersion", "10").build()
+    )
     return msgspec.convert(document, Pod)
 
 
@@ -40,13 +56,18 @@ def around(**changes: Any) -> ClusterContext:
     return ClusterContext(**(settings | changes))
 
 
-def an_allocation(hosts: Sequence[str], *, jobid: int = 7, states: Sequence[SlotState] = (), pods: Sequence[str | None] = ()) -> Allocation:
+def an_allocation(
+    hosts: Sequence[str], *, jobid: int = 7, states: Sequence[SlotState] = (), pods: Sequence[str | None] = ()
+) -> Allocation:
     """An allocation with one slot for each host. Slots are free by default."""
     counts = {host: list(hosts).count(host) for host in hosts}
     return Allocation(
         jobid=FluxionJobId(jobid),
         workload=WorkloadId(1),
-        shares=tuple(NodeShare(host, {"pod": count}, {"cpu": 100 * count, "pods": count}) for host, count in counts.items()),
+        shares=tuple(
+            NodeShare(host, {"pod": count}, {"cpu": 100 * count, "pods": count})
+            for host, count in counts.items()
+        ),
         granted_at=EPOCH,
         start=EPOCH,
         end=None,

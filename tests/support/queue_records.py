@@ -38,10 +38,18 @@ def described(name: str = "lammps", **changes: Any) -> NewWorkload:
 
 
 def a_requeue(
-    workload: WorkloadId, reason: Reason = Reason.PREEMPTED, message: str = "by a more urgent one", kept: Sequence[Slot] = ()
+    workload: WorkloadId,
+    reason: Reason = Reason.PREEMPTED,
+    message: str = "by a more urgent one",
+    kept: Sequence[Slot] = (),
 ) -> Requeue:
     """A requeue of a workload, with the slots that are kept for its pods."""
-    return Requeue(workload=workload, reason=reason, message=message, kept=tuple((slot.jobid, slot.rank) for slot in kept))
+    return Requeue(
+        workload=workload,
+        reason=reason,
+        message=message,
+        kept=tuple((slot.jobid, slot.rank) for slot in kept),
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,10 @@ class Leader:
         """Insert workloads, and return their rows."""
         new_workloads = [described(name, **changes) for name in names]
         await self.store.upsert(self.epoch, new_workloads)
-        rows = {workload.uid: workload for workload in await self.store.workloads_by_uid([new.uid for new in new_workloads])}
+        rows = {
+            workload.uid: workload
+            for workload in await self.store.workloads_by_uid([new.uid for new in new_workloads])
+        }
         return [rows[new.uid] for new in new_workloads]
 
     async def grant_for(self, workload: Workload, hosts: Sequence[str] = ("node-1", "node-2")) -> Grant:
@@ -64,15 +75,21 @@ class Leader:
         return Grant(
             workload=workload.id,
             jobid=jobid,
-            shares=tuple(NodeShare(host, {"default": 1}, {"cpu": 2000, "memory": 4}) for host in dict.fromkeys(hosts)),
+            shares=tuple(
+                NodeShare(host, {"default": 1}, {"cpu": 2000, "memory": 4}) for host in dict.fromkeys(hosts)
+            ),
             hosts=tuple(hosts),
             start=START,
             end=START + timedelta(seconds=workload.duration_s) if workload.duration_s else None,
         )
 
-    async def allocate(self, *names: str, hosts: Sequence[str] = ("node-1", "node-2"), **changes: Any) -> list[Workload]:
+    async def allocate(
+        self, *names: str, hosts: Sequence[str] = ("node-1", "node-2"), **changes: Any
+    ) -> list[Workload]:
         """Insert workloads, grant each its nodes, and return their rows."""
         workloads = await self.submit(*names, **changes)
-        delta = await self.store.grant(self.epoch, [await self.grant_for(workload, hosts) for workload in workloads])
+        delta = await self.store.grant(
+            self.epoch, [await self.grant_for(workload, hosts) for workload in workloads]
+        )
         assert len(delta.allocations) == len(names)
         return await self.store.workloads([workload.id for workload in workloads])

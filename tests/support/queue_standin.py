@@ -1,4 +1,6 @@
-"""A stand-in for the queue's port for operators: it answers history, report and doctor over HTTPS to who has a token for fluxqueue."""
+"""A stand-in for the queue's port for operators:
+it answers history, report and doctor over HTTPS to who has a token for fluxqueue.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,26 @@ def history(now: dt.datetime, jobs: int = 60) -> dict[str, Mapping[str, Any]]:
         }
         for number in range(jobs)
     ]
-    days = [{"day": text(86_400 * day)[:10], "cpu_s": 3_600.0 * (20 + 7 * (day % 3)), "node_s": 9_000.0, "gpu_s": 0.0} for day in range(7)]
+    days = [
+        {
+            "day": text(86_400 * day)[:10],
+            "cpu_s": 3_600.0 * (20 + 7 * (day % 3)),
+            "node_s": 9_000.0,
+            "gpu_s": 0.0,
+        }
+        for day in range(7)
+    ]
     finding = {
         "sentence": "Fluxion holds 4 cpu of node-2 for a job that has ended",
         "invariant": "I1",
         "what": "leaked",
         "remedy": "the next sweep frees it",
     }
-    return {"/history": {"jobs": rows, "next": None}, "/report": {"rows": days}, "/doctor": {"findings": [finding], "repaired": []}}
+    return {
+        "/history": {"jobs": rows, "next": None},
+        "/report": {"rows": days},
+        "/doctor": {"findings": [finding], "repaired": []},
+    }
 
 
 @contextmanager
@@ -93,7 +107,9 @@ def _handler(standin: QueueStandin) -> type[BaseHTTPRequestHandler]:
             query = {name: values[0] for name, values in parse_qs(url.query).items()}
             standin.asked.append((url.path, query, str(claims.get("sub", ""))))
             fine = claims.get("aud") == ["fluxqueue"]
-            body = json.dumps(standin.answers[url.path] if fine else {"error": "the token is not for fluxqueue"}).encode()
+            body = json.dumps(
+                standin.answers[url.path] if fine else {"error": "the token is not for fluxqueue"}
+            ).encode()
             self.send_response(200 if fine else 401)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -107,7 +123,11 @@ def _handler(standin: QueueStandin) -> type[BaseHTTPRequestHandler]:
 
 def claims_token(subject: str) -> str:
     """Return a text that the stand-in takes for a token of an account for fluxqueue; nobody signed it."""
-    claims = base64.urlsafe_b64encode(json.dumps({"aud": ["fluxqueue"], "sub": subject}).encode()).decode().rstrip("=")
+    claims = (
+        base64.urlsafe_b64encode(json.dumps({"aud": ["fluxqueue"], "sub": subject}).encode())
+        .decode()
+        .rstrip("=")
+    )
     return f"header.{claims}.signature"
 
 

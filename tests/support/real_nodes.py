@@ -1,7 +1,8 @@
 """The chart on real nodes, and work for it: what `tests/node` uses.
 
-A `RealCluster` has the members of an in-process cluster that a `Stage` needs, so work is applied, followed and judged as in the end-to-end
-tests. Whether cluster, queue and matcher agree is asked from the doctor of the installation.
+A `RealCluster` has the members of an in-process cluster that a `Stage` needs, so work is applied, followed
+and judged as in the end-to-end tests. Whether cluster, queue and matcher agree is asked from the doctor of
+the installation.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from fluxqueue.local.values import merged
 
 T = TypeVar("T")
 MODE = os.environ.get("FLUXQUEUE_NODES", "")
-"""``build``: missing programs and images are built, as for `make test-node`. ``keep``: images of an earlier content are used, to try
-a change of tests again. Otherwise the tests are skipped where something is missing."""
+"""``build``: missing programs and images are built, as for `make test-node`. ``keep``: images of an earlier
+content are used, to try a change of tests again. Otherwise the tests are skipped where something is
+missing."""
 FIGURES: list[str] = []
 """What was measured, printed at the end of the run."""
 _PLUGIN = Path(sys.executable).with_name("kubectl-fluxqueue")
@@ -58,7 +60,9 @@ class RealCluster:
         self.control_plane = SimpleNamespace(client=nodes.client)
         self.kubeconfig = nodes.layout.kubeconfig
 
-    def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def kubectl(
+        self, *words: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator."""
         return self.nodes.kubectl(*words, stdin=stdin, check=check)
 
@@ -68,7 +72,9 @@ class RealCluster:
         return document
 
     def install(self, **values: Any) -> float:
-        """Install the chart and return the seconds until every program is Ready and a replica of the queue leads."""
+        """Install the chart and return the seconds until every program is Ready and a replica of the queue
+        leads.
+        """
         addons.free_volumes(self.nodes.client, self.nodes.nodes)
         began = time.monotonic()
         self._helm("install", "--create-namespace", values)
@@ -83,15 +89,24 @@ class RealCluster:
 
     def uninstall(self) -> None:
         """Uninstall the release, and wait until its pods are gone."""
-        self.nodes.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m", check=False)
-        self.kubectl("-n", NAMESPACE, "delete", "pod", f"{RELEASE}-test", "--ignore-not-found")  # Helm leaves what `helm test` created
-        self.until("the pods of the release are gone", lambda: not self.get("pods", "-n", NAMESPACE)["items"], 120)
+        self.nodes.helm(
+            "uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m", check=False
+        )
+        # Helm leaves what `helm test` created
+        self.kubectl("-n", NAMESPACE, "delete", "pod", f"{RELEASE}-test", "--ignore-not-found")
+        self.until(
+            "the pods of the release are gone", lambda: not self.get("pods", "-n", NAMESPACE)["items"], 120
+        )
 
     def remove(self) -> None:
-        """Uninstall, and delete all that the release leaves on purpose: CRDs with their objects, Secrets, the volume's claim."""
+        """Uninstall, and delete all that the release leaves on purpose:
+        CRDs with their objects, Secrets, the volume's claim.
+        """
         self.uninstall()
         definitions = [one["metadata"]["name"] for one in self.get("crd")["items"]]
-        ours = [name for name in definitions if name.endswith(("converged-computing.org", "flux-framework.org"))]
+        ours = [
+            name for name in definitions if name.endswith(("converged-computing.org", "flux-framework.org"))
+        ]
         if ours:
             self.kubectl("delete", "crd", *ours, "--timeout=90s")
         self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
@@ -99,21 +114,36 @@ class RealCluster:
     def pods(self, component: str = "") -> list[Json]:
         """Return the pods of the release."""
         selector = f",app.kubernetes.io/component={component}" if component else ""
-        found: list[Json] = self.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name=fluxqueue{selector}")["items"]
+        found: list[Json] = self.get(
+            "pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name=fluxqueue{selector}"
+        )["items"]
         return found
 
     def doctor(self, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run ``kubectl fluxqueue doctor``; it must agree, unless ``check`` is false."""
         command = [str(_PLUGIN), "doctor", "--kubeconfig", str(self.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=self.nodes.environment())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=200, check=False, env=self.nodes.environment()
+        )
         assert done.returncode == 0 or not check, done.stdout + done.stderr
         return done
 
     def until_agreed(self, within_s: float = 120) -> None:
         """Wait until the doctor finds no difference between cluster, queue and matcher."""
-        self.until("the doctor agrees", lambda: self.doctor(check=False).returncode == 0, within_s, lambda: self.doctor(check=False).stdout)
+        self.until(
+            "the doctor agrees",
+            lambda: self.doctor(check=False).returncode == 0,
+            within_s,
+            lambda: self.doctor(check=False).stdout,
+        )
 
-    def until(self, what: str, holds: Callable[[], T], within_s: float = 120, said: Callable[[], object] | None = None) -> T:
+    def until(
+        self,
+        what: str,
+        holds: Callable[[], T],
+        within_s: float = 120,
+        said: Callable[[], object] | None = None,
+    ) -> T:
         """Wait until a condition is true, and return its value."""
         deadline = time.monotonic() + within_s
         while not (value := holds()):
@@ -124,20 +154,41 @@ class RealCluster:
     def note_memory(self, when: str) -> None:
         """Note the resident memory of every container of the release."""
         memory = container_memory()
-        containers = [(pod["metadata"]["name"], status) for pod in self.pods() for status in pod["status"].get("containerStatuses", [])]
+        containers = [
+            (pod["metadata"]["name"], status)
+            for pod in self.pods()
+            for status in pod["status"].get("containerStatuses", [])
+        ]
         for pod, status in containers:
             used = memory.get(status.get("containerID", "").rpartition("/")[2])
-            FIGURES.append(f"memory {when}: {pod}/{status['name']} {f'{used.pss_mib:.0f} MiB PSS' if used else 'unknown'}")
+            FIGURES.append(
+                f"memory {when}: {pod}/{status['name']} "
+                f"{f'{used.pss_mib:.0f} MiB PSS' if used else 'unknown'}"
+            )
 
     def _helm(self, verb: str, flag: str, values: Mapping[str, Any]) -> None:
         text = json.dumps(merged(chart_values(dict(self.images)), values))
-        words = [verb, RELEASE, str(CHART), "--namespace", NAMESPACE, flag, "--values", "-", "--wait", "--timeout", f"{_STARTING_S}s"]
+        words = [
+            verb,
+            RELEASE,
+            str(CHART),
+            "--namespace",
+            NAMESPACE,
+            flag,
+            "--values",
+            "-",
+            "--wait",
+            "--timeout",
+            f"{_STARTING_S}s",
+        ]
         done = self.nodes.helm(*words, stdin=text, check=False)
         assert done.returncode == 0, f"helm {verb}: {done.stderr}\n{self._standing()}"
 
     def _standing(self) -> str:
         pods = self.kubectl("-n", NAMESPACE, "get", "pods", "-o", "wide", check=False).stdout
-        events = self.kubectl("-n", NAMESPACE, "get", "events", "--sort-by=.lastTimestamp", check=False).stdout
+        events = self.kubectl(
+            "-n", NAMESPACE, "get", "events", "--sort-by=.lastTimestamp", check=False
+        ).stdout
         return f"{pods}\n{events[-3_000:]}"
 
 
@@ -186,7 +237,11 @@ class NodeStage(Stage):
 
     def _run(self, spec: Json, script: str) -> None:
         container = spec["containers"][0]
-        container |= {"image": self.real.images[Image.WORK].name, "imagePullPolicy": "Never", "command": ["sh", "-c", script]}
+        container |= {
+            "image": self.real.images[Image.WORK].name,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", script],
+        }
         container["resources"] = {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}
         spec["terminationGracePeriodSeconds"] = 1
 
@@ -195,7 +250,9 @@ class NodeStage(Stage):
 def node_namespace(cluster: RealCluster, name: str) -> Iterator[NodeStage]:
     """Create a managed namespace; at the end its objects are deleted, and the doctor must agree."""
     client = cluster.nodes.client
-    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fluxqueue/managed": "true"}}})
+    client.request(
+        "POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fluxqueue/managed": "true"}}}
+    )
     stage = NodeStage(cast(InProcessCluster, cluster), name)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     stage.until("the default service account is there", lambda: client.find(account) is not None)

@@ -1,8 +1,9 @@
 """The sentences that the queue gives with reasons, as its code has them.
 
-A sentence is the text of an f-string or literal that is passed with a member of `Reason` in one call, or is the value of a variable that
-is. What is put into it is ``{}``. What is over a limit (`OverLimit`) has the reason of the limit, of a queue or an account. A variable
-that gets several sentences in a function is taken for each of them, so a few pairs are found that are never shown.
+A sentence is the text of an f-string or literal that is passed with a member of `Reason` in one call, or is
+the value of a variable that is. What is put into it is ``{}``. What is over a limit (`OverLimit`) has the
+reason of the limit, of a queue or an account. A variable that gets several sentences in a function is taken
+for each of them, so a few pairs are found that are never shown.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ __all__ = ["sentences_in"]
 
 def sentences_in(folder: Path) -> set[tuple[Reason, str]]:
     """Return the reasons and sentences in the code below a folder."""
-    return {found for path in sorted(folder.rglob("*.py")) for found in _of_module(ast.parse(path.read_text()))}
+    return {
+        found for path in sorted(folder.rglob("*.py")) for found in _of_module(ast.parse(path.read_text()))
+    }
 
 
 def _of_module(tree: ast.Module) -> Iterator[tuple[Reason, str]]:
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+    for function in (
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ):
         texts = _texts_by_name(function)
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
             arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-            for reason in [*_of_limit(call), *(reason for each in arguments if (reason := _reason(each)) is not None)]:
+            for reason in [
+                *_of_limit(call),
+                *(reason for each in arguments if (reason := _reason(each)) is not None),
+            ]:
                 yield from ((reason, text) for each in arguments for text in _texts(each, texts))
 
 

@@ -1,4 +1,6 @@
-"""A ledger on tables in memory, for unit tests of controllers: tests put rows into it and read which changes were made."""
+"""A ledger on tables in memory, for unit tests of controllers:
+tests put rows into it and read which changes were made.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class RecordingLedger(Ledger):
         self.apply(Delta(ended=(workload.id,)))
 
     def end_in_tables(self, workload: Workload) -> None:
-        """Store the end of a workload without notifying anybody, as if the process had died after the commit."""
+        """Store the end of a workload without notifying anybody, as if the process had died after the
+        commit.
+        """
         self._memory.put(workload)
 
     def written(self, name: str) -> list[Any]:
@@ -83,11 +87,17 @@ class RecordingLedger(Ledger):
         await super().write_slots(writes)
         self.writes += [("mark_released", jobid) for jobid in released]
         ended = [slot for slot in writes.ended if slot[0] not in writes.finished]
-        parts: dict[str, Sequence[Any]] = {"vacate_slots": writes.vacated, "take_slots": writes.taken, "mark_started": writes.started}
+        parts: dict[str, Sequence[Any]] = {
+            "vacate_slots": writes.vacated,
+            "take_slots": writes.taken,
+            "mark_started": writes.started,
+        }
         parts |= {"end_slots": ended, "mark_draining": writes.draining, "finish": writes.endings}
         self.writes += [(name, element) for name, elements in parts.items() for element in elements]
 
-    async def _change(self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs) -> Delta:
+    async def _change(
+        self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> Delta:
         """Make a change, and record it."""
         delta = await super()._change(write, *args, **kwargs)
         self.writes += [(write.__name__, element) for element in _elements(*args)]

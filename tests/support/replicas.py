@@ -22,7 +22,9 @@ class LifeCount:
     number: float
 
     def went_on_since(self, before: LifeCount) -> bool:
-        """True if the counter increased since then: once more in the same process, or at all in another one."""
+        """True if the counter increased since then: once more in the same process,
+        or at all in another one.
+        """
         return self.number > (before.number if self.pid == before.pid else 0.0)
 
 
@@ -34,14 +36,18 @@ def metrics(cluster: InProcessCluster, name: str) -> bytes:
 
 
 def status(cluster: InProcessCluster, name: str) -> dict[str, Any]:
-    """Return the response of ``/status``: ``ready``, ``role``, and the sentence of each condition that is ``missing``."""
+    """Return the response of ``/status``: ``ready``, ``role``,
+    and the sentence of each condition that is ``missing``.
+    """
     port = cluster.programs[name].metrics_port
     assert port is not None, f"{name} serves no status"
     return dict(cluster.operators.get(port, "/status", timeout_s=5))
 
 
 def queue_environment(cluster: InProcessCluster, name: str = "queue") -> dict[str, str]:
-    """Return the variables with which `kubectl fluxqueue` finds the queue of a local cluster, as ``fluxqueue local env`` prints them."""
+    """Return the variables with which `kubectl fluxqueue` finds the queue of a local cluster,
+    as ``fluxqueue local env`` prints them.
+    """
     authority = write_queue_authority(cluster.control_plane.client, cluster.folder / "queue-ca.crt", RELEASE)
     url = f"https://127.0.0.1:{cluster.programs[name].metrics_port}"
     return {"FLUXQUEUE_QUEUE_URL": url, "FLUXQUEUE_QUEUE_CA": str(authority)}
@@ -53,9 +59,13 @@ def queues(cluster: InProcessCluster) -> list[str]:
 
 
 def asked(cluster: InProcessCluster, name: str) -> dict[str, Any]:
-    """Return the response of ``/readyz``: ``ready``, ``role`` and ``missing``; without a response the program itself is missing."""
+    """Return the response of ``/readyz``: ``ready``, ``role`` and ``missing``;
+    without a response the program itself is missing.
+    """
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.programs[name].port}/readyz", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{cluster.programs[name].port}/readyz", timeout=30
+        ) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
         return dict(json.load(error))
@@ -64,8 +74,14 @@ def asked(cluster: InProcessCluster, name: str) -> dict[str, Any]:
 
 
 def leader(cluster: InProcessCluster) -> str | None:
-    """Return the leading queue; None if none leads, or if a paused former leader cannot be distinguished from the leader."""
-    leading = [name for name in queues(cluster) if cluster.programs[name].process.running and asked(cluster, name)["role"] == "leader"]
+    """Return the leading queue; None if none leads, or if a paused former leader cannot be distinguished from
+    the leader.
+    """
+    leading = [
+        name
+        for name in queues(cluster)
+        if cluster.programs[name].process.running and asked(cluster, name)["role"] == "leader"
+    ]
     return leading[0] if len(leading) == 1 else None
 
 

@@ -72,13 +72,17 @@ class RestService:
     port: int
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = "right") -> tuple[int, Any]:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 content = answer.read()
-                return answer.status, json.loads(content) if "json" in answer.headers["content-type"] else content.decode()
+                return answer.status, json.loads(content) if "json" in answer.headers[
+                    "content-type"
+                ] else content.decode()
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 

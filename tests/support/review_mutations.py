@@ -1,4 +1,6 @@
-"""Reviews with random damage: in the document, as another API server or a person could send it, and in its bytes."""
+"""Reviews with random damage: in the document, as another API server or a person could send it,
+and in its bytes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,21 @@ _NASTY: tuple[Any, ...] = (
     ["x"] * 2_000,
     {f"key-{number}": "x" for number in range(500)},
 )
-_BYTES = (b"", b"\xff", b"\x00", b"{", b"[" * 2_000, b'"', b"\\", b"1e400", b"-", b"9" * 5_000, b"\\ud800", b",", b'{"a":' * 1_500)
+_BYTES = (
+    b"",
+    b"\xff",
+    b"\x00",
+    b"{",
+    b"[" * 2_000,
+    b'"',
+    b"\\",
+    b"1e400",
+    b"-",
+    b"9" * 5_000,
+    b"\\ud800",
+    b",",
+    b'{"a":' * 1_500,
+)
 
 
 def mutated_reviews(reviews: Sequence[dict[str, Any]], seed: int) -> Iterator[bytes]:
@@ -59,7 +75,9 @@ def mutated_reviews(reviews: Sequence[dict[str, Any]], seed: int) -> Iterator[by
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each container with one of its keys or indices."""
-    pairs = list(node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ())
+    pairs = list(
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    )
     for key, child in pairs:
         yield node, key
         yield from _places(child)
@@ -84,7 +102,9 @@ def _swap(document: dict[str, Any], chance: random.Random) -> None:
 
 
 def _rename(document: dict[str, Any], chance: random.Random) -> None:
-    holder, key = chance.choice([(holder, key) for holder, key in _places(document) if isinstance(holder, dict)])
+    holder, key = chance.choice(
+        [(holder, key) for holder, key in _places(document) if isinstance(holder, dict)]
+    )
     holder[chance.choice((key.upper(), key + "s", "", "metadata", "spec"))] = holder.pop(key)
 
 
@@ -96,7 +116,15 @@ def _nest(document: dict[str, Any], chance: random.Random) -> None:
     holder[key] = value
 
 
-_CHANGES: tuple[Callable[[dict[str, Any], random.Random], None], ...] = (_replace, _replace, _replace, _remove, _swap, _rename, _nest)
+_CHANGES: tuple[Callable[[dict[str, Any], random.Random], None], ...] = (
+    _replace,
+    _replace,
+    _replace,
+    _remove,
+    _swap,
+    _rename,
+    _nest,
+)
 
 
 def _damage(body: bytes, chance: random.Random) -> bytes:

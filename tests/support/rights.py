@@ -1,4 +1,6 @@
-"""The rights of the project's programs: what the chart's roles grant, and what the audit log shows as used or refused."""
+"""The rights of the project's programs: what the chart's roles grant,
+and what the audit log shows as used or refused.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,20 @@ def _bindings(client: ApiServerClient) -> Iterator[Mapping[str, Any]]:
 
 def _accounts(binding: Mapping[str, Any]) -> list[str]:
     subjects = binding.get("subjects") or ()
-    return [each["name"] for each in subjects if each["kind"] == "ServiceAccount" and each.get("namespace") == NAMESPACE]
+    return [
+        each["name"]
+        for each in subjects
+        if each["kind"] == "ServiceAccount" and each.get("namespace") == NAMESPACE
+    ]
 
 
 def _role_of(binding: Mapping[str, Any]) -> tuple[str, str, str]:
     kind = binding["roleRef"]["kind"]
-    return kind, binding["metadata"].get("namespace", "") if kind == "Role" else "", binding["roleRef"]["name"]
+    return (
+        kind,
+        binding["metadata"].get("namespace", "") if kind == "Role" else "",
+        binding["roleRef"]["name"],
+    )
 
 
 def used(cluster: InProcessCluster) -> set[Right]:
@@ -70,7 +80,9 @@ def used(cluster: InProcessCluster) -> set[Right]:
 
 def refused(cluster: InProcessCluster) -> set[Right]:
     """Return what RBAC or a policy has refused to programs."""
-    return {_right(event) for event in _events(cluster) if event.forbidden or event.code == HTTPStatus.FORBIDDEN}
+    return {
+        _right(event) for event in _events(cluster) if event.forbidden or event.code == HTTPStatus.FORBIDDEN
+    }
 
 
 def _events(cluster: InProcessCluster) -> Iterator[AuditEvent]:

@@ -1,8 +1,10 @@
-"""Random cases for a scheduler, small and independent: a few nodes, the pods on them, and one pod with a candidate node.
+"""Random cases for a scheduler, small and independent: a few nodes, the pods on them, and one pod with a
+candidate node.
 
-Each case has namespaces, nodes and values of topology labels of its own, so hundreds of cases exist in one cluster and none changes the
-answer of another. The pod is restricted to its node by the node's name in each term of node affinity, or by taints on the other nodes. The
-second way exists because with the first one only that node would count for spread. A case depends on a seed and its number alone.
+Each case has namespaces, nodes and values of topology labels of its own, so hundreds of cases exist in one
+cluster and none changes the answer of another. The pod is restricted to its node by the node's name in each
+term of node affinity, or by taints on the other nodes. The second way exists because with the first one only
+that node would count for spread. A case depends on a seed and its number alone.
 """
 
 from __future__ import annotations
@@ -25,12 +27,23 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 SHARED: tuple[tuple[str, Json], ...] = (
     (
         "/apis/node.k8s.io/v1/runtimeclasses",
-        {"metadata": {"name": "heavy"}, "handler": "heavy", "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}}},
+        {
+            "metadata": {"name": "heavy"},
+            "handler": "heavy",
+            "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}},
+        },
     ),
-    ("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "meek"}, "value": 0, "preemptionPolicy": "Never"}),
+    (
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"metadata": {"name": "meek"}, "value": 0, "preemptionPolicy": "Never"},
+    ),
     (
         "/apis/storage.k8s.io/v1/storageclasses",
-        {"metadata": {"name": "late"}, "provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"},
+        {
+            "metadata": {"name": "late"},
+            "provisioner": PROVISIONER,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
     ),
     (
         "/apis/storage.k8s.io/v1/storageclasses",
@@ -145,7 +158,7 @@ class CaseMaker:
     def _chance(self, share: float, about: str = "") -> bool:
         return (not about or about in self._about) and self._rng.random() < share
 
-    # ---- nodes -------------------------------------------------------------------------------------------------------------------
+    # ---- nodes ---------------------------------------------------------------------------------------------
 
     def _node(self, index: int) -> Json:
         rng, name = self._rng, f"case-{self._number}-n{index}"
@@ -193,15 +206,24 @@ class CaseMaker:
         self._case.node_specs.append((f"/api/v1/nodes/{name}", {"spec": spec}))
         if self._chance(0.4):
             drivers = [
-                {"name": each, "nodeID": name, "topologyKeys": [], "allocatable": {"count": rng.choice((1, 1, 2))}}
+                {
+                    "name": each,
+                    "nodeID": name,
+                    "topologyKeys": [],
+                    "allocatable": {"count": rng.choice((1, 1, 2))},
+                }
                 for each in self._drivers()
             ]
-            self._case.add(1, "/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": name}, "spec": {"drivers": drivers}})
+            self._case.add(
+                1,
+                "/apis/storage.k8s.io/v1/csinodes",
+                {"metadata": {"name": name}, "spec": {"drivers": drivers}},
+            )
 
     def _drivers(self) -> list[str]:
         return [each for each in (DRIVER, PROVISIONER) if self._chance(0.7)]
 
-    # ---- pods --------------------------------------------------------------------------------------------------------------------
+    # ---- pods ----------------------------------------------------------------------------------------------
 
     def _bound_pod(self, name: str) -> None:
         case, rng = self._case, self._rng
@@ -219,7 +241,9 @@ class CaseMaker:
         if "disturbances" not in self._about and "resources" not in self._about:
             return
         if fate < 0.1:
-            case.statuses.append((f"{path}/{name}/status", {"status": {"phase": rng.choice(("Succeeded", "Failed"))}}))
+            case.statuses.append(
+                (f"{path}/{name}/status", {"status": {"phase": rng.choice(("Succeeded", "Failed"))}})
+            )
         elif fate < 0.2:
             case.deletions.append(f"{path}/{name}")
         elif fate < 0.35:
@@ -229,7 +253,10 @@ class CaseMaker:
         rng = self._rng
 
         def amounts() -> Json:
-            return {"cpu": rng.choice(("50m", "300m", "700m", "1200m")), "memory": rng.choice(("32Mi", "600Mi", "1100Mi"))}
+            return {
+                "cpu": rng.choice(("50m", "300m", "700m", "1200m")),
+                "memory": rng.choice(("32Mi", "600Mi", "1100Mi")),
+            }
 
         statuses = []
         for container in pod["spec"]["containers"]:
@@ -246,7 +273,11 @@ class CaseMaker:
             statuses.append(status)
         pod_status: Json = {"phase": "Running", "containerStatuses": statuses}
         if self._chance(0.5):
-            condition = {"type": "PodResizePending", "status": "True", "reason": rng.choice(("Infeasible", "Deferred"))}
+            condition = {
+                "type": "PodResizePending",
+                "status": "True",
+                "reason": rng.choice(("Infeasible", "Deferred")),
+            }
             pod_status["conditions"] = [condition]
         return pod_status
 
@@ -258,15 +289,21 @@ class CaseMaker:
         containers = [self._container(f"c{index}", 80 + index) for index in range(rng.choice((1, 1, 2)))]
         spec: Json = {"containers": containers, "terminationGracePeriodSeconds": 600}
         if self._chance(0.25):
-            spec["initContainers"] = [self._init_container(f"i{index}", 82 + index) for index in range(rng.choice((1, 2, 3)))]
+            spec["initContainers"] = [
+                self._init_container(f"i{index}", 82 + index) for index in range(rng.choice((1, 2, 3)))
+            ]
         if self._chance(0.08):
             spec["runtimeClassName"] = "heavy"
         if self._chance(0.12):
-            spec["resources"] = {"requests": rng.choice(({"cpu": "1500m"}, {"memory": "1Gi"}, {"cpu": "3", "memory": "3Gi"}))}
+            spec["resources"] = {
+                "requests": rng.choice(({"cpu": "1500m"}, {"memory": "1Gi"}, {"cpu": "3", "memory": "3Gi"}))
+            }
         if self._chance(0.05):
             spec["hostNetwork"] = True
             for container in (*containers, *spec.get("initContainers", ())):
-                container["ports"] = [{"containerPort": port["containerPort"]} for port in container.get("ports", ())]
+                container["ports"] = [
+                    {"containerPort": port["containerPort"]} for port in container.get("ports", ())
+                ]
         return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
 
     def _container(self, name: str, port: int) -> Json:
@@ -285,7 +322,11 @@ class CaseMaker:
             limits["cpu"] = "1500m"
         container: Json = {"name": name, "image": "i", "resources": {"requests": requests, "limits": limits}}
         if self._chance(0.5, "ports"):
-            opened: Json = {"containerPort": port, "hostPort": port, "protocol": rng.choice(("TCP", "TCP", "UDP"))}
+            opened: Json = {
+                "containerPort": port,
+                "hostPort": port,
+                "protocol": rng.choice(("TCP", "TCP", "UDP")),
+            }
             if self._chance(0.6):
                 opened["hostIP"] = rng.choice(("10.0.0.1", "10.0.0.2", "0.0.0.0", "127.0.0.1"))
             container["ports"] = [opened]
@@ -307,17 +348,23 @@ class CaseMaker:
         if self._chance(0.3, "labels"):
             spec["nodeSelector"] = {rng.choice(("disk", "disk", "cores")): rng.choice(("ssd", "hdd", "4"))}
         affinity: Json = {}
-        terms = [self._node_term() for _ in range(rng.choice((1, 1, 2)))] if self._chance(0.8, "labels") else []
+        terms = (
+            [self._node_term() for _ in range(rng.choice((1, 1, 2)))] if self._chance(0.8, "labels") else []
+        )
         terms = self._restricted(spec, terms)
         if terms:
-            affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            affinity["nodeAffinity"] = {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+            }
         if self._chance(0.4, "affinity"):
             affinity["podAffinity"] = self._required(self._terms())
         if self._chance(0.3, "affinity"):
             affinity["podAntiAffinity"] = self._required(self._terms())
         spec["affinity"] = affinity
         if self._chance(0.9, "spread"):
-            spec["topologySpreadConstraints"] = [self._spread(key) for key in rng.sample((ZONE, HOST), rng.choice((1, 1, 2)))]
+            spec["topologySpreadConstraints"] = [
+                self._spread(key) for key in rng.sample((ZONE, HOST), rng.choice((1, 1, 2)))
+            ]
         if self._chance(0.9, "volumes"):
             spec["volumes"] = [self._claimed(self._any_claim()) for _ in range(rng.choice((1, 1, 2)))]
         self._put_work(pod)
@@ -352,7 +399,10 @@ class CaseMaker:
         )
         if self._spread_tie and "key" not in toleration:
             return {"key": "gpu", "operator": "Exists"}
-        return {**toleration, **({"effect": rng.choice(("NoSchedule", "NoExecute"))} if self._chance(0.5) else {})}
+        return {
+            **toleration,
+            **({"effect": rng.choice(("NoSchedule", "NoExecute"))} if self._chance(0.5) else {}),
+        }
 
     def _node_term(self) -> Json:
         rng = self._rng
@@ -374,7 +424,7 @@ class CaseMaker:
             return {"matchExpressions": [{"key": "case", "operator": "Exists"}]}
         return {"matchExpressions": expressions} if expressions else {}
 
-    # ---- rules about other pods --------------------------------------------------------------------------------------------------
+    # ---- rules about other pods ----------------------------------------------------------------------------
 
     @staticmethod
     def _required(terms: list[Json]) -> Json:
@@ -415,7 +465,11 @@ class CaseMaker:
 
     def _spread(self, key: str) -> Json:
         rng = self._rng
-        spread: Json = {"topologyKey": key, "maxSkew": rng.choice((1, 1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
+        spread: Json = {
+            "topologyKey": key,
+            "maxSkew": rng.choice((1, 1, 2)),
+            "whenUnsatisfiable": "DoNotSchedule",
+        }
         selector = self._selector()
         if selector is not None:
             spread["labelSelector"] = selector
@@ -429,7 +483,7 @@ class CaseMaker:
             spread["nodeTaintsPolicy"] = rng.choice(("Honor", "Ignore"))
         return spread
 
-    # ---- volumes -----------------------------------------------------------------------------------------------------------------
+    # ---- volumes -------------------------------------------------------------------------------------------
 
     def _claimed(self, name: str) -> Json:
         return {"name": f"v-{name}", "persistentVolumeClaim": {"claimName": name}}
@@ -446,17 +500,32 @@ class CaseMaker:
         )
         return self._rng.choice(kinds)(self._case.namespace)
 
-    def _put_claim(self, name: str, namespace: str, spec: Json, annotations: Json | None = None, modes: list[str] | None = None) -> None:
+    def _put_claim(
+        self,
+        name: str,
+        namespace: str,
+        spec: Json,
+        annotations: Json | None = None,
+        modes: list[str] | None = None,
+    ) -> None:
         size = self._rng.choice(("1Gi", "2Gi"))
-        whole = {"accessModes": modes or ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **spec}
+        whole = {
+            "accessModes": modes or ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+            **spec,
+        }
         body = {"metadata": {"name": name, "annotations": annotations or {}}, "spec": whole}
         self._case.add(1, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", body)
 
-    def _put_volume(self, name: str, storage_class: str, claim: Json | None, phase: str, size: str = "2Gi") -> None:
+    def _put_volume(
+        self, name: str, storage_class: str, claim: Json | None, phase: str, size: str = "2Gi"
+    ) -> None:
         rng = self._rng
         spec: Json = {
             "capacity": {"storage": size},
-            "accessModes": rng.choice((["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"], ["ReadOnlyMany"])),
+            "accessModes": rng.choice(
+                (["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"], ["ReadOnlyMany"])
+            ),
             "storageClassName": storage_class,
             "persistentVolumeReclaimPolicy": "Retain",
         }
@@ -468,12 +537,16 @@ class CaseMaker:
             spec["claimRef"] = claim
         if self._chance(0.6):
             values = [rng.choice(self._nodes)["metadata"]["name"]]
-            where = rng.choice(({"key": HOST, "operator": "In", "values": values}, {"key": "disk", "operator": "Exists"}))
+            where = rng.choice(
+                ({"key": HOST, "operator": "In", "values": values}, {"key": "disk", "operator": "Exists"})
+            )
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}
         labels = {"tier": rng.choice("xy")}
         if self._chance(0.4):
             labels[PUBLIC_ZONE] = rng.choice(("a", "b", "a__b"))
-        self._case.add(0, "/api/v1/persistentvolumes", {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        self._case.add(
+            0, "/api/v1/persistentvolumes", {"metadata": {"name": name, "labels": labels}, "spec": spec}
+        )
         self._case.statuses.append((f"/api/v1/persistentvolumes/{name}/status", {"status": {"phase": phase}}))
 
     def _bound_claim(self, namespace: str, alone: bool = False) -> str:
@@ -483,21 +556,27 @@ class CaseMaker:
         annotations = {"pv.kubernetes.io/bind-completed": "yes"}
         self._put_claim(name, namespace, {"storageClassName": "", "volumeName": volume}, annotations, modes)
         status = {"phase": "Bound", "accessModes": modes, "capacity": {"storage": "2Gi"}}
-        self._case.statuses.append((f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}/status", {"status": status}))
+        self._case.statuses.append(
+            (f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}/status", {"status": status})
+        )
         return name
 
     def _static_claim(self, namespace: str) -> str:
         rng, name, storage_class = self._rng, next(self._names), next(self._names)
         body = {
             "metadata": {"name": storage_class},
-            "provisioner": rng.choice(("kubernetes.io/no-provisioner", "kubernetes.io/no-provisioner", PROVISIONER)),
+            "provisioner": rng.choice(
+                ("kubernetes.io/no-provisioner", "kubernetes.io/no-provisioner", PROVISIONER)
+            ),
             "volumeBindingMode": "WaitForFirstConsumer",
         }
         self._case.add(0, "/apis/storage.k8s.io/v1/storageclasses", body)
         for _ in range(rng.choice((0, 1, 2, 3))):
             kept = {"namespace": namespace, "name": name} if self._chance(0.15) else None
             phase = "Available" if self._chance(0.9) else "Released"
-            self._put_volume(next(self._names), storage_class, kept, phase, rng.choice(("500Mi", "1Gi", "2Gi", "5Gi")))
+            self._put_volume(
+                next(self._names), storage_class, kept, phase, rng.choice(("500Mi", "1Gi", "2Gi", "5Gi"))
+            )
         spec: Json = {"storageClassName": storage_class}
         if self._chance(0.3):
             spec["selector"] = rng.choice(
@@ -531,13 +610,23 @@ class CaseMaker:
             case "no class":
                 self._put_claim(name, namespace, {"storageClassName": "none-such"})
             case "lost":
-                self._put_claim(name, namespace, {"storageClassName": "", "volumeName": "gone"}, {"pv.kubernetes.io/bind-completed": "yes"})
+                self._put_claim(
+                    name,
+                    namespace,
+                    {"storageClassName": "", "volumeName": "gone"},
+                    {"pv.kubernetes.io/bind-completed": "yes"},
+                )
                 self._case.statuses.append((f"{path}/status", {"status": {"phase": "Lost"}}))
             case "deleted":
                 self._put_claim(name, namespace, {"storageClassName": "late"})
                 self._case.deletions.append(path)
             case "of no volume":
-                self._put_claim(name, namespace, {"storageClassName": "", "volumeName": "gone"}, {"pv.kubernetes.io/bind-completed": "yes"})
+                self._put_claim(
+                    name,
+                    namespace,
+                    {"storageClassName": "", "volumeName": "gone"},
+                    {"pv.kubernetes.io/bind-completed": "yes"},
+                )
                 self._case.statuses.append((f"{path}/status", {"status": {"phase": "Bound"}}))
             case "for one":
                 name = self._bound_claim(namespace, alone=True)

@@ -60,9 +60,21 @@ class SchedulerProcess:
         program = "import sys; from fluxqueue.cli.main import main; sys.exit(main())"
         command = [sys.executable, "-c", program, "scheduler", "--kubeconfig", str(kubeconfig)]
         command += ["--namespace", namespace, "--lease", lease, "--replica", replica]
-        command += ["--host", "127.0.0.1", "--health-port", str(self.port), "--metrics-port", str(self.metrics_port)]
+        command += [
+            "--host",
+            "127.0.0.1",
+            "--health-port",
+            str(self.port),
+            "--metrics-port",
+            str(self.metrics_port),
+        ]
         command += ["--tls-dir", str(folder / "no-certificate"), "--log-level", "debug", *arguments]
-        self.process = Process(f"scheduler-{replica}", command, folder / f"scheduler-{replica}.log", {**os.environ, **(environment or {})})
+        self.process = Process(
+            f"scheduler-{replica}",
+            command,
+            folder / f"scheduler-{replica}.log",
+            {**os.environ, **(environment or {})},
+        )
 
     def start(self, *, role: str = "leader") -> SchedulerProcess:
         self.process.start()
@@ -145,7 +157,9 @@ class Room:
 
     def annotate(self, name: str, **annotations: str | None) -> None:
         changed = {f"fluxqueue/{key.replace('_', '-')}": text for key, text in annotations.items()}
-        self.cluster.client.request("PATCH", f"{self.path}/pods/{name}", {"metadata": {"annotations": changed}})
+        self.cluster.client.request(
+            "PATCH", f"{self.path}/pods/{name}", {"metadata": {"annotations": changed}}
+        )
 
     def ungate(self, name: str) -> None:
         self.cluster.client.request("PATCH", f"{self.path}/pods/{name}", {"spec": {"schedulingGates": []}})
@@ -159,7 +173,9 @@ class Room:
         return next((dict(each) for each in conditions if each["type"] == "PodScheduled"), {})
 
     def events(self, name: str, reason: str) -> list[dict[str, Any]]:
-        document = self.cluster.client.get(f"{self.path}/events", fieldSelector=f"involvedObject.name={name},reason={reason}")
+        document = self.cluster.client.get(
+            f"{self.path}/events", fieldSelector=f"involvedObject.name={name},reason={reason}"
+        )
         return [dict(each) for each in document["items"]]
 
     def wait_bound(self, name: str, node: str) -> None:
@@ -169,7 +185,9 @@ class Room:
     def wait_condition(self, name: str, reason: str, *mentions: str) -> dict[str, Any]:
         def has_condition() -> bool:
             current = self.condition(name)
-            return current.get("reason") == reason and all(each in current.get("message", "") for each in mentions)
+            return current.get("reason") == reason and all(
+                each in current.get("message", "") for each in mentions
+            )
 
         wait_until(has_condition, f"{name} has the condition {reason} {mentions}", WAIT_S)
         return self.condition(name)
@@ -177,6 +195,15 @@ class Room:
 
 def released(name: str, node: str, *, allocation: str = "7", gang: int = 0, cpu: str = "10m") -> PodBuilder:
     """Return a pod of our scheduler, as the queue releases it."""
-    pod = make_pod(name).with_("spec.schedulerName", names.SCHEDULER_NAME).cpu(cpu).with_("spec.terminationGracePeriodSeconds", 0)
-    pod = pod.annotation(names.ALLOCATION_ANNOTATION, allocation).annotation(names.NODES_ANNOTATION, node).without("metadata.namespace")
+    pod = (
+        make_pod(name)
+        .with_("spec.schedulerName", names.SCHEDULER_NAME)
+        .cpu(cpu)
+        .with_("spec.terminationGracePeriodSeconds", 0)
+    )
+    pod = (
+        pod.annotation(names.ALLOCATION_ANNOTATION, allocation)
+        .annotation(names.NODES_ANNOTATION, node)
+        .without("metadata.namespace")
+    )
     return pod.annotation(names.GANG_SIZE_ANNOTATION, str(gang)) if gang else pod

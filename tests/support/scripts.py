@@ -1,4 +1,6 @@
-"""Programs in Python: those of the repository that are no modules of the package, and those that tests write."""
+"""Programs in Python: those of the repository that are no modules of the package,
+and those that tests write.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def script_head(*options: str, python: str = sys.executable) -> str:
-    """Return the first lines of a program for this Python, also if there is a space in its path, which a kernel does not accept there."""
+    """Return the first lines of a program for this Python, also if there is a space in its path,
+    which a kernel does not accept there.
+    """
     return f"""#!/bin/sh
 '''exec' {shlex.join([python, *options])} "$0" "$@"
 ' '''

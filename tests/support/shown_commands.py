@@ -1,4 +1,6 @@
-"""The commands of `kubectl fluxqueue` and `fluxqueue` that pages show: in blocks, after a prompt, and within sentences."""
+"""The commands of `kubectl fluxqueue` and `fluxqueue` that pages show:
+in blocks, after a prompt, and within sentences.
+"""
 
 from __future__ import annotations
 
@@ -75,5 +77,10 @@ def _parser_and_words(text: str) -> tuple[argparse.ArgumentParser | None, list[s
 
 def _lacks_arguments_only(parser: argparse.ArgumentParser, words: list[str]) -> bool:
     """True if a sentence names a command that exists, with no arguments."""
-    choices = {name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices}
+    choices = {
+        name
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for name in action.choices
+    }
     return len(words) == 1 and words[0] in choices

@@ -1,8 +1,9 @@
 """Counts pods in the domains of their spread constraints, after all of them are bound.
 
-A pod that is pinned to a node can be bound although its constraint is violated: with ``nodeAffinityPolicy: Honor`` the scheduler counts
-only that node. So the result is counted here. While pods are placed the least domain only grows, so a domain with a pod of the work never
-ends with more than ``maxSkew`` above the least.
+A pod that is pinned to a node can be bound although its constraint is violated: with
+``nodeAffinityPolicy: Honor`` the scheduler counts only that node. So the result is counted here. While pods
+are placed the least domain only grows, so a domain with a pod of the work never ends with more than
+``maxSkew`` above the least.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ def overfull(documents: list[Json], pods: list[Json]) -> str:
     """
     nodes = {each["metadata"]["name"]: each for each in documents if each["kind"] == "Node"}
     others = [each for each in documents if each["kind"] == "Pod" and not is_work(each) and _counts(each)]
-    templates = {each["metadata"]["name"]: each.get("spec", {}).get("template", each) for each in documents if is_work(each)}
+    templates = {
+        each["metadata"]["name"]: each.get("spec", {}).get("template", each)
+        for each in documents
+        if is_work(each)
+    }
     for pod in pods:
         template = templates.get(pod["metadata"]["name"]) or next(iter(templates.values()))
         for spread in pod["spec"].get("topologySpreadConstraints", ()):
-            if found := _overfull(spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *pods], nodes):
+            if found := _overfull(
+                spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *pods], nodes
+            ):
                 return found
     return ""
 
@@ -54,7 +61,9 @@ def _overfull(spread: Json, pod: Json, spec: PodSpec, pods: list[Json], nodes: d
     selector = _with_label_keys(selector, spread, pod)
     if not any((selector or {}).values()) or not _selects(selector, pod["metadata"].get("labels", {})):
         return ""  # an empty selector counts no pod
-    admitted = {name: node["metadata"]["labels"] for name, node in nodes.items() if _admits(spread, node, spec)}
+    admitted = {
+        name: node["metadata"]["labels"] for name, node in nodes.items() if _admits(spread, node, spec)
+    }
     domains = {labels[key] for labels in admitted.values() if key in labels}
     count = Counter(
         admitted[other["spec"]["nodeName"]].get(key)
@@ -64,18 +73,24 @@ def _overfull(spread: Json, pod: Json, spec: PodSpec, pods: list[Json], nodes: d
         and _selects(selector, other["metadata"].get("labels", {}))
     )
     here = admitted.get(pod["spec"]["nodeName"], {}).get(key)
-    least = 0 if len(domains) < spread.get("minDomains", 1) else min((count[each] for each in domains), default=0)
+    least = (
+        0 if len(domains) < spread.get("minDomains", 1) else min((count[each] for each in domains), default=0)
+    )
     if here in domains and count[here] - least > spread["maxSkew"]:
         return f"spread by {key} is violated: {dict(count)}, at least {least}, maxSkew {spread['maxSkew']}"
     return ""
 
 
 def _admits(spread: Json, node: Json, spec: PodSpec) -> bool:
-    if spread.get("nodeAffinityPolicy") != "Ignore" and not selects(spec, node["metadata"]["name"], node["metadata"]["labels"]):
+    if spread.get("nodeAffinityPolicy") != "Ignore" and not selects(
+        spec, node["metadata"]["name"], node["metadata"]["labels"]
+    ):
         return False
     if spread.get("nodeTaintsPolicy") != "Honor":
         return True
-    taints = [each for each in effective_taints(msgspec.convert(node, Node)) if each.effect != "PreferNoSchedule"]
+    taints = [
+        each for each in effective_taints(msgspec.convert(node, Node)) if each.effect != "PreferNoSchedule"
+    ]
     return all(any(tolerates(each, taint) for each in spec.tolerations or ()) for taint in taints)
 
 

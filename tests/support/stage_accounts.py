@@ -1,4 +1,6 @@
-"""FluxAccounts of an end-to-end test. Their names have that of its namespace, since accounts are cluster scoped."""
+"""FluxAccounts of an end-to-end test.
+Their names have that of its namespace, since accounts are cluster scoped.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Accounts:
         self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_account(self.name(name), **spec)))
 
     def change(self, name: str, **spec: Any) -> None:
-        self._stage.kubectl("patch", "fluxaccount", self.name(name), "--type=merge", "-p", json.dumps({"spec": spec}))
+        self._stage.kubectl(
+            "patch", "fluxaccount", self.name(name), "--type=merge", "-p", json.dumps({"spec": spec})
+        )
 
     def status(self, name: str) -> Any:
         text = self._stage.kubectl("get", "fluxaccount", self.name(name), "-o", "json").stdout

@@ -1,10 +1,12 @@
-"""What a FluxJob claims beside its reason: state, times, nodes, estimate, position, conditions, counts, and the names in its message.
+"""What a FluxJob claims beside its reason: state, times, nodes, estimate, position, conditions, counts, and
+the names in its message.
 
-A claim may be false for a moment, because the cluster changes before anybody can say so. A few are slower by design, and say for how long
-and why (`Claim.extra_s`). What is deliberately left out:
+A claim may be false for a moment, because the cluster changes before anybody can say so. A few are slower by
+design, and say for how long and why (`Claim.extra_s`). What is deliberately left out:
 
 - ``etaSoonest`` may lie in the past: it is written at most twice a minute, with the estimate.
-- That a position or an estimate is the one of the last plan: FluxJobs show them up to half a minute late while many change.
+- That a position or an estimate is the one of the last plan: FluxJobs show them up to half a minute late
+  while many change.
 - That work that has ended longer than a minute ago says the truth: it was compared when it ended.
 """
 
@@ -46,7 +48,8 @@ class Claim:
     extra_s
         For how much longer than others it may be false, by design, and ``why``.
     stored
-        True if it is judged only while the FluxJob shows what the tables have: that it does not is a claim of its own.
+        True if it is judged only while the FluxJob shows what the tables have: that it does not is a claim of
+        its own.
     """
 
     name: str
@@ -69,7 +72,9 @@ class False_:  # noqa: N801  # False is taken
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Equal in the next picture if the same is still false: the same claim of the same work in the same words."""
+        """Equal in the next picture if the same is still false:
+        the same claim of the same work in the same words.
+        """
         return self.claim, self.uid, self.said
 
     def __str__(self) -> str:
@@ -97,7 +102,7 @@ def _said(work: ShownWork) -> str:
     return f"{status.state} {status.reason}: {status.message}" if status.reason else status.state
 
 
-# ---- what the tables have ------------------------------------------------------------------------------------------------------------
+# ---- what the tables have ----------------------------------------------------------------------------------
 
 
 def _stored_state(work: ShownWork, picture: Picture) -> str:
@@ -114,7 +119,11 @@ def _stored_words(work: ShownWork, picture: Picture) -> str:
         return f"the queue says {row.message!r}"
     if shown.spec.pods != row.pods:
         return f"spec.pods is {shown.spec.pods}, and the queue counts {row.pods}"
-    return f"status.requeues is {shown.status.requeues}, not {row.requeues}" if shown.status.requeues != row.requeues else ""
+    return (
+        f"status.requeues is {shown.status.requeues}, not {row.requeues}"
+        if shown.status.requeues != row.requeues
+        else ""
+    )
 
 
 def _late_reason(work: ShownWork, picture: Picture) -> str:
@@ -122,7 +131,7 @@ def _late_reason(work: ShownWork, picture: Picture) -> str:
     return "it waits, and nothing says why" if waits and picture.at - work.row.submitted_at > _SECOND else ""
 
 
-# ---- states --------------------------------------------------------------------------------------------------------------------------
+# ---- states ------------------------------------------------------------------------------------------------
 
 
 def _pending(work: ShownWork, picture: Picture) -> str:
@@ -132,7 +141,11 @@ def _pending(work: ShownWork, picture: Picture) -> str:
 
 def _runs(pod: Pod, picture: Picture) -> bool:
     """True if a pod runs where somebody hears of it: what happens to pods of lost nodes is not known."""
-    return pod.status.phase == "Running" and not pod.metadata.deletion_timestamp and picture.is_up(pod.spec.node_name)
+    return (
+        pod.status.phase == "Running"
+        and not pod.metadata.deletion_timestamp
+        and picture.is_up(pod.spec.node_name)
+    )
 
 
 def _allocated(work: ShownWork, picture: Picture) -> str:
@@ -140,7 +153,11 @@ def _allocated(work: ShownWork, picture: Picture) -> str:
     if work.state is not State.ALLOCATED or grant is None or not grant.slots:
         return ""
     pods = {pod.metadata.uid: pod for pod in work.pods}
-    bound = [slot.pod_uid in pods and bool(pods[slot.pod_uid].spec.node_name) for slot in grant.slots if slot.pod_uid is not None]
+    bound = [
+        slot.pod_uid in pods and bool(pods[slot.pod_uid].spec.node_name)
+        for slot in grant.slots
+        if slot.pod_uid is not None
+    ]
     return "all of its pods are on their nodes" if len(bound) == len(grant.slots) and all(bound) else ""
 
 
@@ -193,7 +210,7 @@ def _outcome(work: ShownWork, picture: Picture) -> str:
     return "its Job has failed" if failed and work.state is State.COMPLETED else ""
 
 
-# ---- times ---------------------------------------------------------------------------------------------------------------------------
+# ---- times -------------------------------------------------------------------------------------------------
 
 
 def _times(work: ShownWork, picture: Picture) -> str:
@@ -216,7 +233,7 @@ def _times(work: ShownWork, picture: Picture) -> str:
     return "it has no startedAt" if work.state is State.RUNNING and status.started_at is None else ""
 
 
-# ---- estimates -----------------------------------------------------------------------------------------------------------------------
+# ---- estimates ---------------------------------------------------------------------------------------------
 
 
 def _past_estimate(work: ShownWork, picture: Picture) -> str:
@@ -236,7 +253,9 @@ def _estimate(work: ShownWork, picture: Picture) -> str:
         return f"its estimate {eta:%H:%M:%S} is before {begin:%H:%M:%S}, from when on it may begin"
     if soonest is not None and soonest > eta:
         return "etaSoonest is after eta"
-    return "reservedAt is not eta" if status.reserved_at is not None and status.reserved_at != status.eta else ""
+    return (
+        "reservedAt is not eta" if status.reserved_at is not None and status.reserved_at != status.eta else ""
+    )
 
 
 def _first_estimate(work: ShownWork, picture: Picture) -> str:
@@ -252,11 +271,13 @@ def _reserved(work: ShownWork, picture: Picture) -> str:
         return "reservedAt is there, and nothing is reserved for it"
     start = work.reservation.start
     return (
-        "" if shown <= start < shown + _SECOND else f"reservedAt is {shown:%H:%M:%S}, and its nodes are reserved from {start:%H:%M:%S} on"
+        ""
+        if shown <= start < shown + _SECOND
+        else f"reservedAt is {shown:%H:%M:%S}, and its nodes are reserved from {start:%H:%M:%S} on"
     )
 
 
-# ---- nodes ---------------------------------------------------------------------------------------------------------------------------
+# ---- nodes -------------------------------------------------------------------------------------------------
 
 
 def _nodes(work: ShownWork, picture: Picture) -> str:
@@ -271,13 +292,20 @@ def _nodes(work: ShownWork, picture: Picture) -> str:
     pods = {pod.metadata.uid: pod for pod in work.pods}
     for slot in grant.slots:
         pod = pods.get(slot.pod_uid or "")
-        if slot.state is SlotState.TAKEN and pod is not None and pod.active and pod.spec.node_name not in (None, "", slot.node):
+        if (
+            slot.state is SlotState.TAKEN
+            and pod is not None
+            and pod.active
+            and pod.spec.node_name not in (None, "", slot.node)
+        ):
             return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and its place is on {slot.node}"
     return _elsewhere(work, grant)
 
 
 def _goes_on(work: ShownWork) -> bool:
-    """True for a Job that is not over for its controller: its last pods have just ended, or are matched alone."""
+    """True for a Job that is not over for its controller:
+    its last pods have just ended, or are matched alone.
+    """
     return work.job is not None and not work.job.finished and not work.job.spec.suspend
 
 
@@ -288,23 +316,32 @@ def _elsewhere(work: ShownWork, grant: Allocation) -> str:
     for pod in work.pods:
         ours = pod.metadata.annotation(names.ALLOCATION_ANNOTATION) == jobid
         if ours and pod.active and pod.spec.node_name and pod.spec.node_name not in held:
-            return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and it holds {', '.join(sorted(held))}"
+            return (
+                f"its pod {pod.metadata.name} is on {pod.spec.node_name}, "
+                f"and it holds {', '.join(sorted(held))}"
+            )
     return ""
 
 
-# ---- conditions ----------------------------------------------------------------------------------------------------------------------
+# ---- conditions --------------------------------------------------------------------------------------------
 
 
 def _conditions(work: ShownWork, picture: Picture) -> str:
     if not work.conditions:
         return ""
     types = [each["type"] for each in work.conditions]
-    if len(set(types)) != len(types) or not {Condition.ALLOCATED, Condition.STARTED, Condition.FINISHED} <= set(types):
+    if len(set(types)) != len(types) or not {
+        Condition.ALLOCATED,
+        Condition.STARTED,
+        Condition.FINISHED,
+    } <= set(types):
         return f"its conditions are {types}"
     true = {each["type"] for each in work.conditions if each["status"] == "True"}
     if (Condition.FINISHED in true) != work.state.ended:
         return "the condition Finished is not so"
-    if (Condition.ALLOCATED in true) != (work.state is not State.PENDING and work.fluxjob.status.allocated_at is not None):
+    if (Condition.ALLOCATED in true) != (
+        work.state is not State.PENDING and work.fluxjob.status.allocated_at is not None
+    ):
         return "the condition Allocated is not so"
     if Condition.STARTED in true and work.fluxjob.status.started_at is None:
         return "the condition Started is True, and it has no startedAt"
@@ -319,22 +356,31 @@ def _to_come(text: str | None, now: datetime) -> bool:
     return at is not None and at > now + _SECOND
 
 
-# ---- messages ------------------------------------------------------------------------------------------------------------------------
+# ---- messages ----------------------------------------------------------------------------------------------
 
 _RESERVED_FOR_IT = re.compile(r"(?:node (?P<node>\S+) is|\d+ nodes are) reserved for it from (?P<at>\S+Z) on")
 _RUNNING_LIMIT = re.compile(
-    r"(?:(?P<part>namespace|user|work of ServiceAccounts in namespace) '(?P<who>[^']+)' in )?the (?P<kind>queue|account) '(?P<name>[^']+)' "
-    r"may run (?P<most>\d+) workloads at once, and (?P<used>\d+) run"
+    r"(?:(?P<part>namespace|user|work of ServiceAccounts in namespace) '(?P<who>[^']+)' in )?the "
+    r"(?P<kind>queue|account) '(?P<name>[^']+)' may run (?P<most>\d+) workloads at once, "
+    r"and (?P<used>\d+) run"
 )
-_NODE_LIMIT = re.compile(r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this")
-_SUBMITTED_LIMIT = re.compile(r"may have (?P<most>\d+) workloads submitted at once, and (?P<used>\d+) were submitted before this")
-_AMOUNT_LIMIT = re.compile(r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), and this wants (?P<wanted>[\d.]+) more")
+_NODE_LIMIT = re.compile(
+    r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this"
+)
+_SUBMITTED_LIMIT = re.compile(
+    r"may have (?P<most>\d+) workloads submitted at once, and (?P<used>\d+) were submitted before this"
+)
+_AMOUNT_LIMIT = re.compile(
+    r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), "
+    r"and this wants (?P<wanted>[\d.]+) more"
+)
 _LIMIT_OF_ONE = re.compile(
     r"(?:allows one workload (?P<most>[\d.]+) .*?|may use (?P<nodes>\d+) nodes at once), "
     r"and this (?:wants|would get) (?P<wanted>[\d.]+)\S*: ask"
 )
 _BUDGET = re.compile(
-    r"(?P<used>[\d.,]+) of (?P<most>[\d.,]+) \S.* are used, (?P<promised>[\d.,]+) may still be used .* this may use (?P<wanted>[\d.,]+)"
+    r"(?P<used>[\d.,]+) of (?P<most>[\d.,]+) \S.* are used, "
+    r"(?P<promised>[\d.,]+) may still be used .* this may use (?P<wanted>[\d.,]+)"
 )
 _ROUNDED = 0.995
 """Three figures of a budget are rounded to its thousandth."""
@@ -356,7 +402,11 @@ def _reserved_for_it(work: ShownWork, picture: Picture) -> str:
     nodes = {share.node for share in work.reservation.shares}
     if said["node"] is not None and said["node"] not in nodes:
         return f"{', '.join(sorted(nodes))} is reserved for it"
-    return f"the node {said['node']} does not exist" if said["node"] is not None and said["node"] not in picture.nodes else ""
+    return (
+        f"the node {said['node']} does not exist"
+        if said["node"] is not None and said["node"] not in picture.nodes
+        else ""
+    )
 
 
 def _limits(work: ShownWork, picture: Picture) -> str:
@@ -374,9 +424,15 @@ def _limits(work: ShownWork, picture: Picture) -> str:
         enough = float(said["used"]) + float(said["wanted"]) <= float(said["most"])
         return "by its own figures there is room" if enough else ""
     if (said := _LIMIT_OF_ONE.search(message)) is not None:
-        return "by its own figures it is allowed" if float(said["wanted"]) <= float(said["most"] or said["nodes"]) else ""
+        return (
+            "by its own figures it is allowed"
+            if float(said["wanted"]) <= float(said["most"] or said["nodes"])
+            else ""
+        )
     if (said := _BUDGET.search(message)) is not None:
-        used, most, promised, wanted = (float(said[name].replace(",", "")) for name in ("used", "most", "promised", "wanted"))
+        used, most, promised, wanted = (
+            float(said[name].replace(",", "")) for name in ("used", "most", "promised", "wanted")
+        )
         return "by its own figures there is room" if used + promised + wanted < most * _ROUNDED else ""
     return ""
 
@@ -384,12 +440,22 @@ def _limits(work: ShownWork, picture: Picture) -> str:
 def _running_limit(said: re.Match[str], picture: Picture) -> str:
     queue = picture.queues.get(said["name"])
     limits = queue.spec.limits if queue is not None and queue.spec.limits is not None else QueueLimits()
-    part = limits if said["part"] is None else limits.per_namespace if said["part"] == "namespace" else limits.per_user
+    part = (
+        limits
+        if said["part"] is None
+        else limits.per_namespace
+        if said["part"] == "namespace"
+        else limits.per_user
+    )
     limit = part.running if part is not None else None
     if limit is None or limit != int(said["most"]):
         return f"the limit is {limit}"
     reserved = {each.workload for each in picture.ledger.reservations}
-    counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in LIVE or row.id in reserved)]
+    counted = [
+        row
+        for row in picture.ledger.workloads
+        if row.queue == said["name"] and (row.state in LIVE or row.id in reserved)
+    ]
     counted = [row for row in counted if _is_of(row, said["part"], said["who"])]
     return "" if len(counted) >= limit else f"{len(counted)} of them run or have nodes reserved"
 
@@ -402,7 +468,8 @@ def _is_of(row: Workload, part: str | None, who: str) -> bool:
 
 
 _LEAVES = re.compile(
-    r"the ResourceQuota '(?P<name>[^']+)' of namespace '(?P<namespace>[^']+)' allows (?P<most>.+?) and leaves (?P<left>.+?),"
+    r"the ResourceQuota '(?P<name>[^']+)' of namespace '(?P<namespace>[^']+)' allows (?P<most>.+?) and "
+    r"leaves (?P<left>.+?),"
 )
 
 
@@ -413,15 +480,23 @@ def _quota(work: ShownWork, picture: Picture) -> str:
         return ""
     used = any(parse_quantity(amount) for amount in (quota.status.used or {}).values())
     live = any(row.namespace == said["namespace"] and row.state in LIVE for row in picture.ledger.workloads)
-    return "" if used or live or picture.ledger.reservations else f"nothing of the ResourceQuota {said['name']!r} is used"
+    return (
+        ""
+        if used or live or picture.ledger.reservations
+        else f"nothing of the ResourceQuota {said['name']!r} is used"
+    )
 
 
-_FAILED_POD = re.compile(r"pod (?P<name>[^\s,]+)(?:, and \d+ more)? (?:was not bound|could not be bound|cannot be bound|still has)")
+_FAILED_POD = re.compile(
+    r"pod (?P<name>[^\s,]+)(?:, and \d+ more)? (?:was not bound|could not be bound|cannot be bound|still has)"
+)
 _NOT_CREATED = re.compile(r"(?P<missing>\d+) of (?P<all>\d+) pods were not created")
 
 
 def _failed_start(work: ShownWork, picture: Picture) -> str:
-    """Say which pod is on a node, or there, that a failed start names; what failed before the work was requeued is past."""
+    """Say which pod is on a node, or there, that a failed start names;
+    what failed before the work was requeued is past.
+    """
     if work.state is not State.ALLOCATED:
         return ""
     if (said := _FAILED_POD.search(work.row.message)) is not None:
@@ -440,11 +515,17 @@ _HOLDER = re.compile(r"(?P<kind>\w+) (?P<namespace>[^\s/]+)/(?P<name>\S+) \((?P<
 
 
 def _held_by(work: ShownWork, picture: Picture) -> str:
-    """Say which work does not hold nodes, or could be preempted, that is named as the cause why nothing is preempted."""
+    """Say which work does not hold nodes, or could be preempted,
+    that is named as the cause why nothing is preempted.
+    """
     said = _HELD_BY.search(work.row.message)
     for holder in _HOLDER.finditer(said["names"]) if said is not None and work.state is State.PENDING else ():
         named = holder["kind"], holder["namespace"], holder["name"]
-        rows = [row for row in picture.ledger.workloads if (row.kind, row.namespace, row.name) == named and row.state in LIVE]
+        rows = [
+            row
+            for row in picture.ledger.workloads
+            if (row.kind, row.namespace, row.name) == named and row.state in LIVE
+        ]
         if not any(each.workload == row.id for row in rows for each in picture.ledger.allocations):
             return f"{holder['name']} holds no nodes"
         if wrong := _may_be_preempted(holder["why"], rows[0], work.row, picture):
@@ -462,11 +543,20 @@ def _may_be_preempted(why: str, holder: Workload, row: Workload, picture: Pictur
         preempts = queue is not None and queue.spec.preemption is Preemption.LOWER_PRIORITY
         return f"is in the queue {holder.queue!r}, which has preemption" if preempts else ""
     if why.startswith("in its minimum run time until "):
-        until, rules = seconds_at(why.rpartition(" ")[2]), queue.spec.preemption_rules if queue is not None else None
+        until, rules = (
+            seconds_at(why.rpartition(" ")[2]),
+            queue.spec.preemption_rules if queue is not None else None,
+        )
         if until is None or until < picture.at:
             return "has run for long enough"
-        ends = (holder.started_at or until) + timedelta(seconds=rules.min_run_seconds if rules is not None else 0)
-        return "" if holder.started_at is None or until <= ends < until + _SECOND else f"has run for long enough at {ends:%H:%M:%S}"
+        ends = (holder.started_at or until) + timedelta(
+            seconds=rules.min_run_seconds if rules is not None else 0
+        )
+        return (
+            ""
+            if holder.started_at is None or until <= ends < until + _SECOND
+            else f"has run for long enough at {ends:%H:%M:%S}"
+        )
     return ""
 
 
@@ -494,7 +584,8 @@ def _reason(work: ShownWork, picture: Picture) -> str:
     if reason is not Reason.TIME_LIMIT and (work.state.ended or work.state is State.RUNNING):
         return f"{work.state} work waits for nothing"
     past = work.state is State.DRAINING and reason not in (Reason.TIME_LIMIT, Reason.PREEMPTED)
-    return "" if past else check(work, picture)  # work that frees its nodes says why it does, not what is so now
+    # work that frees its nodes says why it does, not what is so now
+    return "" if past else check(work, picture)
 
 
 def _deadline(work: ShownWork, picture: Picture) -> str:
@@ -508,11 +599,19 @@ CLAIMS = (
         "stored state",
         _stored_state,
         extra_s=12,
-        why="FluxJobs show a state that usually passes, or a new one in a burst, only after 10 s (fluxjob_pace)",
+        why=(
+            "FluxJobs show a state that usually passes, or a new one in a burst, "
+            "only after 10 s (fluxjob_pace)"
+        ),
         stored=False,
     ),
     Claim("stored words", _stored_words, extra_s=12, why="the same", stored=False),
-    Claim("reason in time", _late_reason, extra_s=20, why="a FluxJob is pending without a reason for 10 s (fluxjob_pace), then matched"),
+    Claim(
+        "reason in time",
+        _late_reason,
+        extra_s=20,
+        why="a FluxJob is pending without a reason for 10 s (fluxjob_pace), then matched",
+    ),
     Claim("Pending", _pending),
     Claim("Allocated", _allocated),
     Claim("Running", _running),

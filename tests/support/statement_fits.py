@@ -1,7 +1,9 @@
-"""Where the pods of simple work fit, counted without the queue's code: for statements that too little is free, or nothing could hold it.
+"""Where the pods of simple work fit, counted without the queue's code: for statements that too little is
+free, or nothing could hold it.
 
-Only work that asks for nothing but cpu and memory is counted: identical pods of a Job without rules about nodes, volumes, ports, devices
-or topology, in a queue without rules of its own. Of all other work nothing is said. What is counted as free is a part of what is free.
+Only work that asks for nothing but cpu and memory is counted: identical pods of a Job without rules about
+nodes, volumes, ports, devices or topology, in a queue without rules of its own. Of all other work nothing is
+said. What is counted as free is a part of what is free.
 """
 
 from __future__ import annotations
@@ -32,30 +34,55 @@ _PLAIN_ANNOTATIONS = frozenset(
         "kubectl.kubernetes.io/last-applied-configuration",
     }
 )
-_PLAIN_FIELDS = ("overhead", "resources", "node_selector", "affinity", "topology_spread_constraints", "tolerations", "volumes")
-_MORE_PLAIN_FIELDS = ("resource_claims", "init_containers", "runtime_class_name", "scheduling_group", "workload_ref", "host_network")
+_PLAIN_FIELDS = (
+    "overhead",
+    "resources",
+    "node_selector",
+    "affinity",
+    "topology_spread_constraints",
+    "tolerations",
+    "volumes",
+)
+_MORE_PLAIN_FIELDS = (
+    "resource_claims",
+    "init_containers",
+    "runtime_class_name",
+    "scheduling_group",
+    "workload_ref",
+    "host_network",
+)
 
 _Amounts = Mapping[str, Decimal]
 
 
 def fits_empty_nodes(work: ShownWork, picture: Picture) -> str:
-    """Say on which nodes simple work would fit if they were empty; empty if it would not, or if nothing can be said."""
+    """Say on which nodes simple work would fit if they were empty;
+    empty if it would not, or if nothing can be said.
+    """
     asked = _asked(work, picture)
-    if asked is None or any(_of_daemon_set(owner.kind) for pod in picture.pods for owner in pod.metadata.owner_references or ()):
+    if asked is None or any(
+        _of_daemon_set(owner.kind) for pod in picture.pods for owner in pod.metadata.owner_references or ()
+    ):
         return ""
     usable = {name: _allocatable(node) for name, node in picture.nodes.items() if not _closed(node)}
     return _enough(work, asked, usable)
 
 
 def fits_now(work: ShownWork, picture: Picture) -> str:
-    """Say on which nodes simple work would fit now, with nothing reserved for others; empty if it would not, or if nothing can be said."""
+    """Say on which nodes simple work would fit now, with nothing reserved for others;
+    empty if it would not, or if nothing can be said.
+    """
     asked = _asked(work, picture)
     others = any(each.workload != work.row.id for each in picture.ledger.reservations)
     if asked is None or others or picture.reservations or work.row.requeues:
         return ""
     taken = {share.node for each in picture.ledger.allocations for share in each.shares}
     taken |= {pod.spec.node_name for pod in picture.pods if pod.spec.node_name and not pod.terminal}
-    free = {name: _allocatable(node) for name, node in picture.nodes.items() if name not in taken and not _closed(node)}
+    free = {
+        name: _allocatable(node)
+        for name, node in picture.nodes.items()
+        if name not in taken and not _closed(node)
+    }
     return _enough(work, asked, free)
 
 
@@ -64,7 +91,10 @@ def _enough(work: ShownWork, asked: _Amounts, nodes: Mapping[str, _Amounts]) -> 
     if sum(places.values()) < work.row.pods:
         return ""
     wanted = ", ".join(f"{each} {amount}" for each, amount in asked.items())
-    return f"its {work.row.pods} pods of {wanted} fit: {', '.join(f'{count} on {name}' for name, count in sorted(places.items()) if count)}"
+    return (
+        f"its {work.row.pods} pods of {wanted} fit: "
+        f"{', '.join(f'{count} on {name}' for name, count in sorted(places.items()) if count)}"
+    )
 
 
 def _asked(work: ShownWork, picture: Picture) -> _Amounts | None:
@@ -85,14 +115,16 @@ def _asked(work: ShownWork, picture: Picture) -> _Amounts | None:
 
 
 def _is_plain_queue(spec: FluxQueueSpec) -> bool:
-    return msgspec.structs.replace(spec, policy=FluxQueueSpec().policy, default_duration_seconds=0) == FluxQueueSpec(
-        default_duration_seconds=0
-    )
+    return msgspec.structs.replace(
+        spec, policy=FluxQueueSpec().policy, default_duration_seconds=0
+    ) == FluxQueueSpec(default_duration_seconds=0)
 
 
 def _is_plain_job(job: Job) -> bool:
     annotations = {*(job.metadata.annotations or {})} | {*(job.spec.template.metadata.annotations or {})}
-    ours = {key for key in annotations if key.startswith(("fluxqueue/", "kueue.x-k8s.io/"))} - _PLAIN_ANNOTATIONS
+    ours = {
+        key for key in annotations if key.startswith(("fluxqueue/", "kueue.x-k8s.io/"))
+    } - _PLAIN_ANNOTATIONS
     controlled = job.metadata.controller is not None
     return not ours and not controlled and _is_plain_spec(job.spec.template.spec)
 
@@ -102,7 +134,12 @@ def _is_plain_spec(spec: PodSpec) -> bool:
 
 
 def _closed(node: Node) -> bool:
-    return node.spec.unschedulable or bool(node.spec.taints) or not node.status.ready or node.metadata.deletion_timestamp is not None
+    return (
+        node.spec.unschedulable
+        or bool(node.spec.taints)
+        or not node.status.ready
+        or node.metadata.deletion_timestamp is not None
+    )
 
 
 def _allocatable(node: Node) -> _Amounts:

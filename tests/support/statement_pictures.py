@@ -1,6 +1,8 @@
-"""One reading of everything that statements about work are compared with: FluxJobs, the cluster, and the tables of the queue.
+"""One reading of everything that statements about work are compared with: FluxJobs, the cluster, and the
+tables of the queue.
 
-The parts are read one after the other, so a single picture may contradict itself. What is false in every picture for a while is false.
+The parts are read one after the other, so a single picture may contradict itself. What is false in every
+picture for a while is false.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.kind AS a_kind, a.shares 
          FROM fluxqueue.slot WHERE slot.jobid = a.jobid) s ON true
  WHERE a.freed_at IS NULL
 """
-_RESERVATIONS = "SELECT workload, jobid, first_at, current_at, ends_at, shares, cause FROM fluxqueue.reservation"
+_RESERVATIONS = (
+    "SELECT workload, jobid, first_at, current_at, ends_at, shares, cause FROM fluxqueue.reservation"
+)
 _LEADER_ANSWERS_S = 2.0
 
 
@@ -66,7 +70,9 @@ def seconds_at(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The tables of the queue: work that has not ended or did so a moment ago, live allocations, and reservations."""
+    """The tables of the queue: work that has not ended or did so a moment ago, live allocations,
+    and reservations.
+    """
 
     at: datetime
     workloads: tuple[Workload, ...] = ()
@@ -127,7 +133,9 @@ class ShownWork:
 
     @property
     def as_stored(self) -> bool:
-        """True if state, reason, message and nodes are those of the workload. Otherwise the FluxJob is to be written."""
+        """True if state, reason, message and nodes are those of the workload.
+        Otherwise the FluxJob is to be written.
+        """
         status, row = self.fluxjob.status, self.row
         return (status.state, status.nodes) == (row.state, row.hosts) and (
             (status.reason, status.message) == (row.reason, row.message) or status.reason == "TimeLimit"
@@ -158,7 +166,8 @@ class Picture:
     quotas: Mapping[tuple[str, str], ResourceQuota] = field(default_factory=dict)
     claims: frozenset[tuple[str, str]] = frozenset()
     ran: frozenset[str] = frozenset()
-    """Uids of pods of which some picture so far showed that they ran, and of the objects that they belong to."""
+    """Uids of pods of which some picture so far showed that they ran,
+    and of the objects that they belong to."""
 
     @property
     def at(self) -> datetime:
@@ -191,8 +200,14 @@ class PictureReader:
             self._client = None
 
     def leader_life(self) -> object | None:
-        """Return something that is equal as long as the same process leads and misses nothing; None if there is none."""
-        lives = [(name, self._cluster.programs[name].process.pid) for name in queues(self._cluster) if self._leads(name)]
+        """Return something that is equal as long as the same process leads and misses nothing;
+        None if there is none.
+        """
+        lives = [
+            (name, self._cluster.programs[name].process.pid)
+            for name in queues(self._cluster)
+            if self._leads(name)
+        ]
         return lives[0] if len(lives) == 1 else None
 
     def read(self) -> Picture:
@@ -211,11 +226,15 @@ class PictureReader:
             work=_work(shown, ledger, pods, jobs),
             nodes={node.metadata.name: node for node in _read(client, "/api/v1/nodes", Node)},
             pods=tuple(pods),
-            queues={queue.metadata.name: queue for queue in _read(client, f"{_FLUX}/{names.FLUXQUEUES}", FluxQueue)},
+            queues={
+                queue.metadata.name: queue
+                for queue in _read(client, f"{_FLUX}/{names.FLUXQUEUES}", FluxQueue)
+            },
             accounts=_names(client, names.FLUXACCOUNTS),
             reservations=_names(client, names.FLUXRESERVATIONS),
             quotas={
-                (quota.metadata.namespace, quota.metadata.name): quota for quota in _read(client, "/api/v1/resourcequotas", ResourceQuota)
+                (quota.metadata.namespace, quota.metadata.name): quota
+                for quota in _read(client, "/api/v1/resourcequotas", ResourceQuota)
             },
             claims=frozenset(
                 (each.metadata.namespace, each.metadata.name)
@@ -229,7 +248,9 @@ class PictureReader:
         if not program.process.running:
             return False
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{program.port}/readyz", timeout=_LEADER_ANSWERS_S) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{program.port}/readyz", timeout=_LEADER_ANSWERS_S
+            ) as answer:
                 said = json.load(answer)
         except (OSError, ValueError):  # it is not ready
             return False
@@ -249,8 +270,12 @@ class PictureReader:
             )
 
 
-def _work(shown: Iterable[Mapping[str, Any]], ledger: Ledger, pods: Iterable[Pod], jobs: Iterable[Job]) -> tuple[ShownWork, ...]:
-    """Put together what belongs to one FluxJob. A FluxJob whose workload is older than what was read says nothing new."""
+def _work(
+    shown: Iterable[Mapping[str, Any]], ledger: Ledger, pods: Iterable[Pod], jobs: Iterable[Job]
+) -> tuple[ShownWork, ...]:
+    """Put together what belongs to one FluxJob.
+    A FluxJob whose workload is older than what was read says nothing new.
+    """
     jobs_by_uid = {job.metadata.uid: job for job in jobs}
     by_uid: dict[str, Pod] = {}
     by_owner: dict[str, list[Pod]] = {}

@@ -1,4 +1,6 @@
-"""What the FluxJobs of a queue claim together, by their positions and estimates, and allocations by the nodes that they share."""
+"""What the FluxJobs of a queue claim together, by their positions and estimates,
+and allocations by the nodes that they share.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,29 @@ def positions(picture: Picture) -> Mapping[str, str]:
         shown.sort()
         numbers = [number for number, *_ in shown]
         if numbers != list(range(1, len(shown) + 1)):
-            found[queue] = f"its positions are {', '.join(f'{number} ({title})' for number, _, title in shown)}"
-        elif not _orders_by_more(picture, queue) and [row for _, row, _ in shown] != sorted((row for _, row, _ in shown), reverse=True):
+            found[queue] = (
+                f"its positions are {', '.join(f'{number} ({title})' for number, _, title in shown)}"
+            )
+        elif not _orders_by_more(picture, queue) and [row for _, row, _ in shown] != sorted(
+            (row for _, row, _ in shown), reverse=True
+        ):
             found[queue] = f"its positions are not by priority: {shown}"
     return found
 
 
 def overtaking(picture: Picture) -> Mapping[str, str]:
-    """Return which queues that serve first come, first served, expect a start before that of work ahead, or after an unknown one."""
+    """Return which queues that serve first come, first served, expect a start before that of work ahead,
+    or after an unknown one.
+    """
     by_queue: dict[str, list[tuple[int, ShownWork]]] = {}
     for work in picture.work:
         row, position = work.row, work.fluxjob.status.position
         queue = picture.queues.get(row.queue)
-        waits = row.state is State.PENDING and row.reason not in LIMIT_REASONS and work.fluxjob.status.reserved_at is None
+        waits = (
+            row.state is State.PENDING
+            and row.reason not in LIMIT_REASONS
+            and work.fluxjob.status.reserved_at is None
+        )
         if waits and position is not None and queue is not None and queue.spec.policy is Policy.FCFS:
             by_queue.setdefault(row.queue, []).append((position, work))
     found: dict[str, str] = {}
@@ -51,7 +63,9 @@ def overtaking(picture: Picture) -> Mapping[str, str]:
         for ahead, behind in itertools.pairwise(in_order):
             first, then = ahead.fluxjob.status.eta, behind.fluxjob.status.eta
             if then is not None and (first is None or then < first):
-                found[queue_name] = f"{behind.title} is expected to start at {then}, and {ahead.title} ahead of it at {first}"
+                found[queue_name] = (
+                    f"{behind.title} is expected to start at {then}, and {ahead.title} ahead of it at {first}"
+                )
     return found
 
 
@@ -71,7 +85,10 @@ def shared_nodes(picture: Picture) -> Mapping[str, str]:
             if share.exclusive:
                 alone[share.node] = allocation
     return {
-        node: f"{holder.jobid} has it for itself, and {', '.join(str(each.jobid) for each in users[node] if each is not holder)} too"
+        node: (
+            f"{holder.jobid} has it for itself, and "
+            f"{', '.join(str(each.jobid) for each in users[node] if each is not holder)} too"
+        )
         for node, holder in alone.items()
         if len(users[node]) > 1
     }

@@ -1,7 +1,7 @@
 """What each reason of waiting claims, as a predicate over a picture.
 
-A predicate returns why the claim is false, or an empty text. It is one-sided: what it cannot judge is taken for true. A reason about which
-nothing can be checked says why.
+A predicate returns why the claim is false, or an empty text. It is one-sided: what it cannot judge is taken
+for true. A reason about which nothing can be checked says why.
 """
 
 from __future__ import annotations
@@ -53,11 +53,17 @@ def _user_suspended(work: ShownWork, picture: Picture) -> str:
 
 def _queue_held(work: ShownWork, picture: Picture) -> str:
     queue = picture.queues.get(work.fluxjob.spec.queue)
-    return "" if queue is not None and queue.spec.state is not QueueState.OPEN else f"the queue {work.fluxjob.spec.queue!r} is not held"
+    return (
+        ""
+        if queue is not None and queue.spec.state is not QueueState.OPEN
+        else f"the queue {work.fluxjob.spec.queue!r} is not held"
+    )
 
 
 def _unknown_queue(work: ShownWork, picture: Picture) -> str:
-    return f"the queue {work.fluxjob.spec.queue!r} exists" if work.fluxjob.spec.queue in picture.queues else ""
+    return (
+        f"the queue {work.fluxjob.spec.queue!r} exists" if work.fluxjob.spec.queue in picture.queues else ""
+    )
 
 
 def _queue_not_allowed(work: ShownWork, picture: Picture) -> str:
@@ -90,7 +96,9 @@ def _is_matched(row: Workload) -> bool:
     return row.state is State.PENDING and not row.blocked
 
 
-_HOLDER = re.compile(r"reserved for (?P<kind>\w+) (?P<namespace>\S+)/(?P<name>\S+?)(?: and \d+ more)? from (?P<at>\S+Z) on")
+_HOLDER = re.compile(
+    r"reserved for (?P<kind>\w+) (?P<namespace>\S+)/(?P<name>\S+?)(?: and \d+ more)? from (?P<at>\S+Z) on"
+)
 
 
 def _blocked_by_reservation(work: ShownWork, picture: Picture) -> str:
@@ -105,11 +113,19 @@ def _blocked_by_reservation(work: ShownWork, picture: Picture) -> str:
     starts = [each.start for each in picture.ledger.reservations if each.workload == row.id]
     if not starts:
         return f"nothing is reserved for {said['name']}"
-    return "" if _same_second(starts[0], said["at"]) else f"nodes are reserved for {said['name']} from {starts[0]:%H:%M:%S} on"
+    return (
+        ""
+        if _same_second(starts[0], said["at"])
+        else f"nodes are reserved for {said['name']} from {starts[0]:%H:%M:%S} on"
+    )
 
 
 def _named(picture: Picture, kind: str, namespace: str, name: str) -> Workload | None:
-    known = [row for row in picture.ledger.workloads if (row.kind, row.namespace, row.name) == (kind, namespace, name)]
+    known = [
+        row
+        for row in picture.ledger.workloads
+        if (row.kind, row.namespace, row.name) == (kind, namespace, name)
+    ]
     return max(known, key=lambda row: row.submitted_at, default=None)
 
 
@@ -128,7 +144,9 @@ def _unsatisfiable(work: ShownWork, picture: Picture) -> str:
 
 
 _CLAIM = re.compile(r"PersistentVolumeClaim (?P<namespace>\S+)/(?P<name>\S+) (?P<what>does not exist)")
-_GROUP = re.compile(r"pod group (?P<namespace>\S+)/(?P<name>\S+) has (?:had only )?(?P<there>\d+) of (?P<size>\d+) pods")
+_GROUP = re.compile(
+    r"pod group (?P<namespace>\S+)/(?P<name>\S+) has (?:had only )?(?P<there>\d+) of (?P<size>\d+) pods"
+)
 
 
 def _waiting_for_group(work: ShownWork, picture: Picture) -> str:
@@ -138,7 +156,11 @@ def _waiting_for_group(work: ShownWork, picture: Picture) -> str:
     if int(said["there"]) >= int(said["size"]):
         return "all of its pods are there"
     group = said["namespace"], said["name"]
-    there = [pod for pod in picture.pods if (pod.metadata.namespace, pod.metadata.label(names.POD_GROUP_LABEL)) == group and pod.active]
+    there = [
+        pod
+        for pod in picture.pods
+        if (pod.metadata.namespace, pod.metadata.label(names.POD_GROUP_LABEL)) == group and pod.active
+    ]
     return "" if len(there) < int(said["size"]) else f"{len(there)} of its pods are there"
 
 
@@ -157,15 +179,23 @@ def _waiting_for_dependency(work: ShownWork, picture: Picture) -> str:
             return f"{target.ref} has ended"
     if open_ones or not conditions.singleton:
         return "" if open_ones else "it waits for no other work"
-    same = [row for row in picture.ledger.workloads if row.namespace == work.row.namespace and row.id != work.row.id]
-    rivals = [row for row in same if row.start_conditions.singleton == conditions.singleton and not row.state.ended]
+    same = [
+        row
+        for row in picture.ledger.workloads
+        if row.namespace == work.row.namespace and row.id != work.row.id
+    ]
+    rivals = [
+        row for row in same if row.start_conditions.singleton == conditions.singleton and not row.state.ended
+    ]
     return "" if rivals else f"no other work names the singleton {conditions.singleton!r}"
 
 
 def _never_satisfied(work: ShownWork, picture: Picture) -> str:
     if "waits in a cycle" in work.row.message:
         return ""
-    impossible = [each for each in work.row.start_conditions.after if each.state is DependencyState.IMPOSSIBLE]
+    impossible = [
+        each for each in work.row.start_conditions.after if each.state is DependencyState.IMPOSSIBLE
+    ]
     if not impossible:
         return "all that it waits for can still happen"
     target = picture.ledger.by_uid.get(impossible[0].target)
@@ -186,12 +216,19 @@ def _waiting_for_begin(work: ShownWork, picture: Picture) -> str:
     return "" if allowed > picture.at else "that time has come"
 
 
-_DOWN = re.compile(r"the nodes that are up could not hold it: (?P<nodes>.+?)(?: and \d+ more)? (?:is|are) cordoned or not ready")
+_DOWN = re.compile(
+    r"the nodes that are up could not hold it: (?P<nodes>.+?)(?: "
+    r"and \d+ more)? (?:is|are) cordoned or not ready"
+)
 
 
 def _nodes_unavailable(work: ShownWork, picture: Picture) -> str:
     said = _DOWN.search(work.row.message)
-    up = [name for name in said["nodes"].split(", ") if _takes_work(picture.nodes.get(name))] if said is not None else []
+    up = (
+        [name for name in said["nodes"].split(", ") if _takes_work(picture.nodes.get(name))]
+        if said is not None
+        else []
+    )
     return f"{up[0]} is up" if up else ""
 
 
@@ -204,8 +241,17 @@ def _not_started(work: ShownWork, picture: Picture) -> str:
         return "" if work.row.requeues else "it was never requeued"
     grant = work.grant
     pods = {pod.metadata.uid: pod for pod in work.pods}
-    placed = [slot for slot in grant.slots if slot.pod_uid in pods and pods[slot.pod_uid].spec.node_name] if grant is not None else []
-    if work.state is State.ALLOCATED and grant is not None and grant.slots and len(placed) == len(grant.slots):
+    placed = (
+        [slot for slot in grant.slots if slot.pod_uid in pods and pods[slot.pod_uid].spec.node_name]
+        if grant is not None
+        else []
+    )
+    if (
+        work.state is State.ALLOCATED
+        and grant is not None
+        and grant.slots
+        and len(placed) == len(grant.slots)
+    ):
         return "all of its pods are on their nodes"
     return ""
 
@@ -222,7 +268,11 @@ def _preempted(work: ShownWork, picture: Picture) -> str:
 
 def _reservation_not_allowed(work: ShownWork, picture: Picture) -> str:
     said = re.search(r"there is no FluxReservation '(?P<name>[^']+)'", work.row.message)
-    return f"the FluxReservation {said['name']} exists" if said is not None and said["name"] in picture.reservations else ""
+    return (
+        f"the FluxReservation {said['name']} exists"
+        if said is not None and said["name"] in picture.reservations
+        else ""
+    )
 
 
 def _time_limit(work: ShownWork, picture: Picture) -> str:
@@ -231,7 +281,11 @@ def _time_limit(work: ShownWork, picture: Picture) -> str:
         return "the queue has not begun to end it"
     if row.started_at is None or row.duration_s is None:
         return "it has not started, or has no end"
-    return "" if row.started_at + timedelta(seconds=row.duration_s) <= picture.at + _SECOND else "its duration is not over"
+    return (
+        ""
+        if row.started_at + timedelta(seconds=row.duration_s) <= picture.at + _SECOND
+        else "its duration is not over"
+    )
 
 
 def _deadline_unreachable(work: ShownWork, picture: Picture) -> str:
@@ -239,11 +293,17 @@ def _deadline_unreachable(work: ShownWork, picture: Picture) -> str:
     if deadline is None:
         return "it has no deadline"
     said = re.search(r"is to be done by (?P<at>\S+Z)", work.row.message)
-    return "" if said is not None and _same_second(deadline, said["at"]) else f"its deadline is {deadline:%Y-%m-%dT%H:%M:%SZ}"
+    return (
+        ""
+        if said is not None and _same_second(deadline, said["at"])
+        else f"its deadline is {deadline:%Y-%m-%dT%H:%M:%SZ}"
+    )
 
 
 REASONS: Mapping[Reason, Check | NotCheckable] = {
-    Reason.NONE: NotCheckable("it claims nothing; that a reason comes in time is a claim of its own (`statement_claims`)"),
+    Reason.NONE: NotCheckable(
+        "it claims nothing; that a reason comes in time is a claim of its own (`statement_claims`)"
+    ),
     Reason.HELD: _held,
     Reason.USER_SUSPENDED: _user_suspended,
     Reason.QUEUE_HELD: _queue_held,
@@ -260,11 +320,15 @@ REASONS: Mapping[Reason, Check | NotCheckable] = {
     Reason.DEPENDENCY_NEVER_SATISFIED: _never_satisfied,
     Reason.WAITING_FOR_BEGIN: _waiting_for_begin,
     Reason.NODES_UNAVAILABLE: _nodes_unavailable,
-    Reason.RELEASE_FAILED: NotCheckable("the API server's refusal is not to be seen any more: the next attempt may pass"),
+    Reason.RELEASE_FAILED: NotCheckable(
+        "the API server's refusal is not to be seen any more: the next attempt may pass"
+    ),
     Reason.BIND_FAILED: _not_started,
     Reason.START_TIMEOUT: _not_started,
     Reason.PREEMPTED: _preempted,
-    Reason.INVALID_REQUEST: NotCheckable("what can be read is decided by the code of the intake, and its unit tests say what that is"),
+    Reason.INVALID_REQUEST: NotCheckable(
+        "what can be read is decided by the code of the intake, and its unit tests say what that is"
+    ),
     Reason.QUEUE_NOT_ALLOWED: _queue_not_allowed,
     Reason.RESERVATION_NOT_ALLOWED: _reservation_not_allowed,
     Reason.PROVISIONING: _unsatisfiable,

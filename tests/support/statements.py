@@ -1,8 +1,10 @@
-"""Fails where a FluxJob says what is not so for longer than two seconds, while a test runs (`statement_claims` has what it may say).
+"""Fails where a FluxJob says what is not so for longer than two seconds, while a test runs
+(`statement_claims` has what it may say).
 
-A thread compares FluxJobs with the cluster and with the tables of the queue about four times a second. What is false must be false in each
-picture for the whole time, and in one that is read then. Time in which no queue leads, or it misses a service, does not count, nor the
-moments after it. So a program that a test stops says nothing false. On a slow or busy machine, more time passes before anything counts.
+A thread compares FluxJobs with the cluster and with the tables of the queue about four times a second. What
+is false must be false in each picture for the whole time, and in one that is read then. Time in which no
+queue leads, or it misses a service, does not count, nor the moments after it. So a program that a test stops
+says nothing false. On a slow or busy machine, more time passes before anything counts.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _MOST_OF_A_STEP_S = 0.5
 _SETTLES_S = 5.0
 """After another process leads, or a service came back."""
 _BUSY = 2
-"""After a picture the thread pauses for this many times as long as that took, so that it costs little on a busy machine."""
+"""After a picture the thread pauses for this many times as long as that took,
+so that it costs little on a busy machine."""
 _UNSEEN = "nothing was read yet"
 
 
@@ -51,10 +54,18 @@ class Patience:
     _false_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def note(self, found: Sequence[False_], passed_s: float) -> list[False_]:
-        """Take what is false in the next picture, this long after the one before; return what is false for too long."""
+        """Take what is false in the next picture, this long after the one before;
+        return what is false for too long.
+        """
         step_s = min(passed_s, _MOST_OF_A_STEP_S)
-        self._false_s = {each.key: self._false_s[each.key] + step_s if each.key in self._false_s else 0.0 for each in found}
-        return [each for each in found if self._false_s[each.key] > self.limit_s + each.extra_s * max(self.limit_s / LIMIT_S, 1.0)]
+        self._false_s = {
+            each.key: self._false_s[each.key] + step_s if each.key in self._false_s else 0.0 for each in found
+        }
+        return [
+            each
+            for each in found
+            if self._false_s[each.key] > self.limit_s + each.extra_s * max(self.limit_s / LIMIT_S, 1.0)
+        ]
 
     def forget(self) -> None:
         """Begin again."""
@@ -71,8 +82,8 @@ class StatementChecker:
     namespace
         Whose work is judged.
     limit_s
-        None: that of the environment (``STATEMENT_LIMIT_S``, to look for what is false for a shorter time), else `LIMIT_S` times the
-        slowness of this machine and its load.
+        None: that of the environment (``STATEMENT_LIMIT_S``, to look for what is false for a shorter time),
+        else `LIMIT_S` times the slowness of this machine and its load.
 
     Attributes
     ----------
@@ -87,7 +98,11 @@ class StatementChecker:
         self.pictures = 0
         self._reader = reader
         self._namespace = namespace
-        self._limit_s = float(os.environ["STATEMENT_LIMIT_S"]) if limit_s is None and "STATEMENT_LIMIT_S" in os.environ else limit_s
+        self._limit_s = (
+            float(os.environ["STATEMENT_LIMIT_S"])
+            if limit_s is None and "STATEMENT_LIMIT_S" in os.environ
+            else limit_s
+        )
         self._patience = Patience(LIMIT_S)
         self._life: object | None = _UNSEEN
         self._quiet_until = 0.0
@@ -153,7 +168,8 @@ class StatementChecker:
             began = time.monotonic()
             try:
                 self.look()
-            except (OSError, http.client.HTTPException, ApiServerError, psycopg.Error):  # a part of the cluster is away
+            except (OSError, http.client.HTTPException, ApiServerError, psycopg.Error):
+                # a part of the cluster is away
                 self._reader.close()
                 self._patience.forget()
                 self._quiet_until = time.monotonic() + _SETTLES_S
@@ -162,7 +178,9 @@ class StatementChecker:
 
 @contextmanager
 def statements_checked(cluster: InProcessCluster, namespace: str | None = None) -> Iterator[StatementChecker]:
-    """Check what FluxJobs of a namespace, or of all, say; fail at the end. If the test failed by itself, that is noted with its failure."""
+    """Check what FluxJobs of a namespace, or of all, say; fail at the end.
+    If the test failed by itself, that is noted with its failure.
+    """
     checker = StatementChecker(PictureReader(cluster), namespace)
     checker.start()
     try:

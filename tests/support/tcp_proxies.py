@@ -1,8 +1,8 @@
 """A TCP connection that can be broken on purpose, in each way that networks break.
 
-``cut`` resets every connection. ``stall`` transfers bytes in and not out, like a firewall that lost the connection. ``deafen`` transfers
-requests and delays the answers, so that a write happens without an answer. ``refuse`` resets new connections. ``restore`` ends these
-faults. TLS is not changed.
+``cut`` resets every connection. ``stall`` transfers bytes in and not out, like a firewall that lost the
+connection. ``deafen`` transfers requests and delays the answers, so that a write happens without an answer.
+``refuse`` resets new connections. ``restore`` ends these faults. TLS is not changed.
 """
 
 from __future__ import annotations

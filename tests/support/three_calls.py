@@ -1,4 +1,6 @@
-"""A client of a Fluxion service with three calls, in this process, whose calls fail and answer as a test says."""
+"""A client of a Fluxion service with three calls, in this process,
+whose calls fail and answer as a test says.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A small reference model of the queue's transitions, to compare with the stored transitions of a run.
 
-It is independent of `fluxqueue.queue.model.states` and of the constraint of the table: the states, the arrows and their requirements are
-defined here again. It replays transitions in the order in which they were stored, so it also finds two leaders that wrote in turns.
+It is independent of `fluxqueue.queue.model.states` and of the constraint of the table: the states, the arrows
+and their requirements are defined here again. It replays transitions in the order in which they were stored,
+so it also finds two leaders that wrote in turns.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ ARROWS = {
 }
 HOLDING = {"Allocated", "Running", "Draining"}
 
-_TRANSITIONS = "SELECT workload, before, after, at, epoch, reason, detail FROM fluxqueue.transition ORDER BY id"
+_TRANSITIONS = (
+    "SELECT workload, before, after, at, epoch, reason, detail FROM fluxqueue.transition ORDER BY id"
+)
 _WORKLOADS = """
 SELECT w.id, w.state, w.requeues, count(a.jobid),
        count(a.jobid) FILTER (WHERE a.kind = 'grant' AND a.freed_at IS NULL),
@@ -64,9 +67,13 @@ def departures(dsn: str) -> list[str]:
         if life.state != state:
             problems.append(f"workload {workload} is {state}, but its transitions end with {life.state}")
         if life.grants != allocations:
-            problems.append(f"workload {workload} was granted {life.grants} times, and has {allocations} allocations")
+            problems.append(
+                f"workload {workload} was granted {life.grants} times, and has {allocations} allocations"
+            )
         if life.requeues != requeues:
-            problems.append(f"workload {workload} was requeued {life.requeues} times, and counts {requeues} requeues")
+            problems.append(
+                f"workload {workload} was requeued {life.requeues} times, and counts {requeues} requeues"
+            )
         if live > (state in HOLDING):
             problems.append(f"workload {workload} is {state} and holds {live} allocations")
         if state == "Running" and unreleased:
@@ -75,7 +82,9 @@ def departures(dsn: str) -> list[str]:
 
 
 def replay(transitions: Iterable[Transition]) -> tuple[dict[int, Life], list[str]]:
-    """Replay transitions in their order, and return the result of each workload and the differences from the model."""
+    """Replay transitions in their order, and return the result of each workload and the differences from the
+    model.
+    """
     lives: dict[int, Life] = {}
     problems: list[str] = []
     newest = 0
@@ -83,11 +92,17 @@ def replay(transitions: Iterable[Transition]) -> tuple[dict[int, Life], list[str
         workload, after = each.workload, str(each.after)
         life = lives.setdefault(workload, Life())
         if (each.before or "nothing") != life.state:
-            problems.append(f"workload {workload} was {life.state} and went from {each.before} to {after} at {each.at}")
+            problems.append(
+                f"workload {workload} was {life.state} and went from {each.before} to {after} at {each.at}"
+            )
         if after not in ARROWS[life.state]:
-            problems.append(f"workload {workload} went from {life.state} to {after} at {each.at}: there is no such arrow")
+            problems.append(
+                f"workload {workload} went from {life.state} to {after} at {each.at}: there is no such arrow"
+            )
         if each.epoch < newest:
-            problems.append(f"workload {workload} became {after} under epoch {each.epoch} after epoch {newest} had begun")
+            problems.append(
+                f"workload {workload} became {after} under epoch {each.epoch} after epoch {newest} had begun"
+            )
         newest = max(newest, each.epoch)
         if after == "Allocated" and life.state != "Draining":
             life.grants += 1

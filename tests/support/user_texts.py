@@ -1,4 +1,5 @@
-"""The texts that programs may show to people, as their code has them: literals of several words, without docstrings.
+"""The texts that programs may show to people, as their code has them: literals of several words, without
+docstrings.
 
 What is put into an f-string is ``{}``. Keys of logs have no spaces, so they are none of these.
 """
@@ -35,7 +36,9 @@ def texts_in(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def jargon_in(text: str) -> str | None:
-    """Return the first word that only who knows the code understands; what is written as code, such as ``gangs.resources``, is none."""
+    """Return the first word that only who knows the code understands;
+    what is written as code, such as ``gangs.resources``, is none.
+    """
     found = _JARGON.search(re.sub(r"[\w.-]*\w[._]\w[\w.-]*|--[\w-]+", "", text))
     return found[0] if found else None
 

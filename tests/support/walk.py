@@ -1,7 +1,8 @@
-"""A random walk: work of all kinds, nodes, foreign pods and faults are added and removed, drawn one after the other from a seed.
+"""A random walk: work of all kinds, nodes, foreign pods and faults are added and removed, drawn one after the
+other from a seed.
 
-A draw depends on the seed and on the draws before, never on the progress of the cluster, so a walk can be repeated. At the end every fault
-is repaired, suspended work is resumed, and then all work must finish.
+A draw depends on the seed and on the draws before, never on the progress of the cluster, so a walk can be
+repeated. At the end every fault is repaired, suspended work is resumed, and then all work must finish.
 """
 
 from __future__ import annotations
@@ -88,11 +89,15 @@ class Walk:
             time.sleep(pause_s)
         self._repair_all()
 
-    # ---- work ------------------------------------------------------------------------------------------------------------------
+    # ---- work ----------------------------------------------------------------------------------------------
 
     def _apply_job(self) -> str:
         name, draw = f"j{len(self.steps)}", self._draw
-        builder = make_job(name).cpu(draw.choice(["1", "2", "4", "8"])).pod_annotation(RUN_SECONDS, draw.choice(["1", "2", "4"]))
+        builder = (
+            make_job(name)
+            .cpu(draw.choice(["1", "2", "4", "8"]))
+            .pod_annotation(RUN_SECONDS, draw.choice(["1", "2", "4"]))
+        )
         shape = draw.choice(["indexed", "elastic", "gated", "one", "more", "turns"])
         pods = draw.randint(2, 4)
         match shape:
@@ -108,11 +113,18 @@ class Walk:
             case "turns":
                 builder = builder.pods(1, pods)
         self._jobs.append(name)
-        return self._post(f"/apis/batch/v1/namespaces/{self.stage.namespace}/jobs", builder.build(), f"apply {shape} {name}")
+        return self._post(
+            f"/apis/batch/v1/namespaces/{self.stage.namespace}/jobs", builder.build(), f"apply {shape} {name}"
+        )
 
     def _apply_pod(self) -> str:
         name = f"p{len(self.steps)}"
-        pod = make_pod(name).cpu(self._draw.choice(["1", "4"])).annotation(RUN_SECONDS, "2").with_("spec.restartPolicy", "Never")
+        pod = (
+            make_pod(name)
+            .cpu(self._draw.choice(["1", "4"]))
+            .annotation(RUN_SECONDS, "2")
+            .with_("spec.restartPolicy", "Never")
+        )
         if self._draw.random() < 0.5:
             pod = pod.host_ports(8080)
         if self._draw.random() < 0.4:
@@ -125,33 +137,50 @@ class Walk:
         name, replicas = f"d{len(self.steps)}", self._draw.randint(1, 3)
         thing = make_owner("Deployment", name, replicas, "1")
         self._deployments.append(name)
-        return self._post(f"/apis/apps/v1/namespaces/{self.stage.namespace}/deployments", thing, f"apply deployment {name} of {replicas}")
+        return self._post(
+            f"/apis/apps/v1/namespaces/{self.stage.namespace}/deployments",
+            thing,
+            f"apply deployment {name} of {replicas}",
+        )
 
     def _apply_minicluster(self) -> str:
-        """Apply a MiniCluster of two or three brokers that end, half of the time with services that run until they are stopped."""
+        """Apply a MiniCluster of two or three brokers that end, half of the time with services that run until
+        they are stopped.
+        """
         name, draw = f"m{len(self.steps)}", self._draw
         asked = {"resources": {"requests": {"cpu": draw.choice(["1", "4"])}}}
         brokers = {"metadata": {"annotations": {RUN_SECONDS: draw.choice(["1", "4"])}}}
-        beside: Json = {"services": [{"name": "registry", "image": "registry", **asked}]} if draw.random() < 0.5 else {}
+        beside: Json = (
+            {"services": [{"name": "registry", "image": "registry", **asked}]} if draw.random() < 0.5 else {}
+        )
         forever = {"annotations": {RUN_SECONDS: "forever"}}
         made = make_minicluster(name, draw.randint(2, 3), pod=forever, podTemplate=brokers, **beside)
         made["spec"]["containers"][0] |= asked
         self._miniclusters.append(name)
-        path = f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{self.stage.namespace}/{names.MINICLUSTERS}"
+        path = (
+            f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/"
+            f"{self.stage.namespace}/{names.MINICLUSTERS}"
+        )
         return self._post(path, made, f"apply minicluster {name} {'with services' if beside else ''}")
 
     def _scale(self) -> str:
         if not self._deployments:
             return "nothing to scale"
         name, replicas = self._draw.choice(self._deployments), self._draw.randint(0, 3)
-        return self._patch(self._path("deployments", name), {"spec": {"replicas": replicas}}, f"scale {name} to {replicas}")
+        return self._patch(
+            self._path("deployments", name), {"spec": {"replicas": replicas}}, f"scale {name} to {replicas}"
+        )
 
     def _resize(self) -> str:
         """Grow or shrink an elastic Indexed Job."""
         if not self._elastic:
             return "nothing to resize"
         name, pods = self._draw.choice(self._elastic), self._draw.randint(1, 4)
-        return self._patch(self._path("jobs", name), {"spec": {"parallelism": pods, "completions": pods}}, f"resize {name} to {pods}")
+        return self._patch(
+            self._path("jobs", name),
+            {"spec": {"parallelism": pods, "completions": pods}},
+            f"resize {name} to {pods}",
+        )
 
     def _evict(self) -> str:
         """Cordon a node and evict the queue's pods from it, as a drain does."""
@@ -161,9 +190,15 @@ class Walk:
         self._broken[number] = "cordoned"
         name, namespace = node_name(number), self.stage.namespace
         self._patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, "")
-        pods = self._client.get(f"/api/v1/namespaces/{namespace}/pods", fieldSelector=f"spec.nodeName={name}")["items"]
+        pods = self._client.get(
+            f"/api/v1/namespaces/{namespace}/pods", fieldSelector=f"spec.nodeName={name}"
+        )["items"]
         for pod in (each["metadata"]["name"] for each in pods):
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+            eviction = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod, "namespace": namespace},
+            }
             self._ask("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", eviction, "")
         return f"drain {name} of {len(pods)} pods"
 
@@ -177,7 +212,12 @@ class Walk:
         return f"claim {claim} comes, on {node}"
 
     def _delete(self) -> str:
-        kinds = [("jobs", self._jobs), ("pods", self._pods), ("deployments", self._deployments), (names.MINICLUSTERS, self._miniclusters)]
+        kinds = [
+            ("jobs", self._jobs),
+            ("pods", self._pods),
+            ("deployments", self._deployments),
+            (names.MINICLUSTERS, self._miniclusters),
+        ]
         kind, known = self._draw.choice(kinds)
         if not known:
             return f"no {kind} to delete"
@@ -209,14 +249,16 @@ class Walk:
         self._suspended.discard(name)
         path = f"/apis/{names.API_VERSION}/namespaces/{self.stage.namespace}/{names.FLUXJOBS}"
         try:
-            fluxjobs = [item for item in self._client.get(path)["items"] if item["spec"]["objectRef"]["name"] == name]
+            fluxjobs = [
+                item for item in self._client.get(path)["items"] if item["spec"]["objectRef"]["name"] == name
+            ]
         except ApiServerError as error:
             return f"cancel {name}: {error.status}"
         for fluxjob in fluxjobs:
             self._patch(f"{path}/{fluxjob['metadata']['name']}", {"spec": {"cancel": True}}, "")
         return f"cancel {name}"
 
-    # ---- foreign work ------------------------------------------------------------------------------------------------------------
+    # ---- foreign work --------------------------------------------------------------------------------------
 
     def _foreign_comes(self) -> str:
         name = f"foreign-{self.seed}-{len(self.steps)}"
@@ -231,10 +273,13 @@ class Walk:
         name = self._foreign.pop(self._draw.randrange(len(self._foreign)))
         return self._remove(f"/api/v1/namespaces/{ELSEWHERE}/pods/{name}", f"foreign pod {name} goes")
 
-    # ---- nodes and programs ------------------------------------------------------------------------------------------------------
+    # ---- nodes and programs --------------------------------------------------------------------------------
 
     def _break_node(self) -> str:
-        number, how = self._draw.randint(1, self.nodes), self._draw.choice(["cordoned", "down", "gone", "tainted", "relabelled"])
+        number, how = (
+            self._draw.randint(1, self.nodes),
+            self._draw.choice(["cordoned", "down", "gone", "tainted", "relabelled"]),
+        )
         if number in self._broken or len(self._broken) > self.nodes // 2:
             return "no node to break"
         self._broken[number] = how
@@ -247,7 +292,11 @@ class Walk:
             case "gone":
                 self._remove(f"/api/v1/nodes/{name}", "")
             case "tainted":
-                self._patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [{"key": "walk", "effect": "NoSchedule"}]}}, "")
+                self._patch(
+                    f"/api/v1/nodes/{name}",
+                    {"spec": {"taints": [{"key": "walk", "effect": "NoSchedule"}]}},
+                    "",
+                )
             case "relabelled":
                 self._patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"walk": "yes"}}}, "")
         return f"{name} is {how}"
@@ -275,7 +324,7 @@ class Walk:
         self.stage.kill(name)
         return f"kill -9 {name}"
 
-    # ---- the end ---------------------------------------------------------------------------------------------------------------
+    # ---- the end -------------------------------------------------------------------------------------------
 
     def _repair_all(self) -> None:
         while self._broken:
@@ -288,25 +337,35 @@ class Walk:
             self.steps.append(self._remove(self._path("deployments", name), f"delete deployments {name}"))
 
     def let_go_on(self) -> None:
-        """Resume what users suspended, and release what is held because it lost its nodes or did not start: the causes are repaired by now.
+        """Resume what users suspended, and release what is held because it lost its nodes or did not start:
+        the causes are repaired by now.
 
         Call it until no work is left: a Job that is freeing its nodes cannot be resumed yet.
         """
         jobs = self._client.get(f"/apis/batch/v1/namespaces/{self.stage.namespace}/jobs")["items"]
         for job in jobs:
             ours = names.SUSPENDED_BY_ANNOTATION in (job["metadata"].get("annotations") or {})
-            if job["spec"].get("suspend") and not ours and job["metadata"]["name"] in {*self._jobs, *self._miniclusters}:
+            if (
+                job["spec"].get("suspend")
+                and not ours
+                and job["metadata"]["name"] in {*self._jobs, *self._miniclusters}
+            ):
                 self._patch(self._path("jobs", job["metadata"]["name"]), {"spec": {"suspend": False}}, "")
         path = f"/apis/{names.API_VERSION}/namespaces/{self.stage.namespace}/{names.FLUXJOBS}"
         for item in self._client.get(path)["items"]:
             if item.get("status", {}).get("reason") == "Held" and not item["spec"].get("cancel"):
                 self._patch(f"{path}/{item['metadata']['name']}", {"spec": {"hold": False}}, "")
 
-    # ---- requests --------------------------------------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------------------
 
     def _path(self, kind: str, name: str) -> str:
         flux = f"apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}"
-        group = {"jobs": "apis/batch/v1", "pods": "api/v1", "deployments": "apis/apps/v1", names.MINICLUSTERS: flux}[kind]
+        group = {
+            "jobs": "apis/batch/v1",
+            "pods": "api/v1",
+            "deployments": "apis/apps/v1",
+            names.MINICLUSTERS: flux,
+        }[kind]
         return f"/{group}/namespaces/{self.stage.namespace}/{kind}/{name}"
 
     def _post(self, path: str, thing: Json, said: str) -> str:

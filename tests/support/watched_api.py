@@ -1,4 +1,6 @@
-"""The API server in memory with watches, for the unit tests of the Python client, which has no caches of the queue."""
+"""The API server in memory with watches, for the unit tests of the Python client,
+which has no caches of the queue.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,21 @@ class WatchedApi(MemoryApi):
             return found.encode()
         if request.method == "POST" and parts[-1] in ("jobs", "pods"):
             body = self._admitted(orjson.loads(request.body or b"{}"))
-            if (request.query or {}).get("fieldValidation") == "Strict" and (unknown := set(body["spec"]) & self.unknown_fields):
+            if (request.query or {}).get("fieldValidation") == "Strict" and (
+                unknown := set(body["spec"]) & self.unknown_fields
+            ):
                 message = f'strict decoding error: unknown field "spec.{min(unknown)}"'
-                raise decode_error(400, orjson.dumps({"reason": "BadRequest", "message": message}), action=request.action)
+                raise decode_error(
+                    400, orjson.dumps({"reason": "BadRequest", "message": message}), action=request.action
+                )
             if (request.query or {}).get("dryRun"):
                 return orjson.dumps(body)
             request = replace(request, kind=parts[-1], body=orjson.dumps(body))
         return await super().call(request, timeout_s, tries=tries)
 
-    async def stream(self, request: Request, *, idle_s: float, whole: bool = True) -> AsyncGenerator[list[bytes], None]:
+    async def stream(
+        self, request: Request, *, idle_s: float, whole: bool = True
+    ) -> AsyncGenerator[list[bytes], None]:
         """Yield the changes of a kind, or the lines of a log."""
         del idle_s, whole
         if request.path.endswith("/log"):
@@ -83,7 +91,11 @@ class WatchedApi(MemoryApi):
                     "namespace": "team",
                     "ownerReferences": [{"kind": "Pod", "name": owner, "uid": owner} for owner in owners],
                 },
-                "spec": {"objectRef": {"kind": kind, "name": name, "uid": uid}, "queue": "default", "pods": 1},
+                "spec": {
+                    "objectRef": {"kind": kind, "name": name, "uid": uid},
+                    "queue": "default",
+                    "pods": 1,
+                },
                 "status": status,
             },
         )

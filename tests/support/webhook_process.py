@@ -80,14 +80,22 @@ class Connection:
         return await self.answer()
 
     async def send(self, method: str, path: str, body: bytes = b"", length: int | None = None) -> None:
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\n"
+            "Host: localhost\r\n"
+            f"Content-Length: {len(body) if length is None else length}\r\n"
+            "\r\n"
+        )
         self._writer.write(head.encode() + body)
         await self._writer.drain()
 
     async def answer(self) -> Answer:
         async with asyncio.timeout(WAIT_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {key.lower(): value.strip() for key, _, value in (line.partition(":") for line in head[1:] if line)}
+            headers = {
+                key.lower(): value.strip()
+                for key, _, value in (line.partition(":") for line in head[1:] if line)
+            }
             body = await self._reader.readexactly(int(headers.get("content-length", 0)))
         return Answer(int(head[0].split()[1]), headers, body)
 
@@ -118,7 +126,11 @@ class WebhookProcess:
 
     async def connect(self, context: ssl.SSLContext) -> Connection:
         async with asyncio.timeout(WAIT_S):
-            return Connection(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname="localhost"))
+            return Connection(
+                *await asyncio.open_connection(
+                    "127.0.0.1", self.port, ssl=context, server_hostname="localhost"
+                )
+            )
 
     async def ask(self, context: ssl.SSLContext, method: str, path: str, body: bytes = b"") -> Answer:
         """Send one request on a new connection."""
@@ -129,10 +141,16 @@ class WebhookProcess:
             await connection.close()
 
     async def logged(self, event: str, times: int = 1, **fields: str) -> dict[str, Any]:
-        """Wait until an event with this prefix and these fields has been logged this often; return the last one."""
+        """Wait until an event with this prefix and these fields has been logged this often;
+        return the last one.
+        """
 
         def matching() -> list[dict[str, Any]]:
-            return [line for line in self.lines if line["event"].startswith(event) and fields.items() <= line.items()]
+            return [
+                line
+                for line in self.lines
+                if line["event"].startswith(event) and fields.items() <= line.items()
+            ]
 
         async with asyncio.timeout(WAIT_S), self._line_added:
             await self._line_added.wait_for(lambda: len(matching()) >= times)
@@ -150,19 +168,35 @@ class WebhookProcess:
     async def follow(self) -> None:
         assert self.process.stderr is not None
         async for line in self.process.stderr:
-            entry = json.loads(line) if line.startswith(b"{") else {"event": line.decode().strip(), "plain": True}
+            entry = (
+                json.loads(line) if line.startswith(b"{") else {"event": line.decode().strip(), "plain": True}
+            )
             async with self._line_added:
                 self.lines.append(entry)
                 self._line_added.notify_all()
 
 
 @contextlib.asynccontextmanager
-async def running_webhook(certificates: Path, *arguments: str, files: int | None = None) -> AsyncIterator[WebhookProcess]:
+async def running_webhook(
+    certificates: Path, *arguments: str, files: int | None = None
+) -> AsyncIterator[WebhookProcess]:
     """Start the program on a free port, where it may open so many files; stop it at the end of the block."""
-    command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0", "--cert-dir", str(certificates)]
+    command = [
+        sys.executable,
+        "-m",
+        "fluxqueue.webhook.main",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--cert-dir",
+        str(certificates),
+    ]
     if files is not None:
         command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
-    process = await asyncio.create_subprocess_exec(*command, "--look-seconds", "0.05", *arguments, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, "--look-seconds", "0.05", *arguments, stderr=asyncio.subprocess.PIPE
+    )
     webhook = WebhookProcess(process, certificates)
     webhook.following = asyncio.create_task(webhook.follow())
     try:

@@ -1,4 +1,6 @@
-"""Counts what a call does, so that tests can compare small with large inputs on any machine, loaded or not."""
+"""Counts what a call does, so that tests can compare small with large inputs on any machine,
+loaded or not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = ["assert_linear", "instructions"]
 
 
 def instructions(call: Callable[[], object]) -> int:
-    """Return how many Python instructions a call executes. Loops within functions written in C do not count."""
+    """Return how many Python instructions a call executes.
+    Loops within functions written in C do not count.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, _argument: Any) -> Any:

@@ -1,6 +1,7 @@
 """Workflow managers from PyPI that start pods, in a virtual environment of their own in the cache.
 
-Their requirements contradict those of the project, and few need them: ``make test-clients`` installs them once.
+Their requirements contradict those of the project, and few need them: ``make test-clients`` installs them
+once.
 """
 
 from __future__ import annotations
@@ -43,9 +44,21 @@ def installed_clients(*, install: bool) -> Path | None:
         if not install:
             return None
         venv.create(folder, with_pip=True)
-        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
         subprocess.run([*pip, *CLIENTS], stdout=sys.stderr, timeout=1_800, check=True)
         pip[3] = "download"
-        subprocess.run([*pip, "--no-deps", "--dest", folder / WHEELS, _IN_PODS], stdout=sys.stderr, timeout=600, check=True)
+        subprocess.run(
+            [*pip, "--no-deps", "--dest", folder / WHEELS, _IN_PODS],
+            stdout=sys.stderr,
+            timeout=600,
+            check=True,
+        )
         mark.write_text(wanted)
     return folder / "bin"

@@ -22,13 +22,23 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name
+)
 def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
     assert [target for target in links(page) if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize(
-    "name", ["CHANGELOG.md", "docs/index.md", "docs/slurm.md", "docs/flux.md", "docs/benchmarks.md", "docs/troubleshooting.md"]
+    "name",
+    [
+        "CHANGELOG.md",
+        "docs/index.md",
+        "docs/slurm.md",
+        "docs/flux.md",
+        "docs/benchmarks.md",
+        "docs/troubleshooting.md",
+    ],
 )
 def test_what_people_look_things_up_in_has_no_wall_of_text(name: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
@@ -40,7 +50,11 @@ def test_the_landing_page_has_one_sentence_one_picture_and_three_doors() -> None
     before, _ = (DOCS / "index.md").read_text().split("\n## All pages")
     assert len(re.findall(r"^!\[", before, re.MULTILINE)) == 1
     assert len(re.findall(r"^\*\*[^|]*?\*\*$", before, re.MULTILINE | re.DOTALL)) == 1
-    assert re.findall(r"^\| \*\*(.+?)\*\*", before, re.MULTILINE) == ["run work", "run a cluster", "know how it works, or change it"]
+    assert re.findall(r"^\| \*\*(.+?)\*\*", before, re.MULTILINE) == [
+        "run work",
+        "run a cluster",
+        "know how it works, or change it",
+    ]
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -71,18 +85,32 @@ def test_the_code_cites_only_sections_that_the_architecture_has() -> None:
 
 
 def test_every_file_that_a_page_names_exists() -> None:
-    files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if not {".venv", "build"} & set(path.parts)]
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if not {".venv", "build"} & set(path.parts)
+    ]
     named = {
         (page.name, name)
         for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
         for name in re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", page.read_text())
     }
     assert named
-    assert [each for each in sorted(named) if not any(file == each[1] or file.endswith(f"/{each[1]}") for file in files)] == []
+    assert [
+        each
+        for each in sorted(named)
+        if not any(file == each[1] or file.endswith(f"/{each[1]}") for file in files)
+    ] == []
 
 
 def test_generated_pages_and_pictures_are_those_of_the_code() -> None:
-    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        [sys.executable, DOCS / "generate.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.stdout == ""
     assert done.returncode == 0, done.stderr
 
@@ -99,11 +127,17 @@ def test_pictures_are_small_and_each_one_is_shown() -> None:
     pages = "".join(page.read_text() for page in [ROOT / "README.md", *DOCS.rglob("*.md")])
     pictures = [path for path in (DOCS / "pictures").iterdir() if path.suffix in (".png", ".webp")]
     assert pictures
-    assert [path.name for path in pictures if path.stat().st_size > 100_000 or f"pictures/{path.name}" not in pages] == []
+    assert [
+        path.name
+        for path in pictures
+        if path.stat().st_size > 100_000 or f"pictures/{path.name}" not in pages
+    ] == []
 
 
 def test_every_alert_of_the_chart_has_a_section() -> None:
-    rules = "".join(path.read_text() for path in (ROOT / "charts").rglob("*.yaml") if "PrometheusRule" in path.read_text())
+    rules = "".join(
+        path.read_text() for path in (ROOT / "charts").rglob("*.yaml") if "PrometheusRule" in path.read_text()
+    )
     alerts = set(re.findall(r'"name" "(Fluxqueue[A-Za-z]+)"', rules))
     sections = set(re.findall(r"^### (\S+)$", (DOCS / "incidents.md").read_text(), re.MULTILINE))
     assert alerts <= sections

@@ -1,4 +1,6 @@
-"""What people read (reasons, Events, warnings, the output of the plugin) has no words that only who knows the code understands."""
+"""What people read (reasons, Events, warnings, the output of the plugin) has no words that only who knows the
+code understands.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ OTHERS = {
 
 
 def modules() -> list[Path]:
-    return [path for name in SHOWN_TO_PEOPLE for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
+    return [
+        path
+        for name in SHOWN_TO_PEOPLE
+        for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))
+    ]
 
 
 @pytest.mark.parametrize("name", SHOWN_TO_PEOPLE)
@@ -66,7 +72,9 @@ def test_what_may_stay_is_still_there() -> None:
 
 
 def test_refusals_of_the_admission_policies_are_in_plain_words() -> None:
-    policies = "\n".join(path.read_text() for path in (ROOT / "charts/fluxqueue/templates/admission").glob("*.yaml"))
+    policies = "\n".join(
+        path.read_text() for path in (ROOT / "charts/fluxqueue/templates/admission").glob("*.yaml")
+    )
     sentences = re.findall(r"""^\s+message: ["'](.+)["']$""", policies, re.MULTILINE)
     assert len(sentences) > 5
     assert [sentence for sentence in sentences if jargon_in(sentence)] == []

@@ -52,7 +52,9 @@ def test_the_loop_of_the_webhook_is_watched(tmp_path: Path) -> None:
     async def watched() -> bool:
         before = monitors()
         admission = cast(AdmissionSettings, None)  # no review arrives
-        running = asyncio.create_task(serve(ServerSettings("127.0.0.1", 0, tmp_path), admission, lambda: dt.datetime.now(dt.UTC)))
+        running = asyncio.create_task(
+            serve(ServerSettings("127.0.0.1", 0, tmp_path), admission, lambda: dt.datetime.now(dt.UTC))
+        )
         async with asyncio.timeout(60):
             while all(each["event"] != "webhook.listening" for each in logs):
                 await asyncio.sleep(0.01)

@@ -1,8 +1,9 @@
 """An upgrade from the previous release and the way back, with work of several kinds that runs and that waits.
 
-The old programs and the old chart build the state: tables of the old schema, objects of the old CRDs, allocations in annotations. Then they
-stop, and the present chart and programs start on the same API server and the same database. For the way back, the tables are restored from
-a dump of before the upgrade, and the old programs start again.
+The old programs and the old chart build the state: tables of the old schema, objects of the old CRDs,
+allocations in annotations. Then they stop, and the present chart and programs start on the same API server
+and the same database. For the way back, the tables are restored from a dump of before the upgrade, and the
+old programs start again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ class OldApi:
 
     def run(self, *words: str, stdin: str | None = None) -> str:
         done = subprocess.run(
-            [str(self._kubectl), *words], input=stdin, capture_output=True, text=True, timeout=60, check=False, env=dict(self._environment)
+            [str(self._kubectl), *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=dict(self._environment),
         )
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
@@ -67,7 +74,9 @@ class OldApi:
             time.sleep(0.2)
 
     def states(self) -> dict[str, str]:
-        """Return the state of each FluxJob by the name of its object; pods of a Deployment by the Deployment's."""
+        """Return the state of each FluxJob by the name of its object;
+        pods of a Deployment by the Deployment's.
+        """
         shown = {}
         for item in self.items(names.FLUXJOBS):
             shown[_name_of(item["spec"]["objectRef"]["name"])] = item.get("status", {}).get("state", "")
@@ -82,7 +91,10 @@ def _name_of(name: str) -> str:
 def work() -> list[Json]:
     """Six nodes of 8 cpu: gang takes two, many and web one each, flux one, probe one; nothing else fits."""
     web = make_pod().cpu("4").annotation(*FOREVER).build()
-    template = {"metadata": {**web["metadata"], "labels": {"app": "web"}}, "spec": {**web["spec"], "restartPolicy": "Always"}}
+    template = {
+        "metadata": {**web["metadata"], "labels": {"app": "web"}},
+        "spec": {**web["spec"], "restartPolicy": "Always"},
+    }
     template["metadata"].pop("name", None)
     deployment = {
         "apiVersion": "apps/v1",
@@ -102,7 +114,12 @@ def work() -> list[Json]:
 def waiting_work() -> list[Json]:
     group = ("fluxqueue/pod-group", "pair")
     members = [
-        make_pod(f"group-{number}").cpu("8").label(*group).annotation("fluxqueue/pod-group-size", "2").annotation(RUN_SECONDS, "1").build()
+        make_pod(f"group-{number}")
+        .cpu("8")
+        .label(*group)
+        .annotation("fluxqueue/pod-group-size", "2")
+        .annotation(RUN_SECONDS, "1")
+        .build()
         for number in range(2)
     ]
     return [
@@ -125,13 +142,17 @@ def code(service_folder: Path) -> Path:
     folder = service_folder / "previous"
     folder.mkdir()
     if not extract(folder):
-        pytest.skip(f"this clone does not have the previous release, commit {PREVIOUS_RELEASE}: fetch its history")
+        pytest.skip(
+            f"this clone does not have the previous release, commit {PREVIOUS_RELEASE}: fetch its history"
+        )
     return folder
 
 
 @pytest.fixture
 def old_cluster(service_folder: Path, code: Path, request: pytest.FixtureRequest) -> Iterator[OldCluster]:
-    cluster = OldCluster(code, service_folder / f"cluster-{request.node.nodeid.rpartition('[')[2].strip(']')[-8:]}")
+    cluster = OldCluster(
+        code, service_folder / f"cluster-{request.node.nodeid.rpartition('[')[2].strip(']')[-8:]}"
+    )
     cluster.start("--nodes", str(NODES))
     yield cluster
     cluster.stop()
@@ -153,9 +174,25 @@ def test_an_upgrade_keeps_running_work_and_matches_what_waits(old_cluster: OldCl
     api.until("all that fits runs", lambda: api.states() == dict.fromkeys(RUNNING, "Running"), api.states)
     applied += [api.apply(thing) for thing in waiting_work()]
     api.until("the others wait", lambda: len(api.states()) == len(RUNNING) + 5, api.states)
-    held = next(item["metadata"]["name"] for item in api.items(names.FLUXJOBS) if item["spec"]["objectRef"]["name"] == "held")
-    api.run("patch", names.FLUXJOBS, held, "-n", NAMESPACE, "--type=merge", '--patch={"spec":{"hold":true,"priority":7,"queue":"night"}}')
-    api.until("the edits are taken", lambda: (_status_of(api, held) or {}).get("reason") == "Held", lambda: _status_of(api, held))
+    held = next(
+        item["metadata"]["name"]
+        for item in api.items(names.FLUXJOBS)
+        if item["spec"]["objectRef"]["name"] == "held"
+    )
+    api.run(
+        "patch",
+        names.FLUXJOBS,
+        held,
+        "-n",
+        NAMESPACE,
+        "--type=merge",
+        '--patch={"spec":{"hold":true,"priority":7,"queue":"night"}}',
+    )
+    api.until(
+        "the edits are taken",
+        lambda: (_status_of(api, held) or {}).get("reason") == "Held",
+        lambda: _status_of(api, held),
+    )
     pods, states = placed_pods(api), api.states()
     old_cluster.stop()
     with InProcessCluster(old_cluster.folder, ClusterOptions(nodes=NODES)) as cluster:
@@ -174,7 +211,11 @@ def test_the_previous_release_goes_on_with_a_former_dump_or_with_empty_tables(
     api, dump = _api(old_cluster), tmp_path / "before.dump"
     gang, more = (
         make_job("gang").indexed(2).cpu("8").pod_annotation(*FOREVER),
-        make_job("later").indexed(1).cpu("8").annotation(names.DURATION_ANNOTATION, "10m").pod_annotation(*FOREVER),
+        make_job("later")
+        .indexed(1)
+        .cpu("8")
+        .annotation(names.DURATION_ANNOTATION, "10m")
+        .pod_annotation(*FOREVER),
     )
     waits = make_job("waits").indexed(NODES).cpu("8").pod_annotation(RUN_SECONDS, "1")
     api.apply(gang.build())
@@ -198,7 +239,11 @@ def test_the_previous_release_goes_on_with_a_former_dump_or_with_empty_tables(
             _postgres_program("pg_restore", "--exit-on-error", f"--dbname={cluster.database_dsn}", str(dump))
         _remove_what_only_the_new_chart_has(stage)
     old_cluster.start("--nodes", str(NODES))
-    api.until("the work of before and of after the upgrade runs", lambda: _running(api) == {"gang", "later"}, api.states)
+    api.until(
+        "the work of before and of after the upgrade runs",
+        lambda: _running(api) == {"gang", "later"},
+        api.states,
+    )
     assert placed_pods(api) == pods
     for name in ("gang", "later"):
         api.run("delete", "job", name, "-n", NAMESPACE, "--wait=true", "--timeout=60s")
@@ -211,20 +256,33 @@ def _running(api: OldApi) -> set[str]:
 
 def _api(old_cluster: OldCluster) -> OldApi:
     """Return kubectl on the old cluster, with the managed namespace."""
-    binaries = find_binaries(lambda *_: pytest.fail("the Kubernetes programs are built by 'make controlplane'"))
+    binaries = find_binaries(
+        lambda *_: pytest.fail("the Kubernetes programs are built by 'make controlplane'")
+    )
     api = OldApi(old_cluster.settings(), Path(binaries[Tool.KUBECTL]))
     api.run("apply", "-f", "-", stdin=json.dumps(_managed_namespace()))
     return api
 
 
 def _postgres_program(name: str, *arguments: str) -> None:
-    done = subprocess.run([str(find_postgres().program(name)), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(find_postgres().program(name)), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def _remove_what_only_the_new_chart_has(stage: Stage) -> None:
-    """Delete policies and webhook configurations, as ``helm rollback`` does with those that the former chart has not; it makes its own."""
-    kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    """Delete policies and webhook configurations, as ``helm rollback`` does with those that the former chart
+    has not; it makes its own.
+    """
+    kinds = (
+        "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingwebhookconfigurations,"
+        "validatingwebhookconfigurations"
+    )
     stage.kubectl("delete", kinds, "--selector=app.kubernetes.io/name=fluxqueue")
 
 
@@ -234,9 +292,15 @@ def _check_upgraded(stage: Stage, pods: Mapping[str, str], states: Mapping[str, 
         applied = {name for (name,) in connection.execute("SELECT name FROM fluxqueue.migration").fetchall()}
     assert our_migrations().keys() <= applied
     stage.until_consistent(60)
-    shown = {_name_of(fluxjob.spec.object_ref.name): str(fluxjob.status.state) for fluxjob in stage.fluxjobs()}
+    shown = {
+        _name_of(fluxjob.spec.object_ref.name): str(fluxjob.status.state) for fluxjob in stage.fluxjobs()
+    }
     assert shown == states
-    now = {pod.metadata.uid: pod.spec.node_name for pod in stage.items("pods", Pod) if pod.status.phase == "Running"}
+    now = {
+        pod.metadata.uid: pod.spec.node_name
+        for pod in stage.items("pods", Pod)
+        if pod.status.phase == "Running"
+    }
     assert now == pods
     held = stage.row("held").fluxjob
     assert held is not None
@@ -255,7 +319,10 @@ def _finish(stage: Stage) -> None:
     for name in ("gang-waits", "pod-waits"):
         stage.until_state(name, State.COMPLETED, 90)
     stage.until(
-        "the MiniCluster that waited runs", lambda: "Running" in _states(stage, "flux-waits"), 90, lambda: _states(stage, "flux-waits")
+        "the MiniCluster that waited runs",
+        lambda: "Running" in _states(stage, "flux-waits"),
+        90,
+        lambda: _states(stage, "flux-waits"),
     )
     stage.until_consistent(60)
     assert _states(stage, "held") == {"Pending"}
@@ -272,4 +339,8 @@ def _status_of(api: OldApi, name: str) -> Any:
 
 
 def _managed_namespace() -> Json:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}},
+    }

@@ -1,11 +1,12 @@
-"""AppWrapper (``workload.codeflare.dev/v1beta2``): the pods of its components are one gang, unless a component is one by itself.
+"""AppWrapper (``workload.codeflare.dev/v1beta2``): the pods of its components are one gang, unless a
+component is one by itself.
 
-Its controller writes the name of the AppWrapper on every pod template of every component. How many pods a component has is in its
-``podSets``: in the spec if the user wrote it, else in the status, where the controller puts what it found in the wrapped object. A
-component without pods (a Service, a Secret) has none.
+Its controller writes the name of the AppWrapper on every pod template of every component. How many pods a
+component has is in its ``podSets``: in the spec if the user wrote it, else in the status, where the
+controller puts what it found in the wrapped object. A component without pods (a Service, a Secret) has none.
 
-A component that is a gang of its own (a Job, a JobSet, a PyTorchJob, a RayCluster) starts as such, with its own roles and minimum. Its pods
-do not count here.
+A component that is a gang of its own (a Job, a JobSet, a PyTorchJob, a RayCluster) starts as such, with its
+own roles and minimum. Its pods do not count here.
 """
 
 from __future__ import annotations
@@ -83,15 +84,24 @@ def _read(_pods: Sequence[Pod], wrapper: _AppWrapper) -> Gang:
             path, sets = f"status.componentStatus[{number}]", found[number].pod_sets
         size += sum(_sizes(sets or (), path))
     if not size:
-        raise InvalidGang("neither spec.components nor status.componentStatus says how many pods it has: write podSets with replicas")
+        raise InvalidGang(
+            "neither spec.components nor status.componentStatus says how many pods it has: "
+            "write podSets with replicas"
+        )
     if size > max_pods():
         raise InvalidGang(f"it asks for {size} pods: at most {max_pods()} start as one, so make it smaller")
     over = wrapper.status.phase in _OVER
-    return Gang((Role(ANY_ROLE, size),), active=not (over or wrapper.spec.suspend or wrapper.metadata.deletion_timestamp))
+    return Gang(
+        (Role(ANY_ROLE, size),),
+        active=not (over or wrapper.spec.suspend or wrapper.metadata.deletion_timestamp),
+    )
 
 
 def _sizes(sets: Iterable[_PodSet], path: str) -> list[int]:
-    return [whole_number(each.replicas, f"{path}.podSets[{number}].replicas", least=0, default=1) for number, each in enumerate(sets)]
+    return [
+        whole_number(each.replicas, f"{path}.podSets[{number}].replicas", least=0, default=1)
+        for number, each in enumerate(sets)
+    ]
 
 
 APP_WRAPPERS = GangSource(

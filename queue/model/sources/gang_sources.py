@@ -1,11 +1,13 @@
-"""What each source of gangs consists of: which group a pod belongs to, and how many pods of which roles start together.
+"""What each source of gangs consists of: which group a pod belongs to, and how many pods of which roles start
+together.
 
-A *source* is one way in which another project says that pods belong together: by labels, by annotations, or by the object that controls
-them. Each has a module of its own with one `GangSource`, and `fluxqueue.queue.model.sources.registry` lists them. Nothing else in the queue
-knows a project by its name.
+A *source* is one way in which another project says that pods belong together: by labels, by annotations, or
+by the object that controls them. Each has a module of its own with one `GangSource`, and
+`fluxqueue.queue.model.sources.registry` lists them. Nothing else in the queue knows a project by its name.
 
-The size of a gang is often not on its pods but in an object: a PodGroup, an MPIJob, a RayCluster. Such a source names the resource, and the
-struct with the few fields that are read. The queue watches it (`fluxqueue.queue.cluster.gang_objects`).
+The size of a gang is often not on its pods but in an object: a PodGroup, an MPIJob, a RayCluster. Such a
+source names the resource, and the struct with the few fields that are read. The queue watches it
+(`fluxqueue.queue.cluster.gang_objects`).
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _MAX_NAME = 253
 
 
 class InvalidGang(ValueError):
-    """What the pods or their object say cannot be the size of a gang; the message names the field and the remedy."""
+    """What the pods or their object say cannot be the size of a gang;
+    the message names the field and the remedy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class Role:
     pods
         How many of them start together with the gang.
     later
-        Their template if they are created only once others of the gang run: then slots are kept for them. None if they are created at once.
+        Their template if they are created only once others of the gang run: then slots are kept for them.
+        None if they are created at once.
     """
 
     name: str
@@ -137,7 +142,8 @@ class GangSource:
     group_of
         Returns the name of a pod's gang, or None. The Job of the pod is given if it has one that is known.
     read
-        Returns the gang, from its waiting pods and its object (None if the source has no resource). Raises `InvalidGang`.
+        Returns the gang, from its waiting pods and its object (None if the source has no resource). Raises
+        `InvalidGang`.
     marks
         Labels and annotations of which each such pod has one, unless it has a controller of `controllers`.
     controllers
@@ -172,13 +178,17 @@ class GangSource:
 
     @property
     def resumes_jobs(self) -> bool:
-        """True if pods of Jobs can belong to its gangs: their controller resumes these Jobs, so that their pods come gated."""
+        """True if pods of Jobs can belong to its gangs:
+        their controller resumes these Jobs, so that their pods come gated.
+        """
         return self.job_of is not _never
 
     def belongs_to(self, pod: Pod, obj: Any) -> bool:
-        """Return False for a pod whose controller has the name of this object of the source, and is another one.
+        """Return False for a pod whose controller has the name of this object of the source, and is another
+        one.
 
-        An object that is deleted and created again has the same name. Its former pods exist until garbage collection deletes them.
+        An object that is deleted and created again has the same name. Its former pods exist until garbage
+        collection deletes them.
         """
         owner = pod.metadata.controller
         if owner is None or (api_group(owner.api_version), owner.kind) not in self.controllers:
@@ -191,7 +201,9 @@ class GangSource:
 
 
 class SizedObject(PartialObject, frozen=True):
-    """An object that says the size of gangs. Of its annotations none is read, and one whose spec is too long is not read at all."""
+    """An object that says the size of gangs.
+    Of its annotations none is read, and one whose spec is too long is not read at all.
+    """
 
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
     most_bytes: ClassVar[int] = 131_072
@@ -219,7 +231,11 @@ def named(name: str | None) -> str | None:
 def controller_name(meta: ObjectMeta, group: str, kinds: frozenset[str]) -> str | None:
     """Return the name of the controller of an object if it is of one of these kinds, in any version."""
     owner = meta.controller
-    return named(owner.name) if owner is not None and owner.kind in kinds and api_group(owner.api_version) == group else None
+    return (
+        named(owner.name)
+        if owner is not None and owner.kind in kinds and api_group(owner.api_version) == group
+        else None
+    )
 
 
 def whole_number(value: int | None, path: str, *, least: int = 1, default: int | None = None) -> int:
@@ -251,7 +267,8 @@ def whole_number(value: int | None, path: str, *, least: int = 1, default: int |
 
 
 def limited(roles: Sequence[Role], at_least: int | None, path: str) -> tuple[Role, ...]:
-    """Return the roles of a gang of which only ``at_least`` pods must start together; the last roles give way first.
+    """Return the roles of a gang of which only ``at_least`` pods must start together; the last roles give way
+    first.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """Gathers the pods of a gang of another project, as far as they have come together.
 
-Each role of the gang needs a number of pods. Pods that run or succeeded count, so that a pod that is replaced after its gang started does
-not wait for the whole gang. The oldest waiting pods of each role are the members. More pods than that wait too, and are matched one by one
-once the gang has started: if they got nodes before it, they could keep it from starting.
+Each role of the gang needs a number of pods. Pods that run or succeeded count, so that a pod that is replaced
+after its gang started does not wait for the whole gang. The oldest waiting pods of each role are the members.
+More pods than that wait too, and are matched one by one once the gang has started: if they got nodes before
+it, they could keep it from starting.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class GangPods:
     others: Sequence[Pod] = ()
 
 
-def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, now: datetime) -> GatheredGroup | None:
+def gather_gang_of_source(
+    pods: GangPods, owner: Any, since: datetime | None, now: datetime
+) -> GatheredGroup | None:
     """Gather a gang that has no nodes yet.
 
     Parameters
@@ -61,7 +64,8 @@ def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, no
     Returns
     -------
     Gathering or None
-        None if nothing has to start together: no pod waits, or so many run already that each waiting pod is matched alone.
+        None if nothing has to start together: no pod waits, or so many run already that each waiting pod is
+        matched alone.
     """
     waiting = sorted(pods.waiting, key=age)
     if not waiting:
@@ -70,7 +74,14 @@ def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, no
     try:
         gang = pods.source.read(waiting, owner)
     except InvalidGang as error:
-        return GatheredGroup(tuple(waiting), (), len(waiting), Reason.INVALID_REQUEST, f"{pods.where}: {error}", metadata=metadata)
+        return GatheredGroup(
+            tuple(waiting),
+            (),
+            len(waiting),
+            Reason.INVALID_REQUEST,
+            f"{pods.where}: {error}",
+            metadata=metadata,
+        )
     needed = _needed(gang, pods)
     members, excess = _chosen(gang, needed, waiting, pods.source.role_of)
     later = tuple(
@@ -86,8 +97,12 @@ def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, no
     size = len(members) + sum(each.pods for each in later)
     if queues := _different_queues(members):
         message = f"{pods.where}: its pods name different queues, {queues}: name one"
-        return GatheredGroup(tuple(members), tuple(excess), size, Reason.INVALID_REQUEST, message, metadata=metadata)
-    return GatheredGroup(tuple(members), tuple(excess), size, metadata=metadata, later_pods=later, domain=gang.domain)
+        return GatheredGroup(
+            tuple(members), tuple(excess), size, Reason.INVALID_REQUEST, message, metadata=metadata
+        )
+    return GatheredGroup(
+        tuple(members), tuple(excess), size, metadata=metadata, later_pods=later, domain=gang.domain
+    )
 
 
 def later_pods_of_source(pods: GangPods, owner: Any) -> Sequence[LaterPods]:
@@ -99,7 +114,9 @@ def later_pods_of_source(pods: GangPods, owner: Any) -> Sequence[LaterPods]:
         return ()
     if not gang.active:
         return ()
-    present = Counter(pods.source.role_of(pod) for pod in everyone if pod.active or pod.status.phase == "Succeeded")
+    present = Counter(
+        pods.source.role_of(pod) for pod in everyone if pod.active or pod.status.phase == "Succeeded"
+    )
     return [
         LaterPods(role.later.spec, missing, role.later.metadata.labels or {})
         for role in gang.roles
@@ -108,7 +125,9 @@ def later_pods_of_source(pods: GangPods, owner: Any) -> Sequence[LaterPods]:
 
 
 def placement_order(pods: GangPods, owner: Any) -> Callable[[Pod], tuple[Any, ...]]:
-    """Return a sort key of pods for slots: those that the gang needs come before those beyond its minimum, the oldest first."""
+    """Return a sort key of pods for slots: those that the gang needs come before those beyond its minimum,
+    the oldest first.
+    """
     everyone = sorted((pod for pod in (*pods.waiting, *pods.others) if not pod.terminal), key=age)
     try:
         gang = pods.source.read(everyone, owner) if everyone else Gang(())
@@ -140,7 +159,9 @@ def _counts(pod: Pod, *, succeeded: bool) -> bool:
     return (pod.active and not pod.held) or (succeeded and pod.status.phase == "Succeeded")
 
 
-def _chosen(gang: Gang, needed: Counter[str], waiting: Iterable[Pod], role_of: Callable[[Pod], str]) -> tuple[list[Pod], list[Pod]]:
+def _chosen(
+    gang: Gang, needed: Counter[str], waiting: Iterable[Pod], role_of: Callable[[Pod], str]
+) -> tuple[list[Pod], list[Pod]]:
     """Return the pods that the roles need, and the others, and reduce ``needed`` to what is missing."""
     by_role: dict[str, deque[Pod]] = defaultdict(deque)
     for pod in waiting:
@@ -168,8 +189,13 @@ def _incomplete(
     message = f"{pods.where} has {count}: it can start when all are there"
     late_s = gang.late_after_s or OVERDUE_S
     if since is not None and (now - since).total_seconds() >= late_s:
-        message = f"{pods.where} has had only {count} for more than {late_s:.0f} s: none is started before all are there"
-    return GatheredGroup(tuple(members), tuple(excess), gang.pods, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
+        message = (
+            f"{pods.where} has had only {count} for more than {late_s:.0f} s: "
+            "none is started before all are there"
+        )
+    return GatheredGroup(
+        tuple(members), tuple(excess), gang.pods, Reason.WAITING_FOR_GROUP, message, metadata=metadata
+    )
 
 
 def _different_queues(members: Sequence[Pod]) -> str:

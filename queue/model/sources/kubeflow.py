@@ -1,7 +1,8 @@
 """Jobs of Kubeflow's Training Operator (``kubeflow.org/v1``): all replicas of all types are one gang.
 
-PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob differ in the name of one field. An elastic job starts with its smallest number of
-workers, and later workers are matched one by one. ``minAvailable`` of the scheduling policy counts before that.
+PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob differ in the name of one field. An elastic job starts
+with its smallest number of workers, and later workers are matched one by one. ``minAvailable`` of the
+scheduling policy counts before that.
 
 A TrainJob of Trainer v2 makes a JobSet, which is known without this module.
 """
@@ -13,7 +14,16 @@ from collections.abc import Callable, Sequence
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, SizedObject, controller_name, limited, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    GangSource,
+    Resource,
+    Role,
+    SizedObject,
+    controller_name,
+    limited,
+    whole_number,
+)
 from fluxqueue.queue.model.sources.kubeflow_fields import ElasticPolicy, ReplicaSpec, RunPolicy, is_active
 
 __all__ = ["KUBEFLOW_JOBS"]
@@ -65,10 +75,14 @@ def _role_of(pod: Pod) -> str:
 def _reader(field: str) -> Callable[[Sequence[Pod], _TrainingJob], Gang]:
     def read(_pods: Sequence[Pod], job: _TrainingJob) -> Gang:
         spec, roles = job.spec, list[Role]()
-        for name, replica in sorted(spec.replica_specs.items(), key=lambda each: (each[0].lower() == _WORKER, each[0])):
+        for name, replica in sorted(
+            spec.replica_specs.items(), key=lambda each: (each[0].lower() == _WORKER, each[0])
+        ):
             pods = whole_number(replica.replicas, f"spec.{field}.{name:.63}.replicas", least=0, default=1)
             if name.lower() == _WORKER and spec.elastic_policy is not None:
-                least = whole_number(spec.elastic_policy.min_replicas, "spec.elasticPolicy.minReplicas", default=max(pods, 1))
+                least = whole_number(
+                    spec.elastic_policy.min_replicas, "spec.elasticPolicy.minReplicas", default=max(pods, 1)
+                )
                 pods = min(pods, least)
             if pods:
                 roles.append(Role(name.lower(), pods))

@@ -1,4 +1,6 @@
-"""The fields that the jobs of Kubeflow have in common: replicas by type, and the policy about how many start together."""
+"""The fields that the jobs of Kubeflow have in common:
+replicas by type, and the policy about how many start together.
+"""
 
 from __future__ import annotations
 

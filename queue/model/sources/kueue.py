@@ -1,7 +1,9 @@
-"""Kueue's pod groups: plain pods with the label ``kueue.x-k8s.io/pod-group-name`` and their number as an annotation.
+"""Kueue's pod groups: plain pods with the label ``kueue.x-k8s.io/pod-group-name`` and their number as an
+annotation.
 
-Pods that name a queue of Kueue (``kueue.x-k8s.io/queue-name``) are Kueue's, as all its work, and never reach the queue. So these are groups
-that are written in Kueue's words for a cluster without Kueue, or for no queue of its.
+Pods that name a queue of Kueue (``kueue.x-k8s.io/queue-name``) are Kueue's, as all its work, and never reach
+the queue. So these are groups that are written in Kueue's words for a cluster without Kueue, or for no queue
+of its.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ def _read(pods: Sequence[Pod], _object: None) -> Gang:
     for pod in pods:
         text = pod.metadata.annotation(_COUNT)
         if text is None:
-            raise InvalidGang(f"pod {pod.metadata.name} has no annotation {_COUNT}: write the number of pods of the group on each")
+            raise InvalidGang(
+                f"pod {pod.metadata.name} has no annotation {_COUNT}: "
+                "write the number of pods of the group on each"
+            )
         try:
             counts.setdefault(parse_group_size(text), pod.metadata.name)
         except InvalidGroupSize as error:

@@ -1,13 +1,16 @@
 """LeaderWorkerSet (``leaderworkerset.x-k8s.io/v1``): each group of a leader and its workers is a gang.
 
-Its pods say everything themselves: the name of the set, the index of their group and of themselves (labels), and the size of a group
-(annotation). The groups start one by one, and a rolling update replaces one after another, which is one gang after another.
+Its pods say everything themselves: the name of the set, the index of their group and of themselves (labels),
+and the size of a group (annotation). The groups start one by one, and a rolling update replaces one after
+another, which is one gang after another.
 
-Workers are created with their leader, but for two cases: ``startupPolicy: LeaderReady``, and an exclusive topology, for which the leader
-must be on its node first. Then slots are kept for the workers, and the LeaderWorkerSet says their size.
+Workers are created with their leader, but for two cases: ``startupPolicy: LeaderReady``, and an exclusive
+topology, for which the leader must be on its node first. Then slots are kept for the workers, and the
+LeaderWorkerSet says their size.
 
-The domain of a group with an exclusive topology is chosen by rules about other pods, which its controller gives to the leader alone. The
-workers follow by a node selector, which is known only then. So slots for them are matched by the leader's rules.
+The domain of a group with an exclusive topology is chosen by rules about other pods, which its controller
+gives to the leader alone. The workers follow by a node selector, which is known only then. So slots for them
+are matched by the leader's rules.
 """
 
 from __future__ import annotations
@@ -20,7 +23,15 @@ from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod, PodTemplateSpec
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, InvalidGang, Resource, Role, SizedObject, named
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    GangSource,
+    InvalidGang,
+    Resource,
+    Role,
+    SizedObject,
+    named,
+)
 
 __all__ = ["LEADER_WORKER_SETS"]
 
@@ -58,7 +69,10 @@ def _read(pods: Sequence[Pod], lws: _LeaderWorkerSet | None) -> Gang:
     sizes = {_size(pod) for pod in pods}
     if len(sizes) > 1:
         stated = ", ".join(str(size) for size in sorted(sizes))
-        raise InvalidGang(f"its pods have different sizes in the annotation {_SIZE}, {stated}: wait for its controller, or delete the pods")
+        raise InvalidGang(
+            f"its pods have different sizes in the annotation {_SIZE}, {stated}: "
+            "wait for its controller, or delete the pods"
+        )
     (size,) = sizes
     exclusive = any(pod.metadata.annotation(_EXCLUSIVE) for pod in pods)
     later = None
@@ -71,9 +85,14 @@ def _read(pods: Sequence[Pod], lws: _LeaderWorkerSet | None) -> Gang:
 
 
 def _following(template: PodTemplateSpec, leader: Pod) -> PodTemplateSpec:
-    """Return the template of workers with the leader's rules about other pods, and the labels that those select."""
+    """Return the template of workers with the leader's rules about other pods,
+    and the labels that those select.
+    """
     labels = {**(template.metadata.labels or {}), **(leader.metadata.labels or {})}
-    return PodTemplateSpec(structs.replace(template.metadata, labels=labels), structs.replace(template.spec, affinity=leader.spec.affinity))
+    return PodTemplateSpec(
+        structs.replace(template.metadata, labels=labels),
+        structs.replace(template.spec, affinity=leader.spec.affinity),
+    )
 
 
 def _size(pod: Pod) -> int:
@@ -94,7 +113,9 @@ LEADER_WORKER_SETS = GangSource(
     read=_read,
     marks=frozenset({_NAME}),
     role_of=_role_of,
-    resource=Resource("leaderworkerset.x-k8s.io", "leaderworkersets", "LeaderWorkerSet", ("v1",), _LeaderWorkerSet),
+    resource=Resource(
+        "leaderworkerset.x-k8s.io", "leaderworkersets", "LeaderWorkerSet", ("v1",), _LeaderWorkerSet
+    ),
     object_of=lambda pod: pod.metadata.label(_NAME),
     optional=True,
 )

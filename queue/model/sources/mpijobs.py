@@ -1,7 +1,8 @@
 """MPIJob of the MPI Operator (``kubeflow.org/v2beta1``): the launcher and its workers are one gang.
 
-Workers are pods that the MPIJob controls. The launcher is the pod of a Job, which the MPI Operator resumes itself, so that it comes gated.
-With ``launcherCreationPolicy: WaitForWorkersReady`` the launcher is created when all workers run, and a slot is kept for it.
+Workers are pods that the MPIJob controls. The launcher is the pod of a Job, which the MPI Operator resumes
+itself, so that it comes gated. With ``launcherCreationPolicy: WaitForWorkersReady`` the launcher is created
+when all workers run, and a slot is kept for it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,13 @@ def _read(_pods: Sequence[Pod], mpijob: _MPIJob) -> Gang:
     launcher, worker = spec.mpi_replica_specs.Launcher, spec.mpi_replica_specs.Worker
     roles: list[Role] = []
     if launcher is not None:
-        roles.append(Role(_LAUNCHER, 1, launcher.template if spec.launcher_creation_policy == "WaitForWorkersReady" else None))
+        roles.append(
+            Role(
+                _LAUNCHER,
+                1,
+                launcher.template if spec.launcher_creation_policy == "WaitForWorkersReady" else None,
+            )
+        )
     if worker is not None:
         replicas = whole_number(worker.replicas, "spec.mpiReplicaSpecs.Worker.replicas", least=0, default=0)
         roles += [Role(_WORKER, replicas)] if replicas else []

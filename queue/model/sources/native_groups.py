@@ -1,9 +1,10 @@
 """Kubernetes' own gangs: PodGroup of the Workload API, and the Workload that Kubernetes 1.35 had before it.
 
-* From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the policy: ``gang`` with ``minCount``,
-  or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may have to run in one domain of a node label (KEP-5732), and
-  may share claims of devices (KEP-5729).
-* In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that (``spec.workloadRef``).
+* From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the
+  policy: ``gang`` with ``minCount``, or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may
+  have to run in one domain of a node label (KEP-5732), and may share claims of devices (KEP-5729).
+* In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that
+  (``spec.workloadRef``).
 
 Both are alpha: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
 """
@@ -28,12 +29,20 @@ from fluxqueue.queue.model.sources.gang_sources import (
     whole_number,
 )
 
-__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS", "NO_GROUP_CLAIMS", "GroupClaims", "claims_of_group", "domain_of"]
+__all__ = [
+    "NATIVE_POD_GROUPS",
+    "NATIVE_WORKLOADS",
+    "NO_GROUP_CLAIMS",
+    "GroupClaims",
+    "claims_of_group",
+    "domain_of",
+]
 
 _GROUP = "scheduling.k8s.io"
 
 GroupClaims = Mapping[PodResourceClaim, str]
-"""Claims of a PodGroup as its pods name them, and the name of the claim that was made from a template (empty: none, or none yet)."""
+"""Claims of a PodGroup as its pods name them, and the name of the claim that was made from a template (empty:
+none, or none yet)."""
 NO_GROUP_CLAIMS: Final[GroupClaims] = {}
 
 
@@ -79,10 +88,14 @@ class _Workload(SizedObject, frozen=True):
 
 
 def _gang(policy: _Policy, path: str, domain: str = "") -> Gang:
-    """Return the gang of a policy. The first pod of a group that is none decides about the domain, if it must have one."""
+    """Return the gang of a policy.
+    The first pod of a group that is none decides about the domain, if it must have one.
+    """
     if policy.gang is None:
         return Gang((Role(ANY_ROLE, 1),), domain=domain) if domain else Gang(())
-    return Gang((Role(ANY_ROLE, whole_number(policy.gang.min_count, f"{path}.gang.minCount")),), domain=domain)
+    return Gang(
+        (Role(ANY_ROLE, whole_number(policy.gang.min_count, f"{path}.gang.minCount")),), domain=domain
+    )
 
 
 def domain_of(constraints: SchedulingConstraints | None, path: str) -> str:
@@ -95,14 +108,21 @@ def domain_of(constraints: SchedulingConstraints | None, path: str) -> str:
     """
     topology = (constraints.topology or []) if constraints is not None else []
     if len(topology) > 1:
-        raise InvalidGang(f"{path}.topology has {len(topology)} constraints: one is read, so remove the others")
+        raise InvalidGang(
+            f"{path}.topology has {len(topology)} constraints: one is read, so remove the others"
+        )
     return topology[0].key if topology else ""
 
 
 def claims_of_group(group: _PodGroup) -> GroupClaims:
-    """Return the claims of a PodGroup, which all its pods share that name the same, with the name of what was made from a template."""
+    """Return the claims of a PodGroup, which all its pods share that name the same,
+    with the name of what was made from a template.
+    """
     made = {each.name: each.resource_claim_name or "" for each in group.status.resource_claim_statuses or ()}
-    return {each: "" if each.resource_claim_name else made.get(each.name, "") for each in group.spec.resource_claims or ()}
+    return {
+        each: "" if each.resource_claim_name else made.get(each.name, "")
+        for each in group.spec.resource_claims or ()
+    }
 
 
 def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
@@ -132,7 +152,10 @@ def _read_workload(pods: Sequence[Pod], workload: _Workload) -> Gang:
     for number, group in enumerate(workload.spec.pod_groups or ()):
         if group.name == wanted:
             return _gang(group.policy, f"spec.podGroups[{number}].policy")
-    raise InvalidGang(f"Workload {workload.metadata.name} has no pod group {wanted:.63}: correct spec.workloadRef.podGroup of the pods")
+    raise InvalidGang(
+        f"Workload {workload.metadata.name} has no pod group {wanted:.63}: correct "
+        "spec.workloadRef.podGroup of the pods"
+    )
 
 
 NATIVE_POD_GROUPS = GangSource(

@@ -1,8 +1,8 @@
 """RayCluster of KubeRay (``ray.io/v1``): the head and the workers that it starts with are one gang.
 
-Without Ray's autoscaler these are the replicas of each worker group, with it the smallest number of each group. Workers beyond that are
-matched one by one, as the autoscaler adds them. A RayJob and a RayService make RayClusters; the Job that submits a RayJob's work to its
-cluster is an ordinary Job of one pod.
+Without Ray's autoscaler these are the replicas of each worker group, with it the smallest number of each
+group. Workers beyond that are matched one by one, as the autoscaler adds them. A RayJob and a RayService make
+RayClusters; the Job that submits a RayJob's work to its cluster is an ordinary Job of one pod.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import Gang, GangSource, Resource, Role, SizedObject, controller_name, limited, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    GangSource,
+    Resource,
+    Role,
+    SizedObject,
+    controller_name,
+    limited,
+    whole_number,
+)
 
 __all__ = ["RAY_CLUSTERS"]
 
@@ -58,7 +67,11 @@ def _read(_pods: Sequence[Pod], cluster: _RayCluster) -> Gang:
     spec = cluster.spec
     roles = [Role(_HEAD, 1)]
     for number, group in enumerate(spec.worker_group_specs or ()):
-        if (pods := _workers(group, f"spec.workerGroupSpecs[{number}]", autoscaled=bool(spec.enable_in_tree_autoscaling))) > 0:
+        if (
+            pods := _workers(
+                group, f"spec.workerGroupSpecs[{number}]", autoscaled=bool(spec.enable_in_tree_autoscaling)
+            )
+        ) > 0:
             roles.append(Role(_worker_role(group.group_name), pods))
     return Gang(limited(roles, None, ""), active=not (spec.suspend or cluster.metadata.deletion_timestamp))
 
@@ -71,7 +84,11 @@ def _workers(group: _WorkerGroup, path: str, *, autoscaled: bool) -> int:
     least = whole_number(group.min_replicas, f"{path}.minReplicas", least=0, default=0)
     if autoscaled:
         return least * hosts
-    most = group.max_replicas if group.max_replicas is not None and 0 <= group.max_replicas <= max_pods() else max_pods()
+    most = (
+        group.max_replicas
+        if group.max_replicas is not None and 0 <= group.max_replicas <= max_pods()
+        else max_pods()
+    )
     replicas = whole_number(group.replicas, f"{path}.replicas", least=0, default=least)
     return min(max(replicas, least), max(most, least)) * hosts
 

@@ -1,7 +1,7 @@
 """The sources of gangs, and which of them a pod, a Job or a workload belongs to.
 
-The order decides if a pod shows several. What controls a pod knows its roles and its minimum better than a PodGroup that was made of it for
-another scheduler, or an AppWrapper around it.
+The order decides if a pod shows several. What controls a pod knows its roles and its minimum better than a
+PodGroup that was made of it for another scheduler, or an AppWrapper around it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | 
     owner = meta.controller
     controlled = owner is not None and (api_group(owner.api_version), owner.kind) in _CONTROLLERS
     native = pod.spec.scheduling_group is not None or pod.spec.workload_ref is not None
-    if not (controlled or native) and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
+    if (
+        not (controlled or native)
+        and _MARKS.isdisjoint(meta.labels or ())
+        and _MARKS.isdisjoint(meta.annotations or ())
+    ):
         return None
     for source in SOURCES if controlling_job(pod) is None else _RESUMING:
         if (name := source.group_of(pod, job)) is not None:

@@ -1,7 +1,9 @@
-"""PodGroup of the scheduler plugins (``scheduling.x-k8s.io/v1alpha1``): pods name it by a label, and it says how many start together.
+"""PodGroup of the scheduler plugins (``scheduling.x-k8s.io/v1alpha1``): pods name it by a label, and it says
+how many start together.
 
-``scheduleTimeoutSeconds`` is how long the plugin holds nodes for an incomplete group. The queue holds none. It reports a group that is
-incomplete for so long. ``minResources`` is not read: the requests of the pods count.
+``scheduleTimeoutSeconds`` is how long the plugin holds nodes for an incomplete group. The queue holds none.
+It reports a group that is incomplete for so long. ``minResources`` is not read: the requests of the pods
+count.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ from collections.abc import Sequence
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, Resource, Role, SizedObject, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    ANY_ROLE,
+    Gang,
+    GangSource,
+    Resource,
+    Role,
+    SizedObject,
+    named,
+    whole_number,
+)
 
 __all__ = ["SCHEDULER_PLUGINS"]
 

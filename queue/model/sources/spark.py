@@ -1,8 +1,10 @@
-"""SparkApplication of the Spark Operator (``sparkoperator.k8s.io/v1beta2``): the driver and the executors that it states are one gang.
+"""SparkApplication of the Spark Operator (``sparkoperator.k8s.io/v1beta2``): the driver and the executors
+that it states are one gang.
 
-The driver creates its executors once it runs, so they cannot be waited for. Slots for them are matched with the driver and kept. Their
-number is ``executor.instances``, or with dynamic allocation ``minExecutors``. Their size follows from the application as Spark itself
-computes it: cores, memory, and a part of the memory on top. Executors of another size, and those beyond the number, are matched one by one.
+The driver creates its executors once it runs, so they cannot be waited for. Slots for them are matched with
+the driver and kept. Their number is ``executor.instances``, or with dynamic allocation ``minExecutors``.
+Their size follows from the application as Spark itself computes it: cores, memory, and a part of the memory
+on top. Executors of another size, and those beyond the number, are matched one by one.
 """
 
 from __future__ import annotations
@@ -92,14 +94,18 @@ def _read(_pods: Sequence[Pod], application: _SparkApplication) -> Gang:
     spec = application.spec
     dynamic = spec.dynamic_allocation
     if dynamic is not None and dynamic.enabled:
-        executors = whole_number(dynamic.min_executors, "spec.dynamicAllocation.minExecutors", least=0, default=0)
+        executors = whole_number(
+            dynamic.min_executors, "spec.dynamicAllocation.minExecutors", least=0, default=0
+        )
     else:
         executors = whole_number(spec.executor.instances, "spec.executor.instances", least=0, default=1)
     roles = [Role(_DRIVER, 1)]
     if executors:
         roles.append(Role(_EXECUTOR, executors, later=PodTemplateSpec(spec=_executor_spec(spec))))
     over = application.status.application_state.state in _OVER
-    return Gang(limited(roles, None, ""), active=not (over or spec.suspend or application.metadata.deletion_timestamp))
+    return Gang(
+        limited(roles, None, ""), active=not (over or spec.suspend or application.metadata.deletion_timestamp)
+    )
 
 
 def _executor_spec(spec: _Spec) -> PodSpec:
@@ -114,7 +120,9 @@ def _executor_spec(spec: _Spec) -> PodSpec:
         "cpu": executor.core_request or str(executor.cores or 1),
         "memory": f"{memory + overhead}Mi",
     }
-    devices: dict[str, str | int | float] = {executor.gpu.name: str(executor.gpu.quantity)} if executor.gpu and executor.gpu.name else {}
+    devices: dict[str, str | int | float] = (
+        {executor.gpu.name: str(executor.gpu.quantity)} if executor.gpu and executor.gpu.name else {}
+    )
     resources = ResourceRequirements(requests=amounts | devices, limits=devices or None)
     return PodSpec(
         containers=[Container(name="spark-kubernetes-executor", resources=resources)],
@@ -132,7 +140,9 @@ def _overhead_factor(spec: _Spec) -> float:
     except ValueError:
         factor = math.nan
     if not 0 <= factor <= 100:
-        raise InvalidGang(f"spec.memoryOverheadFactor is {spec.memory_overhead_factor!r:.40}: write a number such as '0.1'")
+        raise InvalidGang(
+            f"spec.memoryOverheadFactor is {spec.memory_overhead_factor!r:.40}: write a number such as '0.1'"
+        )
     return factor
 
 

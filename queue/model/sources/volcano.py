@@ -1,7 +1,8 @@
-"""Volcano's PodGroup (``scheduling.volcano.sh/v1beta1``): pods name it by the annotation ``scheduling.k8s.io/group-name``.
+"""Volcano's PodGroup (``scheduling.volcano.sh/v1beta1``): pods name it by the annotation
+``scheduling.k8s.io/group-name``.
 
-Only ``spec.minMember`` is read. The roles of ``minTaskMember`` count there too, and the requests of the pods count instead of
-``minResources``.
+Only ``spec.minMember`` is read. The roles of ``minTaskMember`` count there too, and the requests of the pods
+count instead of ``minResources``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from collections.abc import Sequence
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, Resource, Role, SizedObject, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    ANY_ROLE,
+    Gang,
+    GangSource,
+    Resource,
+    Role,
+    SizedObject,
+    named,
+    whole_number,
+)
 
 __all__ = ["VOLCANO"]
 
@@ -31,7 +41,9 @@ def _group_of(pod: Pod, _job: Job | None) -> str | None:
 
 
 def _read(_pods: Sequence[Pod], group: _PodGroup) -> Gang:
-    return Gang((Role(ANY_ROLE, max(whole_number(group.spec.min_member, "spec.minMember", least=0, default=1), 1)),))
+    return Gang(
+        (Role(ANY_ROLE, max(whole_number(group.spec.min_member, "spec.minMember", least=0, default=1), 1)),)
+    )
 
 
 VOLCANO = GangSource(

@@ -1,17 +1,18 @@
 """Backfilling: later work may start first if it delays no reservation.
 
-The first blocked workloads of a queue get reservations: concrete nodes at the earliest time the graph allows. One reservation makes the
-policy EASY (Lifka 1995), a few make it hybrid, many conservative. Everything behind them is matched without a reservation and starts if it
-fits now.
-This module only chooses what to ask. The matcher computes the earliest time (`fluxqueue.fluxion.match.earliest`). It holds reservations
-in the graph like running work, so it keeps later work of every queue out of their way.
+The first blocked workloads of a queue get reservations: concrete nodes at the earliest time the graph allows.
+One reservation makes the policy EASY (Lifka 1995), a few make it hybrid, many conservative. Everything behind
+them is matched without a reservation and starts if it fits now.
+This module only chooses what to ask. The matcher computes the earliest time
+(`fluxqueue.fluxion.match.earliest`). It holds reservations in the graph like running work, so it keeps later
+work of every queue out of their way.
 
 A reservation is kept, with these exceptions, which are also the causes that users see:
 
-- It moves to an earlier start (`ImproveStep`). Each reservation is improved alone, in order, while all others are in the graph. It stays
-  as it is unless the matcher finds something earlier.
-- A workload of higher order arrives in the queue and cannot start without the nodes of the reservations behind it. Those are cancelled
-  and planned again after it.
+- It moves to an earlier start (`ImproveStep`). Each reservation is improved alone, in order, while all others
+  are in the graph. It stays as it is unless the matcher finds something earlier.
+- A workload of higher order arrives in the queue and cannot start without the nodes of the reservations
+  behind it. Those are cancelled and planned again after it.
 - Work of higher priority in another queue takes its nodes (`fluxqueue.queue.scheduling.policies.rounds`).
 - An administrator changes the policy of the queue to one without reservations.
 - A job overruns, or a node goes or changes.
@@ -48,7 +49,8 @@ __all__ = ["HIGHER_ORDER", "NOT_WAITING", "BackfillPass"]
 
 HIGHER_ORDER = "work of higher order arrived"
 _MOST_APART = 64
-"""Reservations within FluxReservations, on nodes that are set aside for them, which do not count towards the depth."""
+"""Reservations within FluxReservations, on nodes that are set aside for them,
+which do not count towards the depth."""
 NOT_WAITING = "it does not wait for nodes any more"
 
 
@@ -90,7 +92,7 @@ class BackfillPass:
         self._rows_asked: list[int] = []
         self._blocked_row: int | None = None
 
-    # ---- the next step ---------------------------------------------------------------------------------------------------------
+    # ---- the next step -------------------------------------------------------------------------------------
 
     def head(self) -> Key | None:
         """As `Pass.head`."""
@@ -103,22 +105,31 @@ class BackfillPass:
         return None if row is None else self._backlog.key(row)
 
     def head_behind(self) -> Key | None:
-        """As `Pass.head_behind`: a workload that starts leaves its reservation to the next one that may get one."""
+        """As `Pass.head_behind`: a workload that starts leaves its reservation to the next one that may get
+        one.
+        """
         row = self._refusals.possible.next(self._rows_asked[-1] + 1)
         while row is not None and row in self._reserved and not self._due_or_improvable(row):
             row = self._refusals.possible.next(row + 1)
         return None if row is None else self._backlog.key(row)
 
     def _next_row(self) -> int | None:
-        """The next row to ask about: one that may start or be reserved, or a reservation that is due or may improve."""
+        """The next row to ask about: one that may start or be reserved,
+        or a reservation that is due or may improve.
+        """
         if self._blocked_row is not None:
             return self._blocked_row
         row = self._next_unreserved()
-        reserved = next((held for held in self._reserved_rows if held >= self._cursor and self._due_or_improvable(held)), None)
+        reserved = next(
+            (held for held in self._reserved_rows if held >= self._cursor and self._due_or_improvable(held)),
+            None,
+        )
         return row if reserved is None or (row is not None and row < reserved) else reserved
 
     def _next_unreserved(self) -> int | None:
-        """The next row that may get a reservation, because it is far enough ahead, or else that may fit now."""
+        """The next row that may get a reservation, because it is far enough ahead,
+        or else that may fit now.
+        """
         row = self._refusals.possible.next(self._cursor)
         while row is not None and row in self._reserved:
             row = self._refusals.possible.next(row + 1)
@@ -166,19 +177,26 @@ class BackfillPass:
         self._rows_asked = self._run(self._refusals.open, row, most, before, of_family=self._batch_size)
         predicted = room <= 0
         workloads = (self._backlog[row] for row in self._rows_asked)
-        return MatchStep(tuple(map(self._predictable, workloads)) if predicted else tuple(workloads), stop=room > 0, predicted=predicted)
+        return MatchStep(
+            tuple(map(self._predictable, workloads)) if predicted else tuple(workloads),
+            stop=room > 0,
+            predicted=predicted,
+        )
 
     def _predictable(self, workload: Workload) -> Workload:
         """Return a workload without its prediction if that must not count.
 
-        It does not where anything that it must not delay begins before it has ended as stated: what is set aside for people, and
-        reservations of other queues. Nor where a reservation of this queue is later already than it was first.
+        It does not where anything that it must not delay begins before it has ended as stated: what is set
+        aside for people, and reservations of other queues. Nor where a reservation of this queue is later
+        already than it was first.
         """
         if workload.predicted_s is None or workload.duration_s is None:
             return workload
         context = self._context
         own = {reservation.workload: reservation.start for reservation in self._reserved.values()}
-        moved = any(start > context.first_starts.get(workload_id, start) for workload_id, start in own.items())
+        moved = any(
+            start > context.first_starts.get(workload_id, start) for workload_id, start in own.items()
+        )
         others = (start for workload_id, start in context.starts.items() if workload_id not in own)
         stated_end = context.now + workload.duration_s
         hits = any(context.now < start < stated_end for start in chain(context.reserved_starts, others))
@@ -191,7 +209,9 @@ class BackfillPass:
             stop = self._refusals.possible.next(stop + 1)
         rows = [row]
         for held in self._reserved_rows[bisect_right(self._reserved_rows, row) :]:
-            behind = (stop is not None and held > stop) or (before is not None and self._backlog.key(held) >= before)
+            behind = (stop is not None and held > stop) or (
+                before is not None and self._backlog.key(held) >= before
+            )
             if behind or len(rows) >= limit or self._reserved[held].start <= self._context.now:
                 break
             if self._due_or_improvable(held):
@@ -204,8 +224,12 @@ class BackfillPass:
         self._to_cancel = tuple(reservation for held, reservation in self._reserved.items() if held > row)
         self._cancel_cause = HIGHER_ORDER
 
-    def _run(self, candidates: OpenRows, row: int, limit: int, before: Key | None, *, of_family: int | None = None) -> list[int]:
-        """Rows without a reservation to ask about together, from this one on; at most ``of_family`` of a family, which may be refused."""
+    def _run(
+        self, candidates: OpenRows, row: int, limit: int, before: Key | None, *, of_family: int | None = None
+    ) -> list[int]:
+        """Rows without a reservation to ask about together, from this one on;
+        at most ``of_family`` of a family, which may be refused.
+        """
         rows: list[int] = []
         families: Counter[int] = Counter()
         following: int | None = row
@@ -221,7 +245,7 @@ class BackfillPass:
             following = candidates.next(following + 1)
         return rows[: self._context.quotas.together([self._backlog[each] for each in rows])]
 
-    # ---- its answers -----------------------------------------------------------------------------------------------------------
+    # ---- its answers ---------------------------------------------------------------------------------------
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
         """As `Pass.accept`."""
@@ -263,7 +287,11 @@ class BackfillPass:
             self.result.reserved.pop(workload, None)
             self._context.starts.pop(workload, None)
             self._context.quotas.remove_usage(workload)
-        self._reserved = {row: reservation for row, reservation in self._reserved.items() if reservation.workload not in causes}
+        self._reserved = {
+            row: reservation
+            for row, reservation in self._reserved.items()
+            if reservation.workload not in causes
+        }
         self._reserved_rows = [row for row in self._reserved_rows if row in self._reserved]
 
     def _accept_for_reserved(self, row: int, workload: Workload, answer: MatchResult) -> None:
@@ -317,15 +345,25 @@ class BackfillPass:
             if answer.verdict is MatchVerdict.BUSY and not step.reserve and self._free_depth(row) > 0:
                 self._block(row)
                 break
-            self._refuse(row, workload, answer, ever=step.reserve, predicted=step.predicted and workload.predicted_s is not None)
+            self._refuse(
+                row,
+                workload,
+                answer,
+                ever=step.reserve,
+                predicted=step.predicted and workload.predicted_s is not None,
+            )
         self._batch_size = max(1, self._batch_size // 2) if refused else self._batch_size * 2
 
     def _shares(self, workload: Workload) -> bool:
-        """True if what is refused to a workload is refused to others as well: no reservation of this queue would yield to them alone."""
+        """True if what is refused to a workload is refused to others as well:
+        no reservation of this queue would yield to them alone.
+        """
         return all(reservation.priority >= workload.order_priority for reservation in self._reserved.values())
 
     def _over_node_limit(self, workload: Workload, reservation: HeldReservation) -> bool:
-        """Count a reservation as use of the queue, or cancel it at once if the queue may not use so many nodes."""
+        """Count a reservation as use of the queue, or cancel it at once if the queue may not use so many
+        nodes.
+        """
         quotas, nodes = self._context.quotas, reservation.nodes
         over = quotas.excess(workload, nodes, reservation.shares)
         if over is None:
@@ -336,7 +374,9 @@ class BackfillPass:
         self._to_cancel, self._cancel_cause = (*self._to_cancel, reservation), over.message
         return True
 
-    def _refuse(self, row: int, workload: Workload, answer: MatchResult, *, ever: bool, predicted: bool = False) -> None:
+    def _refuse(
+        self, row: int, workload: Workload, answer: MatchResult, *, ever: bool, predicted: bool = False
+    ) -> None:
         match answer.verdict:
             case MatchVerdict.UNSATISFIABLE:
                 self.result.add_reason(workload, Reason.UNSATISFIABLE, answer.reason)
@@ -348,4 +388,6 @@ class BackfillPass:
 
 
 def _held(workload: Workload, answer: MatchResult) -> HeldReservation:
-    return HeldReservation(workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.order_priority)
+    return HeldReservation(
+        workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.order_priority
+    )

@@ -1,8 +1,9 @@
 """The pending workloads of one queue in policy order, with the figures that a pass needs as columns.
 
-A pass asks questions such as "the next workload that is not known to be refused". Over a hundred thousand workloads only operations on
-whole columns are fast enough. The columns are one array of integers in the order of the list of workloads. A change moves the rows behind
-it, which costs microseconds. Most arrivals go to the end.
+A pass asks questions such as "the next workload that is not known to be refused". Over a hundred thousand
+workloads only operations on whole columns are fast enough. The columns are one array of integers in the order
+of the list of workloads. A change moves the rows behind it, which costs microseconds. Most arrivals go to the
+end.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def first_of(priority: int) -> Key:
 
 @lru_cache(maxsize=4_096)
 def _interned(amounts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return equal amounts as one value: a backlog has many shapes that request the same for another duration."""
+    """Return equal amounts as one value: a backlog has many shapes that request the same for another
+    duration.
+    """
     return amounts
 
 
@@ -180,10 +183,15 @@ class Backlog:
         return tuple(self._users)
 
     def amounts_of_shapes(self, kind: str) -> Column:
-        """Return what each shape requests of a resource type of the graph, in the graph's units, by its number."""
+        """Return what each shape requests of a resource type of the graph, in the graph's units,
+        by its number.
+        """
         by_shape = self._amounts.get(kind)
         if by_shape is None:
-            requested = (next((amount for each, amount in shape[3] if each == kind), 0) for shape in self._shapes.values())
+            requested = (
+                next((amount for each, amount in shape[3] if each == kind), 0)
+                for shape in self._shapes.values()
+            )
             by_shape = self._amounts[kind] = np.fromiter(requested, dtype=np.int64, count=len(self._shapes))
         return by_shape
 
@@ -218,7 +226,10 @@ class Backlog:
         leaving = {workload for workload in workloads if workload in self._by_id}
         if not leaving:
             return
-        rows, size = sorted(bisect_left(self._keys, self._by_id.pop(workload)) for workload in leaving), len(self)
+        rows, size = (
+            sorted(bisect_left(self._keys, self._by_id.pop(workload)) for workload in leaving),
+            len(self),
+        )
         following = [*rows[1:], size]
         if len(leaving) <= _FEW:
             for column in self._table:
@@ -254,13 +265,17 @@ class Backlog:
     def _rebuild(self, arriving: list[Workload]) -> None:
         kept = {workload.id: workload for workload in self._workloads}
         kept.update((workload.id, workload) for workload in arriving)
-        ordered = sorted(((key_of(workload), workload) for workload in kept.values()), key=lambda pair: pair[0])
+        ordered = sorted(
+            ((key_of(workload), workload) for workload in kept.values()), key=lambda pair: pair[0]
+        )
         self._keys = [key for key, _ in ordered]
         self._workloads = [workload for _, workload in ordered]
         self._by_id = {workload.id: key for key, workload in ordered}
         self._table = np.zeros((_COLUMNS, max(_FIRST_CAPACITY, 2 * len(ordered))), dtype=np.int64)
         if ordered:
-            self._table[:, : len(ordered)] = np.array([self._row(workload) for workload in self._workloads], dtype=np.int64).T
+            self._table[:, : len(ordered)] = np.array(
+                [self._row(workload) for workload in self._workloads], dtype=np.int64
+            ).T
 
     def _row(self, workload: Workload) -> tuple[int, ...]:
         known = self._shapes.get(workload.shape)
@@ -292,14 +307,18 @@ class Backlog:
         return number
 
     def _forget_unused(self) -> None:
-        """Forget kinds, shapes, families and groups that no workload has any more. Their numbers are not given again."""
+        """Forget kinds, shapes, families and groups that no workload has any more.
+        Their numbers are not given again.
+        """
         kinds, self._table[_KIND, : len(self)] = np.unique(self.kinds, return_inverse=True)
         known_kinds = [*self._kinds]
         self._kinds = {known_kinds[old]: new for new, old in enumerate(kinds.tolist())}
         self._kind_columns = None
         shapes, self._table[_SHAPE, : len(self)] = np.unique(self.shapes, return_inverse=True)
         known_shapes = [*self._shapes.items()]
-        self._shapes = {known_shapes[old][0]: (new, *known_shapes[old][1][1:]) for new, old in enumerate(shapes.tolist())}
+        self._shapes = {
+            known_shapes[old][0]: (new, *known_shapes[old][1][1:]) for new, old in enumerate(shapes.tolist())
+        }
         self._amounts.clear()
         used = {family for _, family, _, _ in self._shapes.values()}
         self._families = {text: family for text, family in self._families.items() if family in used}
@@ -309,8 +328,12 @@ class Backlog:
         self._groups = {text: group for text, group in self._groups.items() if group in used_groups}
 
 
-def work_before(backlogs: Iterable[Backlog], workload: Workload, unsatisfiable: Collection[str], most: int) -> tuple[Workload, ...]:
-    """Return the work before a workload in order that could be matched, of all queues; of each at most one more than is considered."""
+def work_before(
+    backlogs: Iterable[Backlog], workload: Workload, unsatisfiable: Collection[str], most: int
+) -> tuple[Workload, ...]:
+    """Return the work before a workload in order that could be matched, of all queues;
+    of each at most one more than is considered.
+    """
     found: list[Workload] = []
     for backlog in backlogs:
         count = 0

@@ -1,11 +1,12 @@
 """What a workload asks for, as far as two requests can be compared without the matcher.
 
-Requests of one *family* differ only in the number of slots (or nodes) and the duration. Within a family fitting is monotone: if a request
-does not fit, then no request for as many or more slots and as long or longer fits. So one refusal of the matcher holds for a part of the
-queue, and a pass over a hundred thousand workloads asks a few hundred questions.
+Requests of one *family* differ only in the number of slots (or nodes) and the duration. Within a family
+fitting is monotone: if a request does not fit, then no request for as many or more slots and as long or
+longer fits. So one refusal of the matcher holds for a part of the queue, and a pass over a hundred thousand
+workloads asks a few hundred questions.
 
-Families of one *group* differ only in what a slot has of each resource. Fitting is monotone in these amounts too. So is a queue of ten
-thousand different requests answered by some hundred questions.
+Families of one *group* differ only in what a slot has of each resource. Fitting is monotone in these amounts
+too. So is a queue of ten thousand different requests answered by some hundred questions.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Demand:
     count
         Slots, or nodes.
     group
-        The family without the amounts of a slot, likewise; empty for a family that is alone, since more may fit where less does not.
+        The family without the amounts of a slot, likewise; empty for a family that is alone, since more may
+        fit where less does not.
     amounts
         What a slot has of each resource, in the order of the group.
     """
@@ -62,17 +64,20 @@ class Demand:
 def demand_of(jobspec: str) -> Demand:
     """Return the demand of a jobspec.
 
-    Jobspecs whose only top-level resource has a plain count share a family if they differ in that count alone. Labelled levels with one
-    vertex above that resource do not change that. Moldable work is a family of its own for each least number of pods: what
-    is refused with all of them may fit with fewer. Any other jobspec is a family of its own.
+    Jobspecs whose only top-level resource has a plain count share a family if they differ in that count
+    alone. Labelled levels with one vertex above that resource do not change that. Moldable work is a family
+    of its own for each least number of pods: what is refused with all of them may fit with fewer. Any other
+    jobspec is a family of its own.
 
-    Families of plain slots, on any nodes or each on a node, share a group. Rules about nodes that slots share, levels, and rules about
-    other pods keep a family alone: there, the matcher may find a place for more and not for less.
+    Families of plain slots, on any nodes or each on a node, share a group. Rules about nodes that slots
+    share, levels, and rules about other pods keep a family alone: there, the matcher may find a place for
+    more and not for less.
 
     Parameters
     ----------
     jobspec
-        RFC 14 jobspec as JSON. Text that is not a JSON object is a family of its own; the matcher refuses it with a reason.
+        RFC 14 jobspec as JSON. Text that is not a JSON object is a family of its own; the matcher refuses it
+        with a reason.
     """
     try:
         spec = orjson.loads(jobspec)
@@ -82,7 +87,10 @@ def demand_of(jobspec: str) -> Demand:
         least = spec.get("attributes", {}).get("user", {}).get(MIN_PODS)
         levels = []
         while (
-            len(resources) == 1 and resources[0].get("count") == 1 and len(resources[0].get("with") or ()) == 1 and _labelled(resources[0])
+            len(resources) == 1
+            and resources[0].get("count") == 1
+            and len(resources[0].get("with") or ()) == 1
+            and _labelled(resources[0])
         ):
             levels.append([resources[0]["type"], resources[0]["label"]])
             resources = resources[0]["with"]
@@ -98,11 +106,15 @@ def demand_of(jobspec: str) -> Demand:
         return Demand(_short(jobspec.encode()), 1)
     family = _text([resources, system])
     plain = None if levels or least or not _GROUPED.issuperset(system) else _without_amounts(resources)
-    return Demand(family, count) if plain is None else Demand(family, count, _text([plain[0], system]), plain[1])
+    return (
+        Demand(family, count) if plain is None else Demand(family, count, _text([plain[0], system]), plain[1])
+    )
 
 
 def _without_amounts(resources: Sequence[Any]) -> tuple[list[dict[str, Any]], tuple[int, ...]] | None:
-    """Return the only slot of a request, and the node above it, without amounts, and the amounts; None if it has another form."""
+    """Return the only slot of a request, and the node above it, without amounts, and the amounts;
+    None if it has another form.
+    """
     top = resources[0] if len(resources) == 1 and isinstance(resources[0], dict) else {}
     members = top.get("with")
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
@@ -112,7 +124,11 @@ def _without_amounts(resources: Sequence[Any]) -> tuple[list[dict[str, Any]], tu
         return None if below is None else ([{**top, "with": below[0]}], below[1])
     amounts = [member.get("count") for member in members]
     plain = top.get("type") == SLOT and not any("with" in member for member in members)
-    if not plain or not amounts or not all(type(amount) is int and 0 < amount <= _LARGEST for amount in amounts):
+    if (
+        not plain
+        or not amounts
+        or not all(type(amount) is int and 0 < amount <= _LARGEST for amount in amounts)
+    ):
         return None
     return [{**top, "with": [{**member, "count": 1} for member in members]}], tuple(amounts)
 
@@ -131,7 +147,8 @@ def _labelled(resource: Mapping[str, Any]) -> bool:
 
 
 def amounts_of(jobspec: str) -> Mapping[str, int]:
-    """Return all that a jobspec requests, as requested and not rounded to vertices; nothing if it cannot be read.
+    """Return all that a jobspec requests, as requested and not rounded to vertices; nothing if it cannot be
+    read.
 
     Returns
     -------
@@ -152,9 +169,15 @@ known_amounts = remembered(16_384)(amounts_of)
 
 
 def held_amounts(workload: Workload) -> Mapping[str, int]:
-    """Return what a workload requests with the pods that it was started with, or with all of them while it waits."""
+    """Return what a workload requests with the pods that it was started with,
+    or with all of them while it waits.
+    """
     amounts, pods = known_amounts(workload.jobspec), started_pods(workload)
-    return amounts if pods == workload.pods else {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
+    return (
+        amounts
+        if pods == workload.pods
+        else {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
+    )
 
 
 def _add(amounts: Counter[str], resource: Mapping[str, Any], times: int) -> None:

@@ -1,4 +1,6 @@
-"""The queueing discipline of each queue: its policy, and the rules of its FluxQueue that scheduling follows."""
+"""The queueing discipline of each queue: its policy, and the rules of its FluxQueue that scheduling
+follows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, Pendi
 __all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of", "without_plan"]
 
 DEFAULT_DEPTH = 64
-"""Most reservations of a hybrid or conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
+"""Most reservations of a hybrid or conservative queue, as Fluxion's ``reservation-depth``
+(flux-config-sched-fluxion-qmanager(5))."""
 
 _GRANTS_NOTHING = PreemptionRules()
 _USUAL_PLANNING = Planning()
@@ -92,7 +95,9 @@ class Discipline:
 
 
 def without_plan(stated: Discipline) -> Discipline:
-    """Return what is left of a discipline under a matcher without a clock: first come, first served, by the graph's own match policy."""
+    """Return what is left of a discipline under a matcher without a clock:
+    first come, first served, by the graph's own match policy.
+    """
     return replace(stated, policy=Policy.FCFS, match_policy="")
 
 

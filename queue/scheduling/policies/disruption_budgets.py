@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 def allowed_together(candidates: Iterable[T], shares_of: Callable[[T], Sequence[BudgetShare]]) -> Iterator[T]:
-    """Yield the candidates of which every budget allows all pods to be disrupted, with those of the candidates before.
+    """Yield the candidates of which every budget allows all pods to be disrupted, with those of the
+    candidates before.
 
-    A workload is disrupted as a whole or not at all, so one that a budget allows only in part is left out and counts nothing.
+    A workload is disrupted as a whole or not at all, so one that a budget allows only in part is left out and
+    counts nothing.
     """
     used: Counter[tuple[str, str]] = Counter()
     for candidate in candidates:

@@ -1,8 +1,9 @@
 """How accurate former start estimates were, and the range that follows for the next ones.
 
-A plan assumes that work takes all of its stated duration, and it usually takes less. So work starts before its estimate, in about the same
-proportion as the work before it. The last thousand starts give that proportion. Its 5 % quantile is the early end of the range and the
-plan is the late end. Until ten starts are known, the range begins now.
+A plan assumes that work takes all of its stated duration, and it usually takes less. So work starts before
+its estimate, in about the same proportion as the work before it. The last thousand starts give that
+proportion. Its 5 % quantile is the early end of the range and the plan is the late end. Until ten starts are
+known, the range begins now.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class EstimateHistory:
         self._low: float | None = None
 
     def add(self, estimated_s: float, waited_s: float) -> None:
-        """Record that work started after ``waited_s`` seconds that was estimated to start after ``estimated_s``."""
+        """Record that work started after ``waited_s`` seconds that was estimated to start after
+        ``estimated_s``.
+        """
         if estimated_s > 0:
             self._ratios.append(min(1.0, max(0.0, waited_s / estimated_s)))
             self._low = None
@@ -35,7 +38,11 @@ class EstimateHistory:
     def low(self) -> float:
         """The proportion that 19 of 20 starts reached; 0 while too few are known."""
         if self._low is None:
-            self._low = float(np.quantile(self._ratios, _LOW_QUANTILE)) if len(self._ratios) >= _FEWEST_STARTS else 0.0
+            self._low = (
+                float(np.quantile(self._ratios, _LOW_QUANTILE))
+                if len(self._ratios) >= _FEWEST_STARTS
+                else 0.0
+            )
         return self._low
 
     def soonest(self, now: int, start: int) -> int:

@@ -1,8 +1,8 @@
 """Strict first come, first served.
 
-No workload overtakes another: the first one that cannot start now closes its queue for this pass. A workload that could never start gets
-the reason ``Unsatisfiable`` and does not close the queue. The policy makes no reservations. If an administrator changes a queue to
-``fcfs``, its reservations are cancelled.
+No workload overtakes another: the first one that cannot start now closes its queue for this pass. A workload
+that could never start gets the reason ``Unsatisfiable`` and does not close the queue. The policy makes no
+reservations. If an administrator changes a queue to ``fcfs``, its reservations are cancelled.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class FcfsPass:
     def next_step(self, limit: int, before: Key | None) -> Step | None:
         """As `Pass.next_step`."""
         if self._reservations:
-            return CancelStep(self._reservations, "the queue no longer reserves: it is strictly first come, first served")
+            return CancelStep(
+                self._reservations, "the queue no longer reserves: it is strictly first come, first served"
+            )
         rows: list[int] = []
         row = self._refusals.possible.next(self._cursor)
         while row is not None and len(rows) < limit and (before is None or self._backlog.key(row) < before):
@@ -90,13 +92,17 @@ class FcfsPass:
 
     @staticmethod
     def _keeps_nobody(workload: Workload) -> bool:
-        """True if the queue goes on behind a workload that waits: it waits for a FluxReservation, on nodes that are set aside for it."""
+        """True if the queue goes on behind a workload that waits:
+        it waits for a FluxReservation, on nodes that are set aside for it.
+        """
         return bool(reservation_in(workload.jobspec))
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
         """As `Pass.accept`."""
         if isinstance(step, CancelStep):
-            self.result.dropped.update((reservation.workload, step.cause) for reservation in step.reservations)
+            self.result.dropped.update(
+                (reservation.workload, step.cause) for reservation in step.reservations
+            )
             for reservation in step.reservations:
                 self._starts.pop(reservation.workload, None)
                 self._quotas.remove_usage(reservation.workload)

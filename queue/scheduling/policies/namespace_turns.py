@@ -1,13 +1,16 @@
 """How much of a round the refused work of one namespace may take, so that no namespace holds up the others.
 
-A refusal answers a part of a queue, and a round asks some hundred questions. Requests that cannot be compared, such as ten thousand
-different lists of nodes, are asked about one by one, and each answer may take a tenth of a second. So the CPU that the matcher spends on
-work that it does not grant is counted for each namespace. A namespace that has used up its turn is not asked about any more in this round.
-The next rounds go on behind what was asked, whatever was freed meanwhile, until all of its work had its turn. Then its first work is asked
-again. One namespace with less than a turn of such work is never cut short, so nothing changes for it.
+A refusal answers a part of a queue, and a round asks some hundred questions. Requests that cannot be
+compared, such as ten thousand different lists of nodes, are asked about one by one, and each answer may take
+a tenth of a second. So the CPU that the matcher spends on work that it does not grant is counted for each
+namespace. A namespace that has used up its turn is not asked about any more in this round. The next rounds go
+on behind what was asked, whatever was freed meanwhile, until all of its work had its turn. Then its first
+work is asked again. One namespace with less than a turn of such work is never cut short, so nothing changes
+for it.
 
-For example, with a turn of 0.25 s and three requests that take 0.2 s each: the first round asks the first and the second, the next
-one the third. If nodes were freed between the two, a further round asks all again from the first one on.
+For example, with a turn of 0.25 s and three requests that take 0.2 s each: the first round asks the first and
+the second, the next one the third. If nodes were freed between the two, a further round asks all again from
+the first one on.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ __all__ = ["NamespaceTurns"]
 
 _NOBODY: frozenset[WorkloadId] = frozenset()
 _MOST_OF_BYTE_S = 20e-6
-"""Rules about 2,000 nodes take 15 µs for each byte. What takes longer is a pause of the matcher, such as its collection of garbage."""
+"""Rules about 2,000 nodes take 15 µs for each byte.
+What takes longer is a pause of the matcher, such as its collection of garbage."""
 
 
 class NamespaceTurns:
@@ -53,10 +57,14 @@ class NamespaceTurns:
 
     def had_turn(self, workload: Workload) -> bool:
         """True if a workload is not asked about in this round any more, for the sake of other namespaces."""
-        return workload.namespace in self.over or workload.id in self._asked_before.get(workload.namespace, _NOBODY)
+        return workload.namespace in self.over or workload.id in self._asked_before.get(
+            workload.namespace, _NOBODY
+        )
 
     def begin_round(self, *, capacity_changed: bool) -> None:
-        """Begin a round. If capacity was freed since the last one, the answers to the work that had its turn are outdated."""
+        """Begin a round. If capacity was freed since the last one,
+        the answers to the work that had its turn are outdated.
+        """
         self.over.clear()
         self._spent_s.clear()
         self._asked.clear()
@@ -80,12 +88,16 @@ class NamespaceTurns:
                 continue
             namespace = workload.namespace
             self._asked.setdefault(namespace, set()).add(workload.id)
-            spent_s = self._spent_s[namespace] = self._spent_s.get(namespace, 0.0) + len(workload.jobspec) * of_byte_s
+            spent_s = self._spent_s[namespace] = (
+                self._spent_s.get(namespace, 0.0) + len(workload.jobspec) * of_byte_s
+            )
             if spent_s >= self._longest_s:
                 self.over.add(namespace)
 
     def end_round(self) -> bool:
-        """End a round; return True if another one is to follow, because work is left without a turn or with an outdated answer."""
+        """End a round; return True if another one is to follow, because work is left without a turn or with
+        an outdated answer.
+        """
         ended = self._asked_before.keys() - self.over
         outdated = bool(ended & self._outdated)
         for namespace in ended:

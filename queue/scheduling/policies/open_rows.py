@@ -1,8 +1,9 @@
 """Rows of a backlog that are not refused yet, found in order.
 
-A refusal closes all later rows of whole classes: those with the same family, count and duration. There are some hundred classes and a
-hundred thousand rows. So a refusal is stored by class, as the row from which on the class is closed, and a row is checked only when a
-pass reaches it. A pass moves forward, so it reads each row about once, whatever the number of refusals.
+A refusal closes all later rows of whole classes: those with the same family, count and duration. There are
+some hundred classes and a hundred thousand rows. So a refusal is stored by class, as the row from which on
+the class is closed, and a row is checked only when a pass reaches it. A pass moves forward, so it reads each
+row about once, whatever the number of refusals.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class OpenRows:
         return other
 
     def __getitem__(self, row: int) -> bool:
-        return row < int(self._closed_from[self._classes[row]]) and (self._kept is None or bool(self._kept[row]))
+        return row < int(self._closed_from[self._classes[row]]) and (
+            self._kept is None or bool(self._kept[row])
+        )
 
     def close(self, classes: Column, first: int) -> None:
         """Close all rows of these classes from a row on."""

@@ -1,8 +1,9 @@
 """The planned end of work that runs longer than its stated duration.
 
-Unless its queue ends it then, its planned end moves by half of the planned duration, at least by 5 s and at most by a minute, or by a tenth
-of it if that is more, as often as needed to be in the future again. So short work is expected to end soon even if it is late: reservations
-behind it stay near, and little can pass them. Reservations on its nodes are planned again and name the overrun as their cause.
+Unless its queue ends it then, its planned end moves by half of the planned duration, at least by 5 s and at
+most by a minute, or by a tenth of it if that is more, as often as needed to be in the future again. So short
+work is expected to end soon even if it is late: reservations behind it stay near, and little can pass them.
+Reservations on its nodes are planned again and name the overrun as their cause.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The protocol of scheduling policies: a pass over one queue proposes steps and receives the matcher's answers.
+"""The protocol of scheduling policies: a pass over one queue proposes steps and receives the matcher's
+answers.
 
-A pass proposes a step (`MatchStep`, `ImproveStep`, `CancelStep`), receives its answers, and proposes the next one until nothing is left.
-The driver, which is the scheduling cycle or the simulator, sends each step to the matcher unchanged. So a pass has no clock and does no
-I/O. Time comes in as Unix seconds.
+A pass proposes a step (`MatchStep`, `ImproveStep`, `CancelStep`), receives its answers, and proposes the next
+one until nothing is left. The driver, which is the scheduling cycle or the simulator, sends each step to the
+matcher unchanged. So a pass has no clock and does no I/O. Time comes in as Unix seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ Bound = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class HeldReservation:
-    """A reservation as the graph holds it: nodes for one workload from ``start`` to ``end`` (Unix seconds), at a priority."""
+    """A reservation as the graph holds it: nodes for one workload from ``start`` to ``end`` (Unix seconds),
+    at a priority.
+    """
 
     workload: WorkloadId
     jobid: FluxionJobId
@@ -83,7 +86,9 @@ class MatchStep:
 
 @dataclass(frozen=True, slots=True)
 class ImproveStep:
-    """Move the reservations of these workloads, in order, to an earlier start where there is one. A reservation never gets later."""
+    """Move the reservations of these workloads, in order, to an earlier start where there is one.
+    A reservation never gets later.
+    """
 
     workloads: tuple[Workload, ...]
 
@@ -101,7 +106,9 @@ Step = MatchStep | ImproveStep | CancelStep
 
 @dataclass(frozen=True, slots=True)
 class SharedRefusal:
-    """A request of one queue that did not fit now, for other queues with the same match policy: the smallest, with its priority."""
+    """A request of one queue that did not fit now, for other queues with the same match policy:
+    the smallest, with its priority.
+    """
 
     queue: str
     policy: str
@@ -112,7 +119,8 @@ class SharedRefusal:
 
 
 class SharedRefusals:
-    """What was refused to one queue in a round, and therefore to the others, so that queues for the same nodes are not asked one by one.
+    """What was refused to one queue in a round, and therefore to the others, so that queues for the same
+    nodes are not asked one by one.
 
     Each refusal holds until any reservation moves or goes: then all are forgotten.
     """
@@ -142,15 +150,19 @@ class CycleContext:
     unsatisfiable
         Answers for the shapes that do not fit even the empty graph. Their workloads are not matched.
     starts
-        Start of each reservation, of all queues. Passes add and remove entries as they make and lose reservations.
+        Start of each reservation, of all queues. Passes add and remove entries as they make and lose
+        reservations.
     quotas
-        Use of each queue against its limits. Whoever stores grants and reservations updates it, the passes read it.
+        Use of each queue against its limits. Whoever stores grants and reservations updates it, the passes
+        read it.
     individual
-        Workloads that are matched without some of the nodes. Their refusals hold for no other workload. Filled during the round.
+        Workloads that are matched without some of the nodes. Their refusals hold for no other workload.
+        Filled during the round.
     reserved_starts
         Starts of what is set aside for people.
     first_starts
-        First reserved start of workloads that have, or had, a reservation, where queues backfill by predictions.
+        First reserved start of workloads that have, or had, a reservation, where queues backfill by
+        predictions.
     match_policies
         Match policy of each queue that has one of its own.
     shared
@@ -176,8 +188,8 @@ class CycleContext:
 class RefusalCache:
     """Refusals of former rounds, which hold until capacity is freed.
 
-    Each entry is the smallest request of a family that did not fit, with its priority. It does not hold for a higher priority, which
-    more reservations yield to.
+    Each entry is the smallest request of a family that did not fit, with its priority. It does not hold for a
+    higher priority, which more reservations yield to.
 
     Attributes
     ----------
@@ -233,7 +245,9 @@ class PassResult:
 
 
 def waiting_reason(answer: MatchResult) -> Reason:
-    """Return the reason of work that the matcher did not grant: for nodes, or for what is set aside for people."""
+    """Return the reason of work that the matcher did not grant:
+    for nodes, or for what is set aside for people.
+    """
     return Reason.RESERVATION if answer.blocked_by else Reason.WAITING_FOR_NODES
 
 
@@ -246,7 +260,9 @@ class Pass(Protocol):
         ...
 
     def head(self) -> Key | None:
-        """Return the policy order of the workload that the next step begins with; None if nothing is left to do."""
+        """Return the policy order of the workload that the next step begins with;
+        None if nothing is left to do.
+        """
         ...
 
     def head_behind(self) -> Key | None:
@@ -254,11 +270,15 @@ class Pass(Protocol):
         ...
 
     def next_step(self, limit: int, before: Key | None) -> Step | None:
-        """Return the next step: at most ``limit`` workloads, all ordered before ``before``. Call it only if `head` returned a key."""
+        """Return the next step: at most ``limit`` workloads, all ordered before ``before``.
+        Call it only if `head` returned a key.
+        """
         ...
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
-        """Take the answers of a step: one for each workload, fewer if the step stopped early, none for a `CancelStep`."""
+        """Take the answers of a step: one for each workload, fewer if the step stopped early,
+        none for a `CancelStep`.
+        """
         ...
 
     @property
@@ -267,5 +287,7 @@ class Pass(Protocol):
         ...
 
     def lose(self, causes: Mapping[WorkloadId, str]) -> None:
-        """Drop reservations (of any queue) that work of higher priority displaced. What was refused before may fit now."""
+        """Drop reservations (of any queue) that work of higher priority displaced.
+        What was refused before may fit now.
+        """
         ...

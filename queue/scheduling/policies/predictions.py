@@ -1,13 +1,15 @@
 """Predicted durations: the mean of the last two run times of the same people.
 
-People state durations that are several times too long, so that much that would end in time does not backfill. Tsafrir, Etsion and Feitelson
-(*Backfilling using system-generated predictions rather than user runtime estimates*, IEEE TPDS 18, 2007) predict the mean of the last two
-run times of the same user. Here a prediction decides one thing: whether work behind the reservations of its queue is tried now. It is then
-planned to end as predicted. Reservations are made, moved and shown by stated durations, and each planned end becomes the stated one as soon
-as no reservation is in its way. Work that runs on is planned for twice as long, as often as needed, up to what it stated.
+People state durations that are several times too long, so that much that would end in time does not backfill.
+Tsafrir, Etsion and Feitelson (*Backfilling using system-generated predictions rather than user runtime
+estimates*, IEEE TPDS 18, 2007) predict the mean of the last two run times of the same user. Here a prediction
+decides one thing: whether work behind the reservations of its queue is tried now. It is then planned to end
+as predicted. Reservations are made, moved and shown by stated durations, and each planned end becomes the
+stated one as soon as no reservation is in its way. Work that runs on is planned for twice as long, as often
+as needed, up to what it stated.
 
-A prediction is never longer than what was stated, and at least a minute. Work without an end, and work of people with fewer than two known
-run times, has none.
+A prediction is never longer than what was stated, and at least a minute. Work without an end, and work of
+people with fewer than two known run times, has none.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class DurationHistory:
 
 
 def end_beyond_prediction(start: datetime, end: datetime, now: datetime, stated_s: int) -> datetime:
-    """Return the next planned end of work that did not end as predicted: it runs twice as long, but not beyond what it stated.
+    """Return the next planned end of work that did not end as predicted: it runs twice as long, but not
+    beyond what it stated.
 
     Parameters
     ----------
@@ -69,8 +72,14 @@ def end_beyond_prediction(start: datetime, end: datetime, now: datetime, stated_
     return min(stated, max(start + 2 * (end - start), least))
 
 
-def lengthened_end(end: int, stated_end: int, nodes: Collection[str], reservations: Iterable[HeldReservation]) -> int:
-    """Return the latest end, up to the stated one, that is in the way of no reservation on these nodes; at least the present one."""
+def lengthened_end(
+    end: int, stated_end: int, nodes: Collection[str], reservations: Iterable[HeldReservation]
+) -> int:
+    """Return the latest end, up to the stated one, that is in the way of no reservation on these nodes;
+    at least the present one.
+    """
     occupied = set(nodes)
-    starts = (each.start for each in reservations if each.start < stated_end and not occupied.isdisjoint(each.nodes))
+    starts = (
+        each.start for each in reservations if each.start < stated_end and not occupied.isdisjoint(each.nodes)
+    )
     return max(end, min(starts, default=stated_end))

@@ -14,20 +14,23 @@ from fluxqueue.queue.scheduling.policies.passes import Bound, CycleContext, Pend
 __all__ = ["EXPLAINED", "Refusals"]
 
 EXPLAINED = 100
-"""The first of a queue, of which people are told most: a position and an estimate, the matcher's own answer (no refusal of another family
-holds for them), and how far a limit is used."""
+"""The first of a queue, of which people are told most: a position and an estimate,
+the matcher's own answer (no refusal of another family holds for them), and how far a limit is used."""
 _MOST_IN_GROUP = 128
-"""Refusals that are compared with their whole group. Of requests of which none is the larger one, all are asked about anyway."""
+"""Refusals that are compared with their whole group.
+Of requests of which none is the larger one, all are asked about anyway."""
 
 
 class Refusals:
-    """Which rows of a backlog may still fit: not refused by the matcher, not larger than a refused one, not over a limit of the queue.
+    """Which rows of a backlog may still fit: not refused by the matcher, not larger than a refused one, not
+    over a limit of the queue.
 
-    Running work closes a window that begins now, whatever its length. A reservation closes it only if the reservation begins before the
-    window ends. So between the starts of two reservations all durations get the same answer, and one refusal holds for all of them.
+    Running work closes a window that begins now, whatever its length. A reservation closes it only if the
+    reservation begins before the window ends. So between the starts of two reservations all durations get the
+    same answer, and one refusal holds for all of them.
 
-    A refusal holds for its whole group, but the first rows of a queue are asked about unless one of their own family was refused: they
-    are shown to people, with the answer of the matcher as their reason.
+    A refusal holds for its whole group, but the first rows of a queue are asked about unless one of their own
+    family was refused: they are shown to people, with the answer of the matcher as their reason.
 
     Parameters
     ----------
@@ -52,7 +55,9 @@ class Refusals:
         self._cache = queue.refusal_cache
         self._context = context
         self.possible = OpenRows(backlog.kinds, len(self._kinds.families))
-        numbers = [number for shape in context.unsatisfiable if (number := backlog.shape_number(shape)) is not None]
+        numbers = [
+            number for shape in context.unsatisfiable if (number := backlog.shape_number(shape)) is not None
+        ]
         if numbers:
             never = np.zeros(backlog.shape_total, dtype=np.bool_)
             never[numbers] = True
@@ -88,14 +93,22 @@ class Refusals:
             return
         self._turns_over = len(over)
         backlog = self._queue.backlog
-        others = np.array([name not in over for name in backlog.namespace_names], dtype=np.bool_)[backlog.namespaces]
+        others = np.array([name not in over for name in backlog.namespace_names], dtype=np.bool_)[
+            backlog.namespaces
+        ]
         self.possible.keep(others)
         self.open.keep(others)
 
     def _without_turn(self) -> Mask:
-        """The rows that had no turn yet, of the namespaces that get theirs in several rounds, and all rows of the others."""
+        """The rows that had no turn yet, of the namespaces that get theirs in several rounds,
+        and all rows of the others.
+        """
         backlog = self._queue.backlog
-        asked = (backlog.position(each) for workloads in self._context.turns.asked_before.values() for each in workloads)
+        asked = (
+            backlog.position(each)
+            for workloads in self._context.turns.asked_before.values()
+            for each in workloads
+        )
         rows: Mask = np.ones(len(backlog), dtype=np.bool_)
         rows[[row for row in asked if row is not None]] = False
         return rows
@@ -108,13 +121,19 @@ class Refusals:
         for each in known[self._shared_read :]:
             family = self._queue.backlog.family_number(each.family)
             if family is not None and each.queue != self._queue.name and each.policy == self._policy:
-                self._close(self.open, (family, each.count, each.duration_s, each.priority), self._queue.backlog.first_row(each.priority))
+                self._close(
+                    self.open,
+                    (family, each.count, each.duration_s, each.priority),
+                    self._queue.backlog.first_row(each.priority),
+                )
         self._shared_read = len(known)
 
     def refuse(self, row: int, *, ever: bool = False, predicted: bool = False, shared: bool = False) -> None:
-        """Record that a row does not fit now, or (``ever``) at no time that can be planned; with its stated or its predicted duration.
+        """Record that a row does not fit now, or (``ever``) at no time that can be planned; with its stated
+        or its predicted duration.
 
-        If it is ``shared``, it holds for other queues too. It must not be if the queue has a reservation that yields to others only.
+        If it is ``shared``, it holds for other queues too. It must not be if the queue has a reservation that
+        yields to others only.
         """
         workload = self._queue.backlog[row]
         if any(workload.id in apart for apart in self._context.individual):
@@ -132,7 +151,9 @@ class Refusals:
         self._close(self.open, bound, row)
         if shared:
             text = self._queue.backlog.family_text(row)
-            refusal = SharedRefusal(self._queue.name, self._policy, text, count, least, workload.order_priority)
+            refusal = SharedRefusal(
+                self._queue.name, self._policy, text, count, least, workload.order_priority
+            )
             self._context.shared.add(refusal)
         if ever:
             bound = family, count, duration, workload.order_priority

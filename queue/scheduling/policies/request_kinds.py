@@ -1,7 +1,8 @@
-"""The kinds of requests in a backlog, as columns, and which of them ask for at least as much as a refused one.
+"""The kinds of requests in a backlog, as columns, and which of them ask for at least as much as a refused
+one.
 
-A kind is a family, a number of slots and a duration. A refusal holds for those kinds of its family, and of its group
-(`fluxqueue.queue.scheduling.policies.demands`), that ask for as much or more of everything.
+A kind is a family, a number of slots and a duration. A refusal holds for those kinds of its family, and of
+its group (`fluxqueue.queue.scheduling.policies.demands`), that ask for as much or more of everything.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class RequestKinds:
         return None if size is None else size[0]
 
     def of_group(self, family: int, count: int, duration: int) -> Column:
-        """Return the kinds of the group of a family that do, and that ask for as much or more of everything in a slot."""
+        """Return the kinds of the group of a family that do, and that ask for as much or more of everything
+        in a slot.
+        """
         group, least = self._sizes[family]
         members = self._of(group, len(least))
         wanted = (members.counts >= count) & (members.durations >= duration)
@@ -85,7 +88,9 @@ class RequestKinds:
             numbers = self._of_group.places(group)
             sizes = [self._sizes[family][1] for family in self.families[numbers].tolist()]
             amounts: Column = np.array(sizes, dtype=np.int64).reshape(len(numbers), resources).T.copy()
-            members = self._members[group] = _Members(numbers, self.counts[numbers], self.durations[numbers], amounts)
+            members = self._members[group] = _Members(
+                numbers, self.counts[numbers], self.durations[numbers], amounts
+            )
         return members
 
 

@@ -1,19 +1,22 @@
-"""Which running work to preempt for more important work: as little as possible, the least important first, then what loses least.
+"""Which running work to preempt for more important work: as little as possible, the least important first,
+then what loses least.
 
-Only the matcher knows whether work would fit without certain others. So a search is a generator: it yields victims to try, receives the
-nodes that are taken then (none if the work would not start), and returns the victims, or none. It returns victims only if the matcher said
-that they suffice.
+Only the matcher knows whether work would fit without certain others. So a search is a generator: it yields
+victims to try, receives the nodes that are taken then (none if the work would not start), and returns the
+victims, or none. It returns victims only if the matcher said that they suffice.
 
-Each search finds by bisection the shortest prefix of an order that suffices. Of many, only those are needed that hold something on the
-nodes which the matcher took, so one more trial leaves out all others. Then each of the rest is tried to be left out, the most
-important first; if they are too many for that, in groups with one of each node. So none of a few victims can be left out, and a search has
-a bounded number of trials.
+Each search finds by bisection the shortest prefix of an order that suffices. Of many, only those are needed
+that hold something on the nodes which the matcher took, so one more trial leaves out all others. Then each of
+the rest is tried to be left out, the most important first; if they are too many for that, in groups with one
+of each node. So none of a few victims can be left out, and a search has a bounded number of trials.
 
-The preemption order is priority (low first), then what waits again before what is lost for good, then lost work (node-seconds since the
-start or the last checkpoint, least first), then start (late first), then id. The first few of whole work are tried alone before.
+The preemption order is priority (low first), then what waits again before what is lost for good, then lost
+work (node-seconds since the start or the last checkpoint, least first), then start (late first), then id. The
+first few of whole work are tried alone before.
 
-Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count as given while the fewest other
-victims are searched, and at last those of them are left out that are not needed beside these.
+Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count
+as given while the fewest other victims are searched, and at last those of them are left out that are not
+needed beside these.
 """
 
 from __future__ import annotations
@@ -26,7 +29,16 @@ from operator import neg
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
 
-__all__ = ["PreemptionCandidate", "VictimSearch", "Victims", "choose_parts", "choose_victims", "is_below", "preemption_order", "price"]
+__all__ = [
+    "PreemptionCandidate",
+    "VictimSearch",
+    "Victims",
+    "choose_parts",
+    "choose_victims",
+    "is_below",
+    "preemption_order",
+    "price",
+]
 
 _SINGLES = 16
 _MOST_REMOVALS = 32
@@ -34,10 +46,12 @@ _MOST_REMOVALS = 32
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last checkpoint, in node-seconds.
+    """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last
+    checkpoint, in node-seconds.
 
-    Without ``returns`` it does not wait again, so all of it is lost. If it is a part of a Job that goes on, ``of`` is the Job, and the part
-    is some slots of it (``ranks``), or a pod of it that was matched alone (``workload``). ``nodes`` are those where it holds something.
+    Without ``returns`` it does not wait again, so all of it is lost. If it is a part of a Job that goes on,
+    ``of`` is the Job, and the part is some slots of it (``ranks``), or a pod of it that was matched alone
+    (``workload``). ``nodes`` are those where it holds something.
     """
 
     workload: WorkloadId
@@ -52,11 +66,14 @@ class PreemptionCandidate:
 
 Victims = tuple[PreemptionCandidate, ...]
 VictimSearch = Generator[Victims, Collection[str], Victims]
-"""Yields victims to try, is sent the nodes that are taken without them, empty if the work would not start; returns the victims."""
+"""Yields victims to try, is sent the nodes that are taken without them, empty if the work would not start;
+returns the victims."""
 
 
 def is_below(running: Workload, first: Workload) -> bool:
-    """True if running work has a lower priority, also in order: work that comes before the other would take its nodes back at once."""
+    """True if running work has a lower priority, also in order:
+    work that comes before the other would take its nodes back at once.
+    """
     return running.priority < first.priority and running.order_priority < first.order_priority
 
 
@@ -77,7 +94,11 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
 
 def price(victims: Sequence[PreemptionCandidate]) -> tuple[int, float, int]:
     """Return what victims cost: their highest priority, then what is lost, then how many they are."""
-    return max((each.priority for each in victims), default=0), sum(each.lost_node_s for each in victims), len(victims)
+    return (
+        max((each.priority for each in victims), default=0),
+        sum(each.lost_node_s for each in victims),
+        len(victims),
+    )
 
 
 def choose_victims(
@@ -124,7 +145,8 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
     Parameters
     ----------
     orders
-        In each of them so many units as may end altogether, what costs least first. A unit is a pod, or all pods of a node that may end.
+        In each of them so many units as may end altogether, what costs least first. A unit is a pod, or all
+        pods of a node that may end.
     most_removals
         How many are tried to be left out.
     """
@@ -138,10 +160,14 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
     return (yield from _left_out((), min(found, key=price), most_removals))
 
 
-def _first_enough(given: Sequence[PreemptionCandidate], units: Sequence[Victims], taken: Collection[str], few: int = 0) -> VictimSearch:
-    """Search the shortest prefix that suffices beside what is given, as all units do; return what of it is on the nodes taken then.
+def _first_enough(
+    given: Sequence[PreemptionCandidate], units: Sequence[Victims], taken: Collection[str], few: int = 0
+) -> VictimSearch:
+    """Search the shortest prefix that suffices beside what is given, as all units do; return what of it is on
+    the nodes taken then.
 
-    A prefix of ``few`` victims is returned whole: each of them is tried to be left out, and the nodes taken may not be the cheapest.
+    A prefix of ``few`` victims is returned whole: each of them is tried to be left out, and the nodes taken
+    may not be the cheapest.
     """
     too_few, enough = 0, len(units)
     while enough - too_few > 1:
@@ -157,9 +183,14 @@ def _first_enough(given: Sequence[PreemptionCandidate], units: Sequence[Victims]
 
 
 def _on_nodes_taken(
-    given: Sequence[PreemptionCandidate], victims: Victims, taken: Collection[str], last: Collection[PreemptionCandidate] = ()
+    given: Sequence[PreemptionCandidate],
+    victims: Victims,
+    taken: Collection[str],
+    last: Collection[PreemptionCandidate] = (),
 ) -> VictimSearch:
-    """Leave out at once what holds nothing on the nodes that the matcher took, if that suffices; ``last`` is needed anyway."""
+    """Leave out at once what holds nothing on the nodes that the matcher took, if that suffices;
+    ``last`` is needed anyway.
+    """
     there = tuple(each for each in victims if each in last or not each.nodes.isdisjoint(taken))
     if len(there) == len(victims) or not (yield (*given, *there)):
         return victims
@@ -167,7 +198,9 @@ def _on_nodes_taken(
 
 
 def _left_out(given: Sequence[PreemptionCandidate], victims: Victims, tries: int) -> VictimSearch:
-    """Leave out what is not needed beside what is given, the most important first; of more than there are tries, in groups."""
+    """Leave out what is not needed beside what is given, the most important first;
+    of more than there are tries, in groups.
+    """
     size = 1 if len(victims) <= tries else -(-2 * len(victims) // tries)
     while size and tries > 0:
         for group in _groups(victims, size)[:tries]:
@@ -182,8 +215,8 @@ def _left_out(given: Sequence[PreemptionCandidate], victims: Victims, tries: int
 def _groups(victims: Victims, size: int) -> list[frozenset[PreemptionCandidate]]:
     """Return victims in groups of at most a size, the most important first.
 
-    A group of several is of different nodes, and of each node those go last that come first in order. The pods of a gang are alike. So if
-    some pods are needed on each node, all groups beyond so many are left out.
+    A group of several is of different nodes, and of each node those go last that come first in order. The
+    pods of a gang are alike. So if some pods are needed on each node, all groups beyond so many are left out.
     """
     if size == 1:
         return [frozenset((each,)) for each in reversed(victims)]
@@ -194,4 +227,6 @@ def _groups(victims: Victims, size: int) -> list[frozenset[PreemptionCandidate]]
         below |= dict.fromkeys(each.nodes, layer + 1)
         layers.setdefault(layer, []).insert(0, each)
     ordered = (layers[layer] for layer in sorted(layers, reverse=True))
-    return [frozenset(layer[begin : begin + size]) for layer in ordered for begin in range(0, len(layer), size)]
+    return [
+        frozenset(layer[begin : begin + size]) for layer in ordered for begin in range(0, len(layer), size)
+    ]

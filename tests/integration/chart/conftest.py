@@ -1,4 +1,6 @@
-"""A control plane for this folder only, because other tests must not meet the chart's CRDs, policies and webhook."""
+"""A control plane for this folder only, because other tests must not meet the chart's CRDs,
+policies and webhook.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +22,16 @@ def cluster(service_folder: Path) -> Iterator[ControlPlane]:
     cluster = ControlPlane(service_folder / "chart", nodes=2)
     cluster.start()
     # The label on the release namespace must do nothing.
-    namespaces = {MANAGED: {"fluxqueue/managed": "true"}, UNMANAGED: {}, NAMESPACE: {"fluxqueue/managed": "true"}}
+    namespaces = {
+        MANAGED: {"fluxqueue/managed": "true"},
+        UNMANAGED: {},
+        NAMESPACE: {"fluxqueue/managed": "true"},
+    }
     cluster.apply(
-        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": own}} for name, own in namespaces.items()),
+        *(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": own}}
+            for name, own in namespaces.items()
+        ),
         *(
             _binding("RoleBinding", user, role, name)
             for name in (MANAGED, UNMANAGED)

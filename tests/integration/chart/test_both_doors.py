@@ -1,8 +1,9 @@
 """Policies and webhook agree: the policies refuse a claimed allocation exactly if the webhook does.
 
-Every combination of key, place, value, controller and requester is put to the webhook's decision and, without a webhook in between, to the
-API server. So it does not matter whether the webhook answers (``failurePolicy: Ignore``), and nobody is refused by one what the other lets
-through. What the queue's own identity creates is in `test_queue_identity`.
+Every combination of key, place, value, controller and requester is put to the webhook's decision and, without
+a webhook in between, to the API server. So it does not matter whether the webhook answers
+(``failurePolicy: Ignore``), and nobody is refused by one what the other lets through. What the queue's own
+identity creates is in `test_queue_identity`.
 """
 
 from __future__ import annotations
@@ -49,11 +50,23 @@ def test_policies_refuse_what_the_webhook_refuses_and_nothing_else(
     installation: Installation, cluster: ControlPlane, root: Person, requester: str
 ) -> None:
     if requester != "alice":
-        root.run("create", "rolebinding", f"both-doors-{REQUESTERS.index(requester)}", "--clusterrole=edit", f"--user={requester}")
+        root.run(
+            "create",
+            "rolebinding",
+            f"both-doors-{REQUESTERS.index(requester)}",
+            "--clusterrole=edit",
+            f"--user={requester}",
+        )
     cases = {f"case-{number}": case for number, case in enumerate(itertools.chain(pods(), jobs()))}
     cases = {name: case.with_("metadata.name", name).namespace(MANAGED) for name, case in cases.items()}
-    by_webhook = {name for name, case in cases.items() if admit(case, user=requester).decision.outcome is AdmissionOutcome.REFUSED}
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [case.build() for case in cases.values()]})
+    by_webhook = {
+        name
+        for name, case in cases.items()
+        if admit(case, user=requester).decision.outcome is AdmissionOutcome.REFUSED
+    }
+    listed = json.dumps(
+        {"apiVersion": "v1", "kind": "List", "items": [case.build() for case in cases.values()]}
+    )
     answer = Person(cluster, requester).run("create", "--dry-run=server", "-f", "-", stdin=listed)
     by_policy = set(FORBIDDEN.findall(answer.output))
     assert {name for name in cases if name in by_policy} == by_webhook, answer.output[:2000]

@@ -1,4 +1,6 @@
-"""The choice of a pod's scheduler by the real webhook, called by a real API server, with the chart's rights."""
+"""The choice of a pod's scheduler by the real webhook, called by a real API server,
+with the chart's rights.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,22 @@ WAIT_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
-def webhook(installation: Installation, cluster: ControlPlane, root: Person, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def webhook(
+    installation: Installation, cluster: ControlPlane, root: Person, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """The webhook as the chart runs it if our scheduler is installed and kube-scheduler is the default."""
     folder, port, now = tmp_path_factory.mktemp("choosing"), free_port(), dt.datetime.now(dt.UTC)
     authority = make_authority("choosing", now)
     write_pair(folder / "tls", issue_leaf(authority, ServingNames(addresses=("127.0.0.1",)), now), now)
     url = {"clientUrl": f"https://127.0.0.1:{port}", "failurePolicy": "Fail", "replicas": 0}
     installation.upgrade(scheduler={"enabled": True, "replicas": 0}, webhook=url)
-    bundle = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64.b64encode(authority.certificate).decode()}]
+    bundle = [
+        {
+            "op": "add",
+            "path": "/webhooks/0/clientConfig/caBundle",
+            "value": base64.b64encode(authority.certificate).decode(),
+        }
+    ]
     for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
         assert root.run("patch", kind, "fluxqueue-webhook", "--type=json", f"--patch={json.dumps(bundle)}").ok
     command = [
@@ -47,10 +57,20 @@ def webhook(installation: Installation, cluster: ControlPlane, root: Person, tmp
         "--cert-dir",
         str(folder / "tls"),
     ]
-    command += ["--default-scheduler", "stock", "--kubeconfig", str(cluster.service_account_kubeconfig(NAMESPACE, "fluxqueue-webhook"))]
-    with (folder / "log").open("w") as log, subprocess.Popen([*command, "--drain-seconds", "0"], stderr=log) as process:
+    command += [
+        "--default-scheduler",
+        "stock",
+        "--kubeconfig",
+        str(cluster.service_account_kubeconfig(NAMESPACE, "fluxqueue-webhook")),
+    ]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen([*command, "--drain-seconds", "0"], stderr=log) as process,
+    ):
         try:
-            wait_until(lambda: root.create(make_pod("probe"), "--dry-run=server").ok, "the webhook answering", WAIT_S)
+            wait_until(
+                lambda: root.create(make_pod("probe"), "--dry-run=server").ok, "the webhook answering", WAIT_S
+            )
             yield
         finally:
             process.send_signal(signal.SIGTERM)
@@ -59,7 +79,11 @@ def webhook(installation: Installation, cluster: ControlPlane, root: Person, tmp
             except subprocess.TimeoutExpired:
                 process.kill()
     installation.upgrade()
-    wait_until(lambda: root.create(make_pod("probe"), "--dry-run=server").ok, "the webhook not being asked any more", WAIT_S)
+    wait_until(
+        lambda: root.create(make_pod("probe"), "--dry-run=server").ok,
+        "the webhook not being asked any more",
+        WAIT_S,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +91,9 @@ def gold(root: Person) -> Iterator[None]:
     """A queue whose pods our scheduler binds."""
     assert root.create(make_queue("gold", scheduler="fluxion")).ok
     wait_until(
-        lambda: scheduler_of(root, make_pod().label("fluxqueue/queue", "gold")) == "FluxionScheduler", "the queue being known", WAIT_S
+        lambda: scheduler_of(root, make_pod().label("fluxqueue/queue", "gold")) == "FluxionScheduler",
+        "the queue being known",
+        WAIT_S,
     )
     yield
     root.run("delete", "fluxqueue", "gold")
@@ -93,7 +119,9 @@ def pods_of(root: Person, job: str, count: int) -> list[Json]:
 
     def enough() -> bool:
         answer = root.run("get", "pods", f"--selector=job-name={job}", "--output=json")
-        found[:] = [pod for pod in json.loads(answer.output)["items"] if not pod["metadata"].get("deletionTimestamp")]
+        found[:] = [
+            pod for pod in json.loads(answer.output)["items"] if not pod["metadata"].get("deletionTimestamp")
+        ]
         return len(found) == count
 
     wait_until(enough, f"{count} pods of {job}", WAIT_S)
@@ -110,7 +138,9 @@ def release(cluster: ControlPlane, job: str, scheduler: str, nodes: list[str]) -
         "fluxqueue/scheduler": scheduler,
     }
     template = {"metadata": {"annotations": keys}, "spec": {"schedulingGates": [{"name": "fluxqueue"}]}}
-    answer = Person(cluster, QUEUE).patch("job", job, {"spec": {"suspend": False, "template": template}}, "--type=strategic")
+    answer = Person(cluster, QUEUE).patch(
+        "job", job, {"spec": {"suspend": False, "template": template}}, "--type=strategic"
+    )
     assert answer.ok, answer.output
 
 
@@ -131,7 +161,10 @@ def test_a_queue_that_does_not_exist_is_told_at_apply(root: Person) -> None:
     answer = root.create(make_job("typo").label("fluxqueue/queue", "glod"), "--dry-run=server")
     assert answer.ok
     assert "there is no queue 'glod', so it waits until there is: did you mean gold?" in answer.output
-    assert "there is no queue" not in root.create(make_job("right").label("fluxqueue/queue", "gold"), "--dry-run=server").output
+    assert (
+        "there is no queue"
+        not in root.create(make_job("right").label("fluxqueue/queue", "gold"), "--dry-run=server").output
+    )
 
 
 @pytest.mark.usefixtures("gold")
@@ -143,19 +176,28 @@ def test_a_namespace_names_the_queue_of_its_pods(root: Person) -> None:
 
 
 @pytest.mark.usefixtures("gold")
-def test_released_work_keeps_its_scheduler_while_its_queue_is_switched_over(cluster: ControlPlane, root: Person) -> None:
+def test_released_work_keeps_its_scheduler_while_its_queue_is_switched_over(
+    cluster: ControlPlane, root: Person
+) -> None:
     nodes = [node["metadata"]["name"] for node in cluster.client.get("/api/v1/nodes")["items"]][:2]
     job = make_job("lammps").indexed(2).label("fluxqueue/queue", "gold").with_("spec.backoffLimit", 6)
     assert root.create(job).ok
     release(cluster, "lammps", "fluxion", nodes)
     say(root, "stock")
     wait_until(
-        lambda: scheduler_of(root, make_pod().label("fluxqueue/queue", "gold")) == "default-scheduler", "the queue switched over", WAIT_S
+        lambda: scheduler_of(root, make_pod().label("fluxqueue/queue", "gold")) == "default-scheduler",
+        "the queue switched over",
+        WAIT_S,
     )
     first = pods_of(root, "lammps", 2)
-    assert root.run("delete", "pod", first[0]["metadata"]["name"], "--wait=false", "--grace-period=0", "--force").ok
+    assert root.run(
+        "delete", "pod", first[0]["metadata"]["name"], "--wait=false", "--grace-period=0", "--force"
+    ).ok
     wait_until(
-        lambda: {pod["metadata"]["uid"] for pod in pods_of(root, "lammps", 2)} != {pod["metadata"]["uid"] for pod in first},
+        lambda: (
+            {pod["metadata"]["uid"] for pod in pods_of(root, "lammps", 2)}
+            != {pod["metadata"]["uid"] for pod in first}
+        ),
         "a replacement",
         WAIT_S,
     )
@@ -170,7 +212,9 @@ def test_released_work_keeps_its_scheduler_while_its_queue_is_switched_over(clus
     assert root.create(make_job("after").label("fluxqueue/queue", "gold")).ok
     release(cluster, "after", "stock", nodes[:1])
     wait_until(
-        lambda: pods_of(root, "after", 1)[0]["spec"].get("nodeName") == nodes[0], "the next Job bound by the stock scheduler", WAIT_S
+        lambda: pods_of(root, "after", 1)[0]["spec"].get("nodeName") == nodes[0],
+        "the next Job bound by the stock scheduler",
+        WAIT_S,
     )
     say(root, "fluxion")
     assert root.run("delete", "jobs", "lammps", "after").ok
@@ -178,9 +222,13 @@ def test_released_work_keeps_its_scheduler_while_its_queue_is_switched_over(clus
 
 def test_an_unknown_scheduler_is_refused_in_one_sentence(root: Person) -> None:
     answer = root.create(make_pod("bad").label("fluxqueue/scheduler", "ours"))
-    assert answer.refused_with("Pod managed/bad: label fluxqueue/scheduler: 'ours' is no scheduler: write stock or fluxion")
+    assert answer.refused_with(
+        "Pod managed/bad: label fluxqueue/scheduler: 'ours' is no scheduler: write stock or fluxion"
+    )
     assert root.create(make_queue("bad", scheduler="ours")).refused_with('Unsupported value: "ours"')
 
 
 def test_a_policy_keeps_people_from_setting_the_gang_size(alice: Person) -> None:
-    assert alice.create(make_pod("forged").annotation("fluxqueue/gang-size", "2")).refused_with("written by fluxqueue only")
+    assert alice.create(make_pod("forged").annotation("fluxqueue/gang-size", "2")).refused_with(
+        "written by fluxqueue only"
+    )

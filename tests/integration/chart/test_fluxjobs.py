@@ -48,7 +48,8 @@ def test_kubectl_shows_more_when_asked(eve: Person) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("hold", True), ("priority", 10), ("queue", "debug"), ("durationSeconds", 60), ("cancel", True)]
+    ("field", "value"),
+    [("hold", True), ("priority", 10), ("queue", "debug"), ("durationSeconds", 60), ("cancel", True)],
 )
 def test_a_person_steers_their_workload(alice: Person, queue: Person, field: str, value: Any) -> None:
     queue.create(fluxjob("steered"))
@@ -65,13 +66,17 @@ def test_a_person_steers_their_workload(alice: Person, queue: Person, field: str
         pytest.param({"pods": 1, "jobspec": ""}, "spec.jobspec, spec.pods", id="two at once"),
     ],
 )
-def test_the_rest_of_the_spec_is_refused_by_field_also_to_an_administrator(alice: Person, root: Person, change: Any, fields: str) -> None:
+def test_the_rest_of_the_spec_is_refused_by_field_also_to_an_administrator(
+    alice: Person, root: Person, change: Any, fields: str
+) -> None:
     for person in (alice, root):
         refused = person.patch("fluxjob", "waiting", {"spec": change})
         assert not refused.ok
         named, _, remedy = refused.output.partition(": written by fluxqueue only")
         assert sorted(named.split("denied request: ")[-1].split(", ")) == fields.split(", ")
-        assert remedy.startswith("; you can change spec.hold, spec.cancel, spec.priority, spec.queue, spec.durationSeconds")
+        assert remedy.startswith(
+            "; you can change spec.hold, spec.cancel, spec.priority, spec.queue, spec.durationSeconds"
+        )
 
 
 def test_the_queue_rewrites_a_request_that_was_edited(queue: Person) -> None:
@@ -87,7 +92,9 @@ def test_a_fluxjob_refers_to_one_object_even_for_the_queue(queue: Person) -> Non
 def test_people_neither_make_nor_delete_fluxjobs(alice: Person, root: Person) -> None:
     assert alice.create(fluxjob("own")).refused_with("forbidden")
     assert alice.run("delete", "fluxjob", "waiting").refused_with("forbidden")
-    assert root.create(fluxjob("own")).refused_with("FluxJobs are made by fluxqueue, one for each Job and Pod of a managed namespace")
+    assert root.create(fluxjob("own")).refused_with(
+        "FluxJobs are made by fluxqueue, one for each Job and Pod of a managed namespace"
+    )
 
 
 def test_the_queue_creates_a_fluxjob_with_its_status(queue: Person, eve: Person) -> None:
@@ -95,7 +102,9 @@ def test_the_queue_creates_a_fluxjob_with_its_status(queue: Person, eve: Person)
     assert eve.get("fluxjob", "at-once")["status"] == {"state": "Running", "jobid": 7}
 
 
-CHANGES = pytest.mark.parametrize("change", [{"state": "Running"}, {"jobid": 9_000_000_000}, {"jobid": None}, None])
+CHANGES = pytest.mark.parametrize(
+    "change", [{"state": "Running"}, {"jobid": 9_000_000_000}, {"jobid": None}, None]
+)
 
 
 @CHANGES
@@ -104,7 +113,9 @@ def test_the_status_is_the_queue_s(alice: Person, root: Person, queue: Person, c
         refused = person.patch("fluxjob", "waiting", {"status": change, "spec": {"priority": 3}})
         assert refused.refused_with("the status of a FluxJob is written by fluxqueue only"), refused.output
         assert person.patch("fluxjob", "waiting", {"spec": {"priority": 4}}, "--dry-run=server").ok
-        assert not person.patch("fluxjob", "waiting", {"status": {"jobid": 42}}, "--subresource=status").ok, "there is none"
+        assert not person.patch("fluxjob", "waiting", {"status": {"jobid": 42}}, "--subresource=status").ok, (
+            "there is none"
+        )
     assert queue.patch("fluxjob", "waiting", {"status": STATUS}).ok
 
 
@@ -115,7 +126,9 @@ def with_the_subresource(installation: Installation) -> Iterator[None]:
     client = installation.cluster.client
 
     def switch(subresources: Any) -> None:
-        client.request("PATCH", crd, {"spec": {"versions": [{**version, "subresources": subresources}]}}, patch="merge")
+        client.request(
+            "PATCH", crd, {"spec": {"versions": [{**version, "subresources": subresources}]}}, patch="merge"
+        )
 
     def served() -> bool:
         kinds = client.get("/apis/jobs.converged-computing.org/v1alpha1")["resources"]
@@ -131,14 +144,20 @@ def with_the_subresource(installation: Installation) -> Iterator[None]:
 
 @pytest.mark.usefixtures("with_the_subresource")
 @CHANGES
-def test_the_status_of_an_older_crd_is_the_queue_s_too(alice: Person, root: Person, queue: Person, change: Any) -> None:
+def test_the_status_of_an_older_crd_is_the_queue_s_too(
+    alice: Person, root: Person, queue: Person, change: Any
+) -> None:
     before = root.get("fluxjob", "waiting")["status"]
-    assert alice.patch("fluxjob", "waiting", {"status": change}, "--subresource=status").refused_with("forbidden")
+    assert alice.patch("fluxjob", "waiting", {"status": change}, "--subresource=status").refused_with(
+        "forbidden"
+    )
     refused = root.patch("fluxjob", "waiting", {"status": change}, "--subresource=status")
     assert refused.refused_with("the status of a FluxJob is written by fluxqueue only"), refused.output
     for person in (alice, root):
         person.patch("fluxjob", "waiting", {"status": change, "spec": {"priority": 3}})
-        assert root.get("fluxjob", "waiting")["status"] == before, "dropped by the API server, or refused by the policy"
+        assert root.get("fluxjob", "waiting")["status"] == before, (
+            "dropped by the API server, or refused by the policy"
+        )
     assert queue.patch("fluxjob", "waiting", {"status": STATUS}, "--subresource=status").ok
 
 
@@ -156,7 +175,9 @@ def test_a_viewer_changes_nothing(eve: Person) -> None:
         ({"eta": "tomorrow"}, "status.eta"),
     ],
 )
-def test_a_status_outside_the_closed_sets_is_refused_even_to_the_queue(queue: Person, status: Any, named: str) -> None:
+def test_a_status_outside_the_closed_sets_is_refused_even_to_the_queue(
+    queue: Person, status: Any, named: str
+) -> None:
     assert queue.patch("fluxjob", "waiting", {"status": status}).refused_with(named)
 
 
@@ -201,7 +222,12 @@ def test_the_default_queue_of_a_shared_cluster_is_accepted(root: Person) -> None
 
 
 def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
-    debug = make_queue("debug", policy="conservative", reservationDepth=10, limits={"running": 4, "perNamespace": {"nodes": 2}})
+    debug = make_queue(
+        "debug",
+        policy="conservative",
+        reservationDepth=10,
+        limits={"running": 4, "perNamespace": {"nodes": 2}},
+    )
     assert alice.create(debug).refused_with("forbidden")
     assert root.create(debug).ok
 
@@ -214,19 +240,39 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
             "reservationDepth is for the policies hybrid and conservative",
             id="fcfs that reserves",
         ),
-        pytest.param({"reservationDepth": 3}, "reservationDepth is for the policies hybrid and conservative", id="easy of another depth"),
         pytest.param(
-            {"maxDurationSeconds": 60}, "defaultDurationSeconds is longer than maxDurationSeconds", id="a default beyond the maximum"
+            {"reservationDepth": 3},
+            "reservationDepth is for the policies hybrid and conservative",
+            id="easy of another depth",
         ),
-        pytest.param({"priority": 10, "maxPriority": 5}, "priority is higher than maxPriority", id="a priority it does not allow itself"),
+        pytest.param(
+            {"maxDurationSeconds": 60},
+            "defaultDurationSeconds is longer than maxDurationSeconds",
+            id="a default beyond the maximum",
+        ),
+        pytest.param(
+            {"priority": 10, "maxPriority": 5},
+            "priority is higher than maxPriority",
+            id="a priority it does not allow itself",
+        ),
         pytest.param({"policy": "magic"}, "spec.policy", id="an unknown policy"),
         pytest.param({"matchPolicy": "magic"}, "spec.matchPolicy", id="an unknown match policy"),
-        pytest.param({"planning": {"reservedNodes": "best"}}, "spec.planning.reservedNodes", id="an unknown choice of nodes"),
-        pytest.param({"planning": {"backfillDurations": "guessed"}}, "spec.planning.backfillDurations", id="unknown durations"),
+        pytest.param(
+            {"planning": {"reservedNodes": "best"}},
+            "spec.planning.reservedNodes",
+            id="an unknown choice of nodes",
+        ),
+        pytest.param(
+            {"planning": {"backfillDurations": "guessed"}},
+            "spec.planning.backfillDurations",
+            id="unknown durations",
+        ),
         pytest.param({"preemption": "always"}, "spec.preemption", id="an unknown kind of preemption"),
         pytest.param({"defaultDurationSeconds": 0}, "spec.defaultDurationSeconds", id="no time at all"),
         pytest.param({"maxDurationSeconds": -60}, "spec.maxDurationSeconds", id="less than no time"),
-        pytest.param({"maxDurationSeconds": 315_360_001}, "spec.maxDurationSeconds", id="more than ten years"),
+        pytest.param(
+            {"maxDurationSeconds": 315_360_001}, "spec.maxDurationSeconds", id="more than ten years"
+        ),
         pytest.param({"atLimit": "wait"}, "spec.atLimit", id="nothing that it could do at a limit"),
         pytest.param({"state": "closed"}, "spec.state", id="an unknown state"),
         pytest.param({"limits": {"running": -1}}, "spec.limits.running", id="less than nothing"),

@@ -1,4 +1,6 @@
-"""What Argo CD does with the chart, on a real API server: the same objects are applied again and again, and nothing changes."""
+"""What Argo CD does with the chart, on a real API server:
+the same objects are applied again and again, and nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,17 @@ def rendered(cluster: ControlPlane) -> list[dict[str, Any]]:
         "--values",
         "-",
     ]
-    done = subprocess.run(command, input=json.dumps(VALUES), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(VALUES), capture_output=True, text=True, timeout=60, check=True
+    )
     objects = [each for each in yaml.safe_load_all(done.stdout) if each]
     return [each for each in objects if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
 
 
 def sync(cluster: ControlPlane) -> dict[str, str]:
-    """Apply everything in the order of its waves, and return uid and generation of each object by its name."""
+    """Apply everything in the order of its waves, and return uid and generation of each object by its
+    name.
+    """
     objects = rendered(cluster)
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     queues = [each for each in objects if each["kind"] == "FluxQueue"]
@@ -62,13 +68,27 @@ def sync(cluster: ControlPlane) -> dict[str, str]:
     found: dict[str, str] = {}
     for wave in (definitions, others, queues):
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": wave})
-        arguments = ("apply", "--server-side", "--field-manager=argocd-controller", "--namespace", NAMESPACE, "-o", "json", "-f", "-")
+        arguments = (
+            "apply",
+            "--server-side",
+            "--field-manager=argocd-controller",
+            "--namespace",
+            NAMESPACE,
+            "-o",
+            "json",
+            "-f",
+            "-",
+        )
         applied = json.loads(cluster.kubectl(*arguments, stdin=text).stdout)
         for each in applied.get("items", [applied]):
             meta = each["metadata"]
             found[f"{each['kind']} {meta['name']}"] = f"{meta['uid']} {meta.get('generation')}"
         if wave is definitions:
-            wait_until(lambda: cluster.kubectl("get", "fluxqueues", check=False).returncode == 0, "the kinds to be served", 60)
+            wait_until(
+                lambda: cluster.kubectl("get", "fluxqueues", check=False).returncode == 0,
+                "the kinds to be served",
+                60,
+            )
     return found
 
 
@@ -81,6 +101,11 @@ def test_a_second_sync_makes_nothing_again_and_changes_nothing(plain_cluster: Co
 def test_what_the_queue_writes_into_webhook_configurations_stays(plain_cluster: ControlPlane) -> None:
     sync(plain_cluster)
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluxqueue-webhook"
-    plain_cluster.client.request("PATCH", path, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}], patch="json")
+    plain_cluster.client.request(
+        "PATCH",
+        path,
+        [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}],
+        patch="json",
+    )
     sync(plain_cluster)
     assert plain_cluster.client.get(path)["webhooks"][0]["clientConfig"]["caBundle"] == "Cg=="

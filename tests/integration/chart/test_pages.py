@@ -1,4 +1,6 @@
-"""The commands of install, operations and incidents that need no running program, run as written on a control plane of their own."""
+"""The commands of install, operations and incidents that need no running program,
+run as written on a control plane of their own.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,21 @@ def test_the_commands_of_the_pages_work_in_their_order(plain_cluster: ControlPla
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), *sorted(tools), environment["PATH"]]),
         **{f"HELM_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
     }
-    blocks = [block for page in ("install.md", "operations.md", "incidents.md") for block in blocks_run_by(page, HERE)]
+    blocks = [
+        block
+        for page in ("install.md", "operations.md", "incidents.md")
+        for block in blocks_run_by(page, HERE)
+    ]
     assert len(blocks) >= 9
     for block in blocks:
         script = block.replace("/tmp/", f"{tmp_path}/")
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"

@@ -1,4 +1,6 @@
-"""The bundled Postgres: its first start, one over a database of an older chart, its certificate, its backups and their restore."""
+"""The bundled Postgres: its first start, one over a database of an older chart, its certificate,
+its backups and their restore.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ OWNERS = """
 
 @pytest.fixture(scope="module")
 def new_server(postgres: LocalPostgres, service_folder: Path) -> Iterator[Server]:
-    """Make a server that was not started yet, of the programs in a folder or of those of the session's server."""
+    """Make a server that was not started yet, of the programs in a folder or of those of the session's
+    server.
+    """
     helm = find_tool(Tool.HELM)
     if helm is None or postgres.process is None:
         pytest.skip("needs helm and the programs of a Postgres on this machine")
@@ -105,7 +109,11 @@ def test_an_interrupted_first_start_begins_again(new_server: Server) -> None:
     server = new_server()
     unfinished = server.data.with_name("data.unfinished")
     server.launch()
-    wait_until(lambda: (unfinished / "PG_VERSION").exists() or server.data.exists(), "the first start to be under way", 60)
+    wait_until(
+        lambda: (unfinished / "PG_VERSION").exists() or server.data.exists(),
+        "the first start to be under way",
+        60,
+    )
     server.process.stop(0)
     server.start()
     assert server.administer(ROLES) == [("fluxqueue", False), ("postgres", True)]
@@ -122,13 +130,28 @@ def test_files_that_are_no_database_are_left_alone_and_named(new_server: Server)
 
 
 def _as_an_older_chart(server: ChartPostgres) -> None:
-    """Make the database as the stock image's entry point did for charts before: its superuser is the queue's role."""
+    """Make the database as the stock image's entry point did for charts before:
+    its superuser is the queue's role.
+    """
     made = server.run(
-        server.programs / "initdb", "-D", server.data, "--username=fluxqueue", "--auth=trust", "--locale=C.UTF-8", "--no-sync"
+        server.programs / "initdb",
+        "-D",
+        server.data,
+        "--username=fluxqueue",
+        "--auth=trust",
+        "--locale=C.UTF-8",
+        "--no-sync",
     )
     assert made.returncode == 0, made.stderr
     options = f"-c listen_addresses='' -c unix_socket_directories={server.folder / 'run'} -p {server.port}"
-    control = (server.programs / "pg_ctl", "-D", server.data, "-l", server.folder / "data" / "older.log", "-w")
+    control = (
+        server.programs / "pg_ctl",
+        "-D",
+        server.data,
+        "-l",
+        server.folder / "data" / "older.log",
+        "-w",
+    )
     assert server.run(*control, "-o", options, "start").returncode == 0
     address = f"host={server.folder / 'run'} port={server.port} user=fluxqueue"
     with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
@@ -166,7 +189,9 @@ def test_a_renewed_certificate_is_served_without_a_restart(server: ChartPostgres
     renewed = new_server()
     with server.connect() as kept:
         for volume in ("tls", "postgres-ca"):
-            server.mount(volume, {file.name: file.read_bytes() for file in (renewed.folder / volume).glob("[!.]*")})
+            server.mount(
+                volume, {file.name: file.read_bytes() for file in (renewed.folder / volume).glob("[!.]*")}
+            )
         wait_until(server.answers, f"{HOST} to serve the renewed certificate", 30)
         assert kept.execute("SELECT 1").fetchone() == (1,), "sessions go on"
 
@@ -205,7 +230,11 @@ def test_a_dump_that_is_broken_changes_nothing(server: ChartPostgres) -> None:
 def test_the_newest_backups_are_kept_and_unfinished_ones_are_not(server: ChartPostgres) -> None:
     asyncio.run(_leads(server.url(), "replica-0"))
     folder = server.folder / "backup"
-    server.mount("backup", {f"fluxqueue-2020010{day}T000000Z.dump": b"old" for day in (1, 2, 3)} | {"fluxqueue-x.dump.unfinished": b"half"})
+    server.mount(
+        "backup",
+        {f"fluxqueue-2020010{day}T000000Z.dump": b"old" for day in (1, 2, 3)}
+        | {"fluxqueue-x.dump.unfinished": b"half"},
+    )
     done = server.run_job("backup")
     assert done.returncode == 0, done.stderr
     kept = sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
@@ -242,8 +271,12 @@ def newer_programs(postgres: LocalPostgres, service_folder: Path) -> Path:
     pytest.skip("needs the programs of two major versions: make test-postgres fetches them")
 
 
-def test_the_queue_goes_on_in_the_next_major_version(server: ChartPostgres, new_server: Server, newer_programs: Path) -> None:
-    """The steps are those of docs/postgres.md: a dump of the former server, restored into the empty database of the new one."""
+def test_the_queue_goes_on_in_the_next_major_version(
+    server: ChartPostgres, new_server: Server, newer_programs: Path
+) -> None:
+    """The steps are those of docs/postgres.md: a dump of the former server,
+    restored into the empty database of the new one.
+    """
     epoch = asyncio.run(_leads(server.url(), "replica-0"))
     assert server.run_job("backup").returncode == 0
     newer = new_server(newer_programs)

@@ -1,6 +1,7 @@
 """What the queue's own identity may write: the policy on it, tried as that identity, row by row.
 
-Whoever gets hold of the queue's token has these rights and no more. The rows that are allowed are what the queue writes.
+Whoever gets hold of the queue's token has these rights and no more. The rows that are allowed are what the
+queue writes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ LIMIT = "lowers activeDeadlineSeconds of Jobs that it has placed, and never rais
 OPAQUE = "creates Secrets of the type Opaque, and no others"
 
 CONTROLLER = {"controller": True, "blockOwnerDeletion": True}
-MINICLUSTER = [{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "m", "uid": "u-1", **CONTROLLER}]
+MINICLUSTER = [
+    {
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "name": "m",
+        "uid": "u-1",
+        **CONTROLLER,
+    }
+]
 JOB = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-2", **CONTROLLER}]
 CONTAINER = "main"
 
@@ -79,8 +88,14 @@ def template(**spec: Any) -> Json:
 def released(metadata: Json | None = None, **spec: Any) -> Json:
     """The patch that releases a Job, with what else is changed by it."""
     allocation = {"annotations": {names.ALLOCATION_ANNOTATION: "7"}, "labels": {names.JOBID_LABEL: "7"}}
-    inside = {"metadata": allocation, "spec": {"schedulingGates": [{"name": "fluxqueue"}], **spec.pop("template", {})}}
-    marks = {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}, "labels": {names.JOBID_LABEL: "7", **(metadata or {})}}
+    inside = {
+        "metadata": allocation,
+        "spec": {"schedulingGates": [{"name": "fluxqueue"}], **spec.pop("template", {})},
+    }
+    marks = {
+        "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+        "labels": {names.JOBID_LABEL: "7", **(metadata or {})},
+    }
     return {"metadata": marks, "spec": {"suspend": False, "template": inside, **spec}}
 
 
@@ -100,7 +115,10 @@ JOB_CHANGES = {
     "resumes": ({"spec": {"suspend": False}}, ""),
     "marks": ({"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: "webhook"}}}, ""),
     "gates the template": (template(schedulingGates=[{"name": "fluxqueue"}]), ""),
-    "writes an allocation": ({"spec": {"template": {"metadata": {"annotations": {names.ALLOCATION_ANNOTATION: "7"}}}}}, ""),
+    "writes an allocation": (
+        {"spec": {"template": {"metadata": {"annotations": {names.ALLOCATION_ANNOTATION: "7"}}}}},
+        "",
+    ),
     "resizes": ({"spec": {"parallelism": 2}}, ""),
     "image": (template(**container(image="evil")), IMMUTABLE),
     "command": (template(**container(command=["sh"])), IMMUTABLE),
@@ -115,7 +133,10 @@ JOB_CHANGES = {
     "node": (template(nodeName="n1"), IMMUTABLE),
     "node selector": (template(nodeSelector={"a": "b"}), TEMPLATE),
     "tolerations": (template(tolerations=[{"operator": "Exists", "key": "evil"}]), TEMPLATE),
-    "label of others in the template": ({"spec": {"template": {"metadata": {"labels": {"app": "evil"}}}}}, TEMPLATE),
+    "label of others in the template": (
+        {"spec": {"template": {"metadata": {"labels": {"app": "evil"}}}}},
+        TEMPLATE,
+    ),
     "label of others": ({"metadata": {"labels": {"app": "evil"}}}, FIELDS),
     "annotation of others": ({"metadata": {"annotations": {"app": "evil"}}}, FIELDS),
     "finalizer": ({"metadata": {"finalizers": ["example.com/stay"]}}, FIELDS),
@@ -126,7 +147,10 @@ JOB_CHANGES = {
 POD_CHANGES = {
     "ungates and pins": (
         {
-            "metadata": {"annotations": {names.ALLOCATION_ANNOTATION: "7"}, "labels": {names.JOBID_LABEL: "7"}},
+            "metadata": {
+                "annotations": {names.ALLOCATION_ANNOTATION: "7"},
+                "labels": {names.JOBID_LABEL: "7"},
+            },
             "spec": {"schedulingGates": [{"name": "fluxqueue", "$patch": "delete"}]},
         },
         "",
@@ -147,17 +171,30 @@ POD_CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "refusal"), JOB_CHANGES.values(), ids=JOB_CHANGES)
-def test_of_a_job_it_changes_whether_it_runs_and_marks_of_its_own(queue: Person, change: Json, refusal: str) -> None:
+def test_of_a_job_it_changes_whether_it_runs_and_marks_of_its_own(
+    queue: Person, change: Json, refusal: str
+) -> None:
     answer = queue.patch("job", "qi-held", change, "--type=strategic", "--dry-run=server")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
 def test_it_ends_a_job_that_it_has_placed_and_gives_it_no_more_time(queue: Person, root: Person) -> None:
-    job = make_job("qi-placed").suspended().annotation(names.SUSPENDED_BY_ANNOTATION, "webhook").with_("spec.activeDeadlineSeconds", 3600)
+    job = (
+        make_job("qi-placed")
+        .suspended()
+        .annotation(names.SUSPENDED_BY_ANNOTATION, "webhook")
+        .with_("spec.activeDeadlineSeconds", 3600)
+    )
     assert root.within(MANAGED).create(job).ok
     assert queue.patch("job", "qi-placed", {"metadata": {"labels": {names.JOBID_LABEL: "7"}}}).ok
     for seconds, refusal in ((60, ""), (3601, LIMIT), (None, LIMIT)):
-        answer = queue.patch("job", "qi-placed", {"spec": {"activeDeadlineSeconds": seconds}}, "--type=strategic", "--dry-run=server")
+        answer = queue.patch(
+            "job",
+            "qi-placed",
+            {"spec": {"activeDeadlineSeconds": seconds}},
+            "--type=strategic",
+            "--dry-run=server",
+        )
         assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
@@ -175,7 +212,9 @@ def test_of_the_status_of_a_job_it_changes_the_start_time(queue: Person, change:
 
 
 @pytest.mark.parametrize(("change", "refusal"), POD_CHANGES.values(), ids=POD_CHANGES)
-def test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own(queue: Person, change: Json, refusal: str) -> None:
+def test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own(
+    queue: Person, change: Json, refusal: str
+) -> None:
     answer = queue.patch("pod", "qi-gated", change, "--type=strategic", "--dry-run=server")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
@@ -186,21 +225,34 @@ def test_of_a_pod_it_changes_where_it_runs_and_marks_of_its_own(queue: Person, c
         pytest.param(MANAGED, True, "Job", ["example.com/mine"], "", id="that of the Job controller"),
         pytest.param(MANAGED, True, "Job", [names.JOB_TRACKING_FINALIZER], FIELDS, id="that of others"),
         pytest.param(MANAGED, True, "Job", [], FIELDS, id="both"),
-        pytest.param(MANAGED, False, "Job", ["example.com/mine"], FIELDS, id="that of a pod which it has not placed"),
+        pytest.param(
+            MANAGED, False, "Job", ["example.com/mine"], FIELDS, id="that of a pod which it has not placed"
+        ),
         pytest.param(MANAGED, True, "ReplicaSet", ["example.com/mine"], FIELDS, id="that of a pod of no Job"),
-        pytest.param(UNMANAGED, False, "Job", ["example.com/mine"], SCOPE, id="that of a pod which it does not hold"),
+        pytest.param(
+            UNMANAGED, False, "Job", ["example.com/mine"], SCOPE, id="that of a pod which it does not hold"
+        ),
     ],
 )
 def test_it_takes_the_finalizer_of_the_job_controller_from_pods_of_jobs_that_it_has_placed(
     queue: Person, root: Person, namespace: str, placed: bool, owner: str, left: list[str], refusal: str
 ) -> None:
-    """The owner is of a version that does not exist: no controller takes the finalizer, or deletes the pod because its owner is missing."""
-    pod = make_pod("qi-counted").with_("metadata.finalizers", ["example.com/mine", names.JOB_TRACKING_FINALIZER])
+    """The owner is of a version that does not exist:
+    no controller takes the finalizer, or deletes the pod because its owner is missing.
+    """
+    pod = make_pod("qi-counted").with_(
+        "metadata.finalizers", ["example.com/mine", names.JOB_TRACKING_FINALIZER]
+    )
     person, patcher = root.within(namespace), queue.within(namespace)
     pod = pod.owned_by(owner, "qi-owner", api_version="batch/v9")
     assert person.create(pod.gate("fluxqueue") if namespace == MANAGED else pod).ok
-    assert not placed or patcher.patch("pod", "qi-counted", {"metadata": {"labels": {names.JOBID_LABEL: "7"}}}).ok
-    answer = patcher.patch("pod", "qi-counted", {"metadata": {"finalizers": left}}, "--type=merge", "--dry-run=server")
+    assert (
+        not placed
+        or patcher.patch("pod", "qi-counted", {"metadata": {"labels": {names.JOBID_LABEL: "7"}}}).ok
+    )
+    answer = patcher.patch(
+        "pod", "qi-counted", {"metadata": {"finalizers": left}}, "--type=merge", "--dry-run=server"
+    )
     assert person.patch("pod", "qi-counted", {"metadata": {"finalizers": None}}, "--type=merge").ok
     assert person.run("delete", "pod", "qi-counted", "--force", "--grace-period=0").ok
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
@@ -210,7 +262,9 @@ def test_it_takes_the_finalizer_of_the_job_controller_from_pods_of_jobs_that_it_
     ("kind", "name", "allowed"),
     [("job", "qi-job", False), ("job", "qi-held", True), ("pod", "qi-pod", False), ("pod", "qi-gated", True)],
 )
-def test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds(queue: Person, kind: str, name: str, allowed: bool) -> None:
+def test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds(
+    queue: Person, kind: str, name: str, allowed: bool
+) -> None:
     change = {"metadata": {"annotations": {"fluxqueue/acknowledged": "x"}}}
     answer = queue.within(UNMANAGED).patch(kind, name, change, "--dry-run=server")
     assert answer.ok if allowed else answer.refused_with(SCOPE), answer.output
@@ -228,14 +282,22 @@ def test_in_a_namespace_that_is_not_managed_it_touches_only_what_it_holds(queue:
         ("job", "qi-job", UNMANAGED, SCOPE),
     ],
 )
-def test_it_deletes_pods_that_it_holds_and_no_jobs_of_people(queue: Person, kind: str, name: str, namespace: str, refusal: str) -> None:
+def test_it_deletes_pods_that_it_holds_and_no_jobs_of_people(
+    queue: Person, kind: str, name: str, namespace: str, refusal: str
+) -> None:
     answer = queue.within(namespace).run("delete", kind, name, "--dry-run=server", "--wait=false")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
-@pytest.mark.parametrize(("namespace", "refusal"), [(MANAGED, ""), (UNMANAGED, "evicts pods in managed namespaces only")])
+@pytest.mark.parametrize(
+    ("namespace", "refusal"), [(MANAGED, ""), (UNMANAGED, "evicts pods in managed namespaces only")]
+)
 def test_it_evicts_pods_in_managed_namespaces(queue: Person, namespace: str, refusal: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "qi-gated", "namespace": namespace}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "qi-gated", "namespace": namespace},
+    }
     path = f"/api/v1/namespaces/{namespace}/pods/qi-gated/eviction?dryRun=All"
     answer = queue.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
@@ -254,7 +316,12 @@ def owned(thing: Builder, owners: list[Json]) -> Json:
 
 
 def plain(kind: str, owners: list[Json], **fields: Any) -> Json:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "qi-new", "ownerReferences": owners}, **fields}
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": "qi-new", "ownerReferences": owners},
+        **fields,
+    }
 
 
 SERVICE: Json = {"spec": {"clusterIP": "None", "selector": {"a": "b"}}}
@@ -283,7 +350,9 @@ CREATED = {
 
 
 @pytest.mark.parametrize(("document", "refusal"), CREATED.values(), ids=CREATED)
-def test_it_creates_objects_of_flux_clusters_in_managed_namespaces(queue: Person, document: Json, refusal: str) -> None:
+def test_it_creates_objects_of_flux_clusters_in_managed_namespaces(
+    queue: Person, document: Json, refusal: str
+) -> None:
     answer = queue.create(document, "--dry-run=server")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
     assert queue.within(UNMANAGED).create(document, "--dry-run=server").refused_with(CREATES)
@@ -300,22 +369,34 @@ def room_pod(**spec: Any) -> Json:
     [
         pytest.param(NAMESPACE, room_pod(), "", id="its own"),
         pytest.param(NAMESPACE, room_pod(nodeName="n1"), CREATES, id="with a node"),
-        pytest.param(NAMESPACE, room_pod(schedulerName="default-scheduler"), CREATES, id="that a scheduler binds"),
+        pytest.param(
+            NAMESPACE, room_pod(schedulerName="default-scheduler"), CREATES, id="that a scheduler binds"
+        ),
         pytest.param(MANAGED, room_pod(), CREATES, id="in a managed namespace"),
         pytest.param(UNMANAGED, room_pod(), CREATES, id="in a namespace of others"),
     ],
 )
-def test_it_creates_room_pods_in_its_own_namespace(queue: Person, namespace: str, document: Json, refusal: str) -> None:
+def test_it_creates_room_pods_in_its_own_namespace(
+    queue: Person, namespace: str, document: Json, refusal: str
+) -> None:
     answer = queue.within(namespace).create(document, "--dry-run=server")
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
-@pytest.mark.parametrize(("scheduler", "refusal"), [(names.ROOM_SCHEDULER, ""), ("other", "changes nothing in namespace")])
-def test_it_writes_the_status_of_room_pods_and_deletes_them(queue: Person, root: Person, scheduler: str, refusal: str) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "refusal"), [(names.ROOM_SCHEDULER, ""), ("other", "changes nothing in namespace")]
+)
+def test_it_writes_the_status_of_room_pods_and_deletes_them(
+    queue: Person, root: Person, scheduler: str, refusal: str
+) -> None:
     person, own = root.within(NAMESPACE), queue.within(NAMESPACE)
     assert person.create(room_pod(schedulerName=scheduler)).ok
-    condition = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
-    written = own.patch("pod", "qi-room", condition, "--type=strategic", "--subresource=status", "--dry-run=server")
+    condition = {
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    }
+    written = own.patch(
+        "pod", "qi-room", condition, "--type=strategic", "--subresource=status", "--dry-run=server"
+    )
     deleted = own.run("delete", "pod", "qi-room", "--dry-run=server", "--wait=false")
     assert person.run("delete", "pod", "qi-room", "--force", "--grace-period=0").ok
     for answer in (written, deleted):
@@ -355,7 +436,9 @@ def nodes(root: Person) -> Iterator[None]:
     marked = {**kept, "annotations": {**kept["annotations"], names.MAINTENANCE_ANNOTATION: "power"}}
     made = {"free": (kept, {}), "qi-marked": (marked, CORDON["spec"]), "qi-cordoned": (kept, CORDON["spec"])}
     for name, (metadata, spec) in made.items():
-        assert root.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}, "spec": spec}).ok
+        assert root.create(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}, "spec": spec}
+        ).ok
     yield
     root.run("delete", "nodes", *made)
 
@@ -371,13 +454,20 @@ def test_it_cordons_and_uncordons_nodes_with_its_mark_and_changes_nothing_else(
 
 
 def test_it_keeps_the_certificate_in_its_own_namespace(queue: Person) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "qi-certificate"}, "stringData": {"tls.crt": "x"}}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "qi-certificate"},
+        "stringData": {"tls.crt": "x"},
+    }
     assert queue.within(NAMESPACE).create(secret, "--dry-run=server").ok
 
 
 def test_the_policy_concerns_nobody_else(root: Person, alice: Person) -> None:
     for person in (root, alice):
-        answer = person.patch("pod", "qi-gated", {"spec": container(image="theirs")}, "--type=strategic", "--dry-run=server")
+        answer = person.patch(
+            "pod", "qi-gated", {"spec": container(image="theirs")}, "--type=strategic", "--dry-run=server"
+        )
         assert answer.ok, answer.output
 
 

@@ -1,4 +1,6 @@
-"""Which requests the API server sends to the webhook: with failurePolicy Fail and no webhook, exactly those are refused."""
+"""Which requests the API server sends to the webhook:
+with failurePolicy Fail and no webhook, exactly those are refused.
+"""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +20,11 @@ AWAY = "failed calling webhook"
 def failing(installation: Installation, alice: Person) -> Iterator[None]:
     def settled(refused: bool) -> None:
         probe = make_pod("probe")
-        wait_until(lambda: alice.create(probe, "--dry-run=server").refused_with(AWAY) == refused, "the API server to know", 30)
+        wait_until(
+            lambda: alice.create(probe, "--dry-run=server").refused_with(AWAY) == refused,
+            "the API server to know",
+            30,
+        )
 
     installation.upgrade(webhook={"failurePolicy": "Fail"})
     settled(True)
@@ -34,8 +40,14 @@ def failing(installation: Installation, alice: Person) -> Iterator[None]:
         pytest.param(make_job("j"), id="a Job"),
         pytest.param(make_job("j").label("fluxqueue/managed", "true"), id="a Job that says so"),
         pytest.param(make_pod("p").owned_by("DaemonSet"), id="a Pod that claims to be a DaemonSet's"),
-        pytest.param(make_pod("p").label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"), id="a Pod opted out after us"),
-        pytest.param(make_job("j").pod_label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"), id="a Job opted out after us"),
+        pytest.param(
+            make_pod("p").label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"),
+            id="a Pod opted out after us",
+        ),
+        pytest.param(
+            make_job("j").pod_label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"),
+            id="a Job opted out after us",
+        ),
     ],
 )
 def test_work_of_a_managed_namespace_is(alice: Person, thing: Builder) -> None:
@@ -46,7 +58,9 @@ def test_work_of_a_managed_namespace_is(alice: Person, thing: Builder) -> None:
     "thing",
     [
         pytest.param(make_pod("opted-out").label("fluxqueue/managed", "false"), id="a Pod that opts out"),
-        pytest.param(make_job("opted-out").pod_label("fluxqueue/managed", "false"), id="a Job whose template opts out"),
+        pytest.param(
+            make_job("opted-out").pod_label("fluxqueue/managed", "false"), id="a Job whose template opts out"
+        ),
     ],
 )
 def test_what_opts_out_is_not(alice: Person, thing: Builder) -> None:
@@ -65,10 +79,19 @@ def test_changes_are_not(alice: Person, root: Person, installation: Installation
 
 
 def test_pods_of_a_daemonset_are_not(installation: Installation, root: Person) -> None:
-    template = {"metadata": {"labels": {"app": "ds"}}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    template = {
+        "metadata": {"labels": {"app": "ds"}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
     spec = {"selector": {"matchLabels": {"app": "ds"}}, "template": template}
-    assert root.create({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"}, "spec": spec}).ok
-    wait_until(lambda: root.get("daemonset", "ds")["status"].get("currentNumberScheduled") == 2, "its pods on both nodes", 30)
+    assert root.create(
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"}, "spec": spec}
+    ).ok
+    wait_until(
+        lambda: root.get("daemonset", "ds")["status"].get("currentNumberScheduled") == 2,
+        "its pods on both nodes",
+        30,
+    )
     assert root.run("delete", "daemonset", "ds").ok
 
 

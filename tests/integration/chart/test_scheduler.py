@@ -19,7 +19,11 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 READ = ("list", "watch")
 
 ALLOWED = {
-    *(("", resource, verb) for resource in ("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims") for verb in READ),
+    *(
+        ("", resource, verb)
+        for resource in ("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims")
+        for verb in READ
+    ),
     *(("storage.k8s.io", resource, verb) for resource in ("storageclasses", "csinodes") for verb in READ),
     ("", "nodes", "get"),
     ("", "pods/binding", "create"),
@@ -54,7 +58,9 @@ def scheduler(installation: Installation) -> Iterator[Person]:
 @pytest.fixture
 def pod(scheduler: Person, root: Person) -> Iterator[dict[str, Any]]:
     """A pod of our scheduler."""
-    assert root.within(UNMANAGED).create(make_pod("ours").with_("spec.schedulerName", names.SCHEDULER_NAME)).ok
+    assert (
+        root.within(UNMANAGED).create(make_pod("ours").with_("spec.schedulerName", names.SCHEDULER_NAME)).ok
+    )
     yield root.within(UNMANAGED).get("pod", "ours")
     root.within(UNMANAGED).run("delete", "pod", "ours", "--grace-period=0", "--force")
 
@@ -72,7 +78,12 @@ def bind(person: Person, pod: str, **metadata: str) -> Answer:
 
 def report(person: Person, pod: str, metadata: dict[str, Any] | None = None, **status: Any) -> Answer:
     """Patch the status as the scheduler does."""
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "node-1 is cordoned"}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "node-1 is cordoned",
+    }
     body = {"metadata": metadata or {}, "status": {"conditions": [condition], **status}}
     return person.patch("pod", pod, body, "--type=strategic", "--subresource=status")
 
@@ -106,24 +117,35 @@ def test_it_has_exactly_these_rights(scheduler: Person) -> None:
 def test_it_binds_a_pod_only_as_it_has_seen_it(scheduler: Person, root: Person, pod: dict[str, Any]) -> None:
     seen = {"uid": pod["metadata"]["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]}
     for known in ({}, {"uid": seen["uid"]}, {"resourceVersion": seen["resourceVersion"]}):
-        assert bind(scheduler, "ours", **known).refused_with("name its uid and its resourceVersion in the Binding")
+        assert bind(scheduler, "ours", **known).refused_with(
+            "name its uid and its resourceVersion in the Binding"
+        )
     assert root.within(UNMANAGED).patch("pod", "ours", {"metadata": {"annotations": {"changed": "since"}}}).ok
     assert bind(scheduler, "ours", **seen).refused_with("Conflict")
-    now = {**seen, "resourceVersion": root.within(UNMANAGED).get("pod", "ours")["metadata"]["resourceVersion"]}
+    now = {
+        **seen,
+        "resourceVersion": root.within(UNMANAGED).get("pod", "ours")["metadata"]["resourceVersion"],
+    }
     assert bind(scheduler, "ours", **now).ok
     assert root.within(UNMANAGED).get("pod", "ours")["spec"]["nodeName"] == "node-1"
     assert report(scheduler, "ours").refused_with("that have no node yet")
 
 
-def test_it_reports_by_conditions_and_changes_nothing_else_of_a_pod(scheduler: Person, root: Person, pod: dict[str, Any]) -> None:
+def test_it_reports_by_conditions_and_changes_nothing_else_of_a_pod(
+    scheduler: Person, root: Person, pod: dict[str, Any]
+) -> None:
     assert report(scheduler, "ours").ok
     (condition,) = root.within(UNMANAGED).get("pod", "ours")["status"]["conditions"]
     assert (condition["reason"], condition["message"]) == ("Unschedulable", "node-1 is cordoned")
     for change in ({"annotations": {"a": "b"}}, {"labels": {"a": "b"}}, {"finalizers": ["example.com/x"]}):
         answer = report(scheduler, "ours", change)
-        assert answer.refused_with("changes the conditions of a pod's status, and nothing else of a pod"), answer.output
+        assert answer.refused_with("changes the conditions of a pod's status, and nothing else of a pod"), (
+            answer.output
+        )
     assert report(scheduler, "ours", phase="Failed").refused_with("changes the conditions of a pod's status")
-    assert report(scheduler, "ours", nominatedNodeName="node-2").refused_with("changes the conditions of a pod's status")
+    assert report(scheduler, "ours", nominatedNodeName="node-2").refused_with(
+        "changes the conditions of a pod's status"
+    )
 
 
 def test_it_reports_nothing_about_pods_of_other_schedulers(scheduler: Person, root: Person) -> None:
@@ -134,13 +156,21 @@ def test_it_reports_nothing_about_pods_of_other_schedulers(scheduler: Person, ro
 
 
 def test_of_a_claim_it_writes_the_selected_node_alone(scheduler: Person, root: Person) -> None:
-    spec = {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "storageClassName": "late",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
     assert root.within(UNMANAGED).create(claim).ok
     only = "changes the annotation volume.kubernetes.io/selected-node of a claim, and nothing else of it"
     assert scheduler.patch("pvc", "data", {"metadata": {"annotations": {SELECTED_NODE: "node-1"}}}).ok
     assert scheduler.patch("pvc", "data", {"metadata": {"annotations": {SELECTED_NODE: None}}}).ok
-    changes: tuple[dict[str, Any], ...] = ({"annotations": {"a": "b"}}, {"labels": {"a": "b"}}, {"finalizers": []})
+    changes: tuple[dict[str, Any], ...] = (
+        {"annotations": {"a": "b"}},
+        {"labels": {"a": "b"}},
+        {"finalizers": []},
+    )
     for change in changes:
         assert scheduler.patch("pvc", "data", {"metadata": change}).refused_with(only)
     assert scheduler.patch("pvc", "data", {"spec": {"volumeName": "stolen"}}).refused_with(only)
@@ -148,13 +178,28 @@ def test_of_a_claim_it_writes_the_selected_node_alone(scheduler: Person, root: P
 
 
 def test_it_writes_only_the_claim_of_a_volume_and_only_of_a_free_one(scheduler: Person, root: Person) -> None:
-    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late", "hostPath": {"path": "/data"}}
-    assert root.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk-of-policy"}, "spec": spec}).ok
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "late",
+        "hostPath": {"path": "/data"},
+    }
+    assert root.create(
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk-of-policy"}, "spec": spec}
+    ).ok
     only = "writes a claim into a volume that no claim has, and changes nothing else of it"
 
     def claimed_by(uid: str, name: str = "data") -> dict[str, Any]:
         return {
-            "spec": {"claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": UNMANAGED, "name": name, "uid": uid}}
+            "spec": {
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": UNMANAGED,
+                    "name": name,
+                    "uid": uid,
+                }
+            }
         }
 
     def change(body: dict[str, Any]) -> Answer:
@@ -168,7 +213,9 @@ def test_it_writes_only_the_claim_of_a_volume_and_only_of_a_free_one(scheduler: 
     )
     for body in changes:
         assert change(body).refused_with(only)
-    assert change({"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}, **claimed_by("u-1")}).ok
+    assert change(
+        {"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}, **claimed_by("u-1")}
+    ).ok
     assert change(claimed_by("u-1")).ok
     assert change(claimed_by("u-2", "other")).refused_with(only)
     assert change({"spec": {"claimRef": None}}).refused_with(only)
@@ -179,7 +226,9 @@ def test_the_policy_on_it_has_no_type_error(installation: Installation, schedule
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{NAME}"
 
     def checked() -> dict[str, Any] | None:
-        found: dict[str, Any] | None = installation.cluster.client.get(path).get("status", {}).get("typeChecking")
+        found: dict[str, Any] | None = (
+            installation.cluster.client.get(path).get("status", {}).get("typeChecking")
+        )
         return found
 
     wait_until(lambda: checked() is not None, "the controller to check the policy", 30)

@@ -26,14 +26,18 @@ def make(kind: str, name: str) -> Builder:
 @pytest.mark.parametrize("kind", ["job", "pod"])
 def test_an_object_is_created_with_the_own_name_or_none(alice: Person, namespace: str, kind: str) -> None:
     person = alice.within(namespace)
-    assert person.create(make(kind, "forged").annotation(KEY, "bob"), "--dry-run=server").refused_with(f"{FORGED}alice may leave it out")
+    assert person.create(make(kind, "forged").annotation(KEY, "bob"), "--dry-run=server").refused_with(
+        f"{FORGED}alice may leave it out"
+    )
     for thing in (make(kind, "own").annotation(KEY, "alice"), make(kind, "none")):
         assert person.create(thing, "--dry-run=server").ok
 
 
 @EVERYWHERE
 @pytest.mark.parametrize("kind", ["job", "pod"])
-def test_a_name_is_neither_changed_nor_added_later_but_may_be_left_out(alice: Person, root: Person, namespace: str, kind: str) -> None:
+def test_a_name_is_neither_changed_nor_added_later_but_may_be_left_out(
+    alice: Person, root: Person, namespace: str, kind: str
+) -> None:
     person, powerful = alice.within(namespace), root.within(namespace)
     assert person.create(make(kind, "submitted").annotation(KEY, "alice")).ok
     for somebody in (person, powerful):
@@ -42,7 +46,9 @@ def test_a_name_is_neither_changed_nor_added_later_but_may_be_left_out(alice: Pe
     assert powerful.patch(kind, "submitted", named("root"), "--subresource=status").refused_with(FORGED)
     assert person.patch(kind, "submitted", {"metadata": {"labels": {"team": "a"}}}).ok
     assert person.patch(kind, "submitted", named(None)).ok
-    assert person.patch(kind, "submitted", named("alice")).refused_with(FORGED), "whoever patches is not who created it"
+    assert person.patch(kind, "submitted", named("alice")).refused_with(FORGED), (
+        "whoever patches is not who created it"
+    )
     assert person.run("delete", kind, "submitted", "--now").ok
 
 
@@ -69,11 +75,18 @@ def test_a_binding_names_nobody(root: Person, installation: Installation) -> Non
     assert root.run("delete", "pod", "bound", "--now").ok
 
 
-def test_a_minicluster_names_nobody_else_since_its_job_inherits_the_name(root: Person, installation: Installation) -> None:
+def test_a_minicluster_names_nobody_else_since_its_job_inherits_the_name(
+    root: Person, installation: Installation
+) -> None:
     def minicluster(name: str, **annotations: str) -> Json:
         meta = {"name": name, "namespace": MANAGED, "annotations": annotations}
         spec = {"size": 1, "containers": [{"image": "flux"}]}
-        return {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": meta, "spec": spec}
+        return {
+            "apiVersion": "flux-framework.org/v1alpha2",
+            "kind": "MiniCluster",
+            "metadata": meta,
+            "spec": spec,
+        }
 
     assert root.create(minicluster("forged", **{KEY: "bob"})).refused_with(FORGED)
     assert root.create(minicluster("own", **{KEY: "root"})).ok

@@ -35,7 +35,9 @@ def installed(installation: Installation, root: Person) -> Iterator[Installation
     installation.install()
 
 
-def command(cluster: ControlPlane, *words: str, helm: bool = True, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+def command(
+    cluster: ControlPlane, *words: str, helm: bool = True, kubeconfig: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run ``fluxqueue uninstall`` as an administrator, with or without helm on the PATH."""
     folders = [str(Path(cluster.binaries[Tool.HELM]).parent)] if helm else []
     environment = {
@@ -44,7 +46,15 @@ def command(cluster: ControlPlane, *words: str, helm: bool = True, kubeconfig: P
         "KUBECONFIG": str(kubeconfig or cluster.kubeconfig),
     }
     program = [str(Path(sys.executable).with_name("fluxqueue")), "uninstall", *words]
-    return subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False, env=environment)
+    return subprocess.run(
+        program,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment,
+    )
 
 
 def create(root: Person, *things: Builder) -> None:
@@ -54,7 +64,9 @@ def create(root: Person, *things: Builder) -> None:
 
 
 def hold_work(root: Person, queue: Person) -> None:
-    """Create work as the webhook and the queue leave it: suspended, evicted with its allocation, gated, and suspended by its user."""
+    """Create work as the webhook and the queue leave it:
+    suspended, evicted with its allocation, gated, and suspended by its user.
+    """
     create(
         root,
         make_job("waiting").suspended().annotation(*MARK),
@@ -63,7 +75,10 @@ def hold_work(root: Person, queue: Person) -> None:
         make_pod("gated").gate("fluxqueue"),
     )
     template = {
-        "metadata": {"annotations": {"fluxqueue/allocation": "7", "fluxqueue/fluxion-nodes": "node-0"}, "labels": {"fluxqueue/jobid": "7"}},
+        "metadata": {
+            "annotations": {"fluxqueue/allocation": "7", "fluxqueue/fluxion-nodes": "node-0"},
+            "labels": {"fluxqueue/jobid": "7"},
+        },
         "spec": {"schedulingGates": [{"name": "fluxqueue"}]},
     }
     assert queue.patch("job", "evicted", {"spec": {"template": template}}, "--type=strategic").ok
@@ -79,20 +94,32 @@ def suspended(root: Person, name: str) -> bool:
 
 
 def assert_released(root: Person) -> None:
-    assert (suspended(root, "waiting"), suspended(root, "evicted"), suspended(root, "mine")) == (False, False, True)
+    assert (suspended(root, "waiting"), suspended(root, "evicted"), suspended(root, "mine")) == (
+        False,
+        False,
+        True,
+    )
     evicted = root.get("job", "evicted")["spec"]["template"]
     assert "fluxqueue/allocation" not in evicted["metadata"].get("annotations", {})
     assert not evicted["spec"].get("schedulingGates")
     assert not root.get("pod", "gated")["spec"].get("schedulingGates")
-    wait_until(lambda: bool(root.get("pod", "gated")["spec"].get("nodeName")), "the gated pod to be bound by kube-scheduler", 30)
-    wait_until(lambda: root.get("job", "waiting")["status"].get("succeeded") == 1, "the Job that waited to run", 60)
+    wait_until(
+        lambda: bool(root.get("pod", "gated")["spec"].get("nodeName")),
+        "the gated pod to be bound by kube-scheduler",
+        30,
+    )
+    wait_until(
+        lambda: root.get("job", "waiting")["status"].get("succeeded") == 1, "the Job that waited to run", 60
+    )
 
 
 def assert_nothing_left(cluster: ControlPlane) -> None:
     selector = "app.kubernetes.io/instance=fluxqueue"
     kinds = (
-        "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,"
-        "clusterroles,clusterrolebindings,deployments,services,serviceaccounts,configmaps,roles,rolebindings,poddisruptionbudgets"
+        "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,"
+        "validatingadmissionpolicybindings,"
+        "clusterroles,clusterrolebindings,deployments,services,serviceaccounts,configmaps,roles,"
+        "rolebindings,poddisruptionbudgets"
     )
     assert cluster.kubectl("get", kinds, "-A", "-l", selector, "-o", "name").stdout == ""
     for kind, name in LEFTOVERS.items():
@@ -102,12 +129,22 @@ def assert_nothing_left(cluster: ControlPlane) -> None:
 def leave_traces(cluster: ControlPlane) -> None:
     """Create what the running queue creates: its Lease and the webhook's certificate."""
     cluster.apply(
-        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "fluxqueue-queue", "namespace": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fluxqueue-webhook-tls", "namespace": NAMESPACE}},
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "fluxqueue-queue", "namespace": NAMESPACE},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "fluxqueue-webhook-tls", "namespace": NAMESPACE},
+        },
     )
 
 
-def test_it_releases_held_work_and_removes_everything_with_helms_record(installed: Installation, root: Person, queue: Person) -> None:
+def test_it_releases_held_work_and_removes_everything_with_helms_record(
+    installed: Installation, root: Person, queue: Person
+) -> None:
     cluster = installed.cluster
     hold_work(root, queue)
     leave_traces(cluster)
@@ -128,7 +165,9 @@ def test_it_releases_held_work_and_removes_everything_with_helms_record(installe
     forget_work(root)
 
 
-def test_after_helm_uninstall_it_releases_what_is_still_held(installed: Installation, root: Person, queue: Person) -> None:
+def test_after_helm_uninstall_it_releases_what_is_still_held(
+    installed: Installation, root: Person, queue: Person
+) -> None:
     cluster = installed.cluster
     hold_work(root, queue)
     leave_traces(cluster)
@@ -136,7 +175,10 @@ def test_after_helm_uninstall_it_releases_what_is_still_held(installed: Installa
     assert suspended(root, "waiting")
     kept = command(cluster, "--keep-held", "--yes")
     assert kept.returncode == 0, kept.stderr
-    assert f"Kept 2 Jobs (Job {MANAGED}/evicted, Job {MANAGED}/waiting) and 1 other pod (Pod {MANAGED}/gated)" in kept.stdout
+    assert (
+        f"Kept 2 Jobs (Job {MANAGED}/evicted, Job {MANAGED}/waiting) and 1 other pod (Pod {MANAGED}/gated)"
+        in kept.stdout
+    )
     assert suspended(root, "waiting")
     done = command(cluster, "--release-held", "--yes")
     assert done.returncode == 0, done.stderr
@@ -148,12 +190,17 @@ def test_after_helm_uninstall_it_releases_what_is_still_held(installed: Installa
 def test_without_helm_it_names_the_command_that_removes_the_record(installed: Installation) -> None:
     done = command(installed.cluster, "--keep-held", "--yes", helm=False)
     assert done.returncode == 0, done.stderr
-    assert f"Helm still lists the release: run 'helm uninstall fluxqueue --namespace {NAMESPACE}'." in done.stdout
+    assert (
+        f"Helm still lists the release: run 'helm uninstall fluxqueue --namespace {NAMESPACE}'."
+        in done.stdout
+    )
     assert installed.is_installed()
     assert_nothing_left(installed.cluster)
 
 
-def test_a_missing_permission_is_one_sentence_before_anything_changes(installation: Installation, root: Person, tmp_path: Path) -> None:
+def test_a_missing_permission_is_one_sentence_before_anything_changes(
+    installation: Installation, root: Person, tmp_path: Path
+) -> None:
     cluster = installation.cluster
     kubeconfig = tmp_path / "alice"
     kubeconfig.write_text(json.dumps(_impersonating(cluster)))
@@ -175,8 +222,16 @@ def _impersonating(cluster: ControlPlane) -> Mapping[str, object]:
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}],
     }
     cluster.apply(reading)
-    cluster.kubectl("create", "clusterrolebinding", "reader", "--clusterrole=reader-of-all", f"--serviceaccount={MANAGED}:reader")
+    cluster.kubectl(
+        "create",
+        "clusterrolebinding",
+        "reader",
+        "--clusterrole=reader-of-all",
+        f"--serviceaccount={MANAGED}:reader",
+    )
     token = cluster.kubectl("create", "token", "reader", f"--namespace={MANAGED}").stdout.strip()
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json").stdout)
+    config = json.loads(
+        cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json").stdout
+    )
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
     return dict(config)

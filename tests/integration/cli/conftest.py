@@ -43,8 +43,23 @@ def cluster(bare_cluster: ControlPlane) -> ControlPlane:
         wait_until(lambda path=path: "True" in _conditions(bare_cluster, path), "the kinds", 30)  # type: ignore[misc]  # path is bound
     served = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
     wait_until(lambda: bare_cluster.client.reachable(served), "FluxJobs served", 30)
-    bare_cluster.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {"policy": "fcfs"}})
-    _job(bare_cluster, "waiting", pods=4, state="Pending", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1)
+    bare_cluster.apply(
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": "FluxQueue",
+            "metadata": {"name": "night"},
+            "spec": {"policy": "fcfs"},
+        }
+    )
+    _job(
+        bare_cluster,
+        "waiting",
+        pods=4,
+        state="Pending",
+        reason="WaitingForNodes",
+        message="needs 24 cpu, 8 are free",
+        position=1,
+    )
     _job(
         bare_cluster,
         "running",
@@ -63,11 +78,21 @@ def cluster(bare_cluster: ControlPlane) -> ControlPlane:
 
 def _conditions(cluster: ControlPlane, path: str) -> list[str]:
     """The statuses of an object's conditions; a moment after it was made there are none."""
-    return [condition["status"] for condition in (cluster.client.get(path).get("status") or {}).get("conditions") or ()]
+    return [
+        condition["status"]
+        for condition in (cluster.client.get(path).get("status") or {}).get("conditions") or ()
+    ]
 
 
 def _job(
-    cluster: ControlPlane, name: str, *, pods: int = 1, suspend: bool = True, queue: str = "default", fluxjob: bool = True, **status: Any
+    cluster: ControlPlane,
+    name: str,
+    *,
+    pods: int = 1,
+    suspend: bool = True,
+    queue: str = "default",
+    fluxjob: bool = True,
+    **status: Any,
 ) -> None:
     job = cluster.client.request(
         "POST",
@@ -84,7 +109,9 @@ def _job(
                     "spec": {
                         "restartPolicy": "Never",
                         "nodeSelector": {names.HOSTNAME_LABEL: "node-1"},
-                        "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "2"}}}],
+                        "containers": [
+                            {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "2"}}}
+                        ],
                     },
                 },
             },
@@ -103,7 +130,13 @@ def _job(
             "apiVersion": names.API_VERSION,
             "kind": "FluxJob",
             "metadata": {"name": called, "labels": {"team": name}},
-            "spec": {"objectRef": ref, "queue": queue, "pods": pods, "durationSeconds": 300, "jobspec": _jobspec(name, pods)},
+            "spec": {
+                "objectRef": ref,
+                "queue": queue,
+                "pods": pods,
+                "durationSeconds": 300,
+                "jobspec": _jobspec(name, pods),
+            },
         },
     )
     cluster.client.request("PATCH", f"{path}/{called}", {"status": status})
@@ -130,6 +163,8 @@ def _runner(cluster: ControlPlane) -> Run:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [str(cluster.binaries[Tool.KUBECTL]), *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     return run

@@ -90,7 +90,10 @@ def test_says_that_there_is_nothing_as_kubectl_does(kubectl: Run) -> None:
 def test_says_that_a_name_is_not_there_as_kubectl_does(kubectl: Run) -> None:
     done = kubectl("fluxqueue", "jobs", "nobody")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found{WORK}\n'
+    assert (
+        done.stderr
+        == f'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found{WORK}\n'
+    )
 
 
 def test_prints_the_servers_objects_as_json_yaml_and_names(kubectl: Run) -> None:
@@ -124,11 +127,18 @@ def test_explains_a_job_by_its_fluxjob_and_by_its_pod(kubectl: Run, cluster: Con
     path = "/api/v1/namespaces/default/pods"
 
     def pods() -> list[str]:
-        return [pod["metadata"]["name"] for pod in cluster.client.get(path)["items"] if pod["status"]["phase"] == "Running"]
+        return [
+            pod["metadata"]["name"]
+            for pod in cluster.client.get(path)["items"]
+            if pod["status"]["phase"] == "Running"
+        ]
 
     wait_until(lambda: bool(pods()), "the pod of job/running runs", 30)
     (pod,) = pods()
-    told = [kubectl("fluxqueue", "explain", name) for name in ("job/running", fluxjob, f"fj/{fluxjob.split('/')[1]}", f"pod/{pod}", pod)]
+    told = [
+        kubectl("fluxqueue", "explain", name)
+        for name in ("job/running", fluxjob, f"fj/{fluxjob.split('/')[1]}", f"pod/{pod}", pod)
+    ]
     assert {one.returncode for one in told} == {0}, [one.stderr for one in told]
     for one in told:
         assert one.stdout.splitlines()[-1].split() == ["0", "node-1", pod, "node-1", "Running"]
@@ -136,19 +146,33 @@ def test_explains_a_job_by_its_fluxjob_and_by_its_pod(kubectl: Run, cluster: Con
 
 
 def test_tells_an_object_outside_the_queue_from_one_that_is_not_there(kubectl: Run) -> None:
-    outside, missing, bare = (kubectl("fluxqueue", "explain", name) for name in ("job/unlisted", "job/nobody", "nobody"))
+    outside, missing, bare = (
+        kubectl("fluxqueue", "explain", name) for name in ("job/unlisted", "job/nobody", "nobody")
+    )
     assert (outside.returncode, missing.returncode, bare.returncode) == (1, 1, 1)
     assert outside.stderr.startswith("error: job/unlisted exists, but no FluxJob belongs to it: ")
     assert names.MANAGED_LABEL in outside.stderr
     assert missing.stderr == f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n'
-    assert bare.stderr.startswith('Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found')
+    assert bare.stderr.startswith(
+        'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found'
+    )
 
 
 def test_shows_queues_with_what_they_use(kubectl: Run) -> None:
     done = kubectl("fluxqueue", "queues")
     assert done.returncode == 0, done.stderr
     titles, default, row = done.stdout.splitlines()
-    assert titles.split() == ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
+    assert titles.split() == [
+        "NAME",
+        "STATE",
+        "POLICY",
+        "PRIORITY",
+        "PENDING",
+        "RUNNING",
+        "NODES",
+        "CORES",
+        "AGE",
+    ]
     assert default.split()[:3] == ["default", "open", "easy"]
     assert row.split()[:3] == ["night", "open", "fcfs"]
     assert len(kubectl("fluxqueue", "queues", "-o", "wide").stdout.splitlines()[0]) > len(titles)
@@ -165,7 +189,9 @@ def test_watching_goes_on_with_a_line_for_each_change(cluster: ControlPlane, kub
     (name,) = kubectl("fluxqueue", "jobs", "waiting", "-o", "name").stdout.split()
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
     command = [str(program), "jobs", "-w", "--no-headers", "-l", "team=waiting"]
-    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)})
+    watching = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    )
     try:
         assert watching.stdout is not None
         assert watching.stdout.readline().split()[6] == "1"
@@ -181,16 +207,34 @@ def test_watching_goes_on_with_a_line_for_each_change(cluster: ControlPlane, kub
             watching.stdout.close()
 
 
-def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(cluster: ControlPlane, tmp_path: Path) -> None:
-    cluster.client.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
+def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    cluster.client.request(
+        "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}}
+    )
     kubeconfig = cluster.service_account_kubeconfig("default", "nobody")
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
-    ours = subprocess.run([str(program), "jobs", "--kubeconfig", str(kubeconfig)], capture_output=True, text=True, timeout=30, check=False)
+    ours = subprocess.run(
+        [str(program), "jobs", "--kubeconfig", str(kubeconfig)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     command = [str(cluster.binaries[Tool.KUBECTL]), "get", names.FLUXJOBS, "--kubeconfig", str(kubeconfig)]
     theirs = subprocess.run(
-        command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "KUBECACHEDIR": str(tmp_path)}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "KUBECACHEDIR": str(tmp_path)},
     )
-    remedy = "an administrator gives you the right by: kubectl create rolebinding NAME -n default --clusterrole=view --user=YOU"
+    remedy = (
+        "an administrator gives you the right by: kubectl create rolebinding NAME -n default "
+        "--clusterrole=view --user=YOU"
+    )
     assert (ours.returncode, ours.stderr) == (theirs.returncode, f"{theirs.stderr.rstrip()} ({remedy})\n")
 
 
@@ -207,7 +251,13 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(c
         ),
         pytest.param(["hold", "job/waiting"], "job/waiting is held already\n", "hold", True, id="hold again"),
         pytest.param(["release", "job/waiting"], "job/waiting released\n", "hold", False, id="release"),
-        pytest.param(["prioritize", "job/waiting", "-5"], "job/waiting has priority -5\n", "priority", -5, id="a lower priority"),
+        pytest.param(
+            ["prioritize", "job/waiting", "-5"],
+            "job/waiting has priority -5\n",
+            "priority",
+            -5,
+            id="a lower priority",
+        ),
         pytest.param(
             ["prioritize", "job/waiting", "waiting", "6"],
             "job/waiting has priority 6\njob/waiting has priority 6 already\n",
@@ -215,11 +265,19 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(c
             6,
             id="several names",
         ),
-        pytest.param(["move", "waiting", "-q", "night"], "job/waiting moved to queue night\n", "queue", "night", id="move"),
+        pytest.param(
+            ["move", "waiting", "-q", "night"],
+            "job/waiting moved to queue night\n",
+            "queue",
+            "night",
+            id="move",
+        ),
         pytest.param(["cancel", "waiting"], "job/waiting cancelled\n", "cancel", True, id="cancel"),
     ],
 )
-def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value: object, kubectl: Run) -> None:
+def test_a_verb_writes_one_field(
+    words: list[str], said: str, field: str, value: object, kubectl: Run
+) -> None:
     """Runs last: what was waiting is not as it was."""
     done = kubectl("fluxqueue", *words)
     assert (done.returncode, done.stdout) == (0, said), done.stderr
@@ -230,9 +288,19 @@ def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["hold", "job/running"], "error: job/running runs: only what waits can be held\n", id="hold what runs"),
-        pytest.param(["move", "done", "-q", "night"], "error: job/done has ended: only what waits can be moved\n", id="move what ended"),
-        pytest.param(["cancel", "done"], "error: job/done has ended already (Completed)\n", id="cancel what ended"),
+        pytest.param(
+            ["hold", "job/running"],
+            "error: job/running runs: only what waits can be held\n",
+            id="hold what runs",
+        ),
+        pytest.param(
+            ["move", "done", "-q", "night"],
+            "error: job/done has ended: only what waits can be moved\n",
+            id="move what ended",
+        ),
+        pytest.param(
+            ["cancel", "done"], "error: job/done has ended already (Completed)\n", id="cancel what ended"
+        ),
         pytest.param(
             ["move", "waiting", "-q", "nowhere"],
             "error: there is no queue 'nowhere': there are default, night\n",
@@ -244,9 +312,15 @@ def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value:
             "error: job/running runs: only what waits can be given another priority\n",
             id="each of several names that cannot be",
         ),
-        pytest.param(["hold", "job/nobody"], f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n', id="hold nobody"),
+        pytest.param(
+            ["hold", "job/nobody"],
+            f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n',
+            id="hold nobody",
+        ),
     ],
 )
-def test_a_verb_that_makes_no_sense_is_one_sentence_and_exit_1(words: list[str], said: str, kubectl: Run) -> None:
+def test_a_verb_that_makes_no_sense_is_one_sentence_and_exit_1(
+    words: list[str], said: str, kubectl: Run
+) -> None:
     done = kubectl("fluxqueue", *words)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -8,17 +8,33 @@ from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.queue.simulator.main import main
 
 
-def test_it_says_who_would_start_when_and_changes_nothing(cluster: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_who_would_start_when_and_changes_nothing(
+    cluster: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = "/apis/jobs.converged-computing.org/v1alpha1/fluxjobs"
-    before = {job["metadata"]["name"]: job["metadata"]["resourceVersion"] for job in cluster.client.get(path)["items"]}
-    words = ["--from-cluster", "--kubeconfig", str(cluster.kubeconfig), "--policy", "conservative", "--add-nodes", "2"]
+    before = {
+        job["metadata"]["name"]: job["metadata"]["resourceVersion"]
+        for job in cluster.client.get(path)["items"]
+    }
+    words = [
+        "--from-cluster",
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+        "--policy",
+        "conservative",
+        "--add-nodes",
+        "2",
+    ]
     assert main(words) == 0
     said = capsys.readouterr().out
     assert said.startswith("2 nodes, 1 running, 1 pending")
     plans = [line.split("  ")[0] for line in said.split("plan ")[1].splitlines()[1:5]]
     assert plans == ["as it is", "conservative", "as it is, +2", "conservative, +2"]
     assert "default/waiting" in said
-    after = {job["metadata"]["name"]: job["metadata"]["resourceVersion"] for job in cluster.client.get(path)["items"]}
+    after = {
+        job["metadata"]["name"]: job["metadata"]["resourceVersion"]
+        for job in cluster.client.get(path)["items"]
+    }
     assert after == before
 
 

@@ -1,4 +1,6 @@
-"""Functions as jobs of a Flux instance, through the real REST service, whose `flux` is a stand-in that runs what is submitted."""
+"""Functions as jobs of a Flux instance, through the real REST service,
+whose `flux` is a stand-in that runs what is submitted.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_results_and_exceptions_come_back_from_jobs(executor: FluxExecutor) -> N
 
 
 def test_a_call_that_ends_its_process_has_no_result(executor: FluxExecutor) -> None:
-    with pytest.raises(WorkerDied, match=r"Flux job f\S+ ended as FAILED, exit code 3, without a result: read its output"):
+    with pytest.raises(
+        WorkerDied, match=r"Flux job f\S+ ended as FAILED, exit code 3, without a result: read its output"
+    ):
         executor.submit(os._exit, 3).result(120)
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 from support.rest_services import RestService, rest_service
 
-from fluxqueue.client import AsyncFlux, Flux, FluxRefused, InvalidWork, NoCluster, NoSuchWork, NotPermitted, WaitTimeout
+from fluxqueue.client import (
+    AsyncFlux,
+    Flux,
+    FluxRefused,
+    InvalidWork,
+    NoCluster,
+    NoSuchWork,
+    NotPermitted,
+    WaitTimeout,
+)
 from fluxqueue.client.flux_connections import DirectFlux
 from fluxqueue.client.portals import Portal
 
@@ -41,11 +50,15 @@ def flux(portal: Portal, service: RestService) -> Iterator[Flux]:
 
 def test_jobs_are_submitted_read_and_cancelled(service: RestService, flux: Flux) -> None:
     flux.ready(timeout=60)
-    task = flux.submit(["hostname", "-f"], nodes=2, cores_per_task=3, duration=90, environment={"A": "1"}, name="where")
+    task = flux.submit(
+        ["hostname", "-f"], nodes=2, cores_per_task=3, duration=90, environment={"A": "1"}, name="where"
+    )
     assert task.id == "f2ABC"
     words = service.calls()[-1].split()
     assert words[-2:] == ["hostname", "-f"]
-    assert {"--nodes=2", "--cores-per-task=3", "--time-limit=90s", "--env=A=1", "--job-name=where"} <= set(words)
+    assert {"--nodes=2", "--cores-per-task=3", "--time-limit=90s", "--env=A=1", "--job-name=where"} <= set(
+        words
+    )
     assert (task.state(), task.status().ended, repr(task)) == ("RUN", False, "<Flux job f2ABC>")
     assert [each.state for each in flux.jobs(active=True, limit=3)] == ["RUN"]
     assert list(task.output()) == ["so far"]
@@ -63,7 +76,9 @@ def test_output_is_followed_until_the_job_ends(service: RestService, flux: Flux)
     assert list(lines) == ["two"]
 
 
-def test_what_is_refused_has_the_sentence_of_flux_and_a_remedy(service: RestService, flux: Flux, portal: Portal) -> None:
+def test_what_is_refused_has_the_sentence_of_flux_and_a_remedy(
+    service: RestService, flux: Flux, portal: Portal
+) -> None:
     with pytest.raises(FluxRefused, match="unsatisfiable request: correct what it names"):
         flux.submit(["refuse"])
     with pytest.raises(NoSuchWork, match="check the id"):

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dashboard_stage import Browserless, RunningDashboard, at, create, fluxjob, make_namespace, make_person, prepare, run_dashboard
+from support.dashboard_stage import (
+    Browserless,
+    RunningDashboard,
+    at,
+    create,
+    fluxjob,
+    make_namespace,
+    make_person,
+    prepare,
+    run_dashboard,
+)
 
 from fluxqueue.api import names
 from fluxqueue.local.controlplane import ControlPlane
@@ -22,10 +32,31 @@ def cluster(service_folder: Path) -> Iterator[ControlPlane]:
         prepare(plane)
         for namespace in ("blue", "red"):
             make_namespace(plane, namespace)
-        queue = {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "default"}, "spec": {"limits": {"running": 4}}}
+        queue = {
+            "apiVersion": names.API_VERSION,
+            "kind": "FluxQueue",
+            "metadata": {"name": "default"},
+            "spec": {"limits": {"running": 4}},
+        }
         plane.apply(queue)
-        create(plane, fluxjob("waits", "blue", position=1, reason="WaitingForNodes", message="needs 24 cpu, 8 are free", eta=at(600)))
-        running: dict[str, Any] = {"state": "Running", "nodes": "node-[1-2]", "jobid": 7, "allocatedAt": at(-60), "startedAt": at(-59)}
+        create(
+            plane,
+            fluxjob(
+                "waits",
+                "blue",
+                position=1,
+                reason="WaitingForNodes",
+                message="needs 24 cpu, 8 are free",
+                eta=at(600),
+            ),
+        )
+        running: dict[str, Any] = {
+            "state": "Running",
+            "nodes": "node-[1-2]",
+            "jobid": 7,
+            "allocatedAt": at(-60),
+            "startedAt": at(-59),
+        }
         create(plane, fluxjob("runs", "blue", spec={"pods": 2}, **running))
         create(plane, fluxjob("secret", "red", reason="WaitingForNodes", message=HOSTILE))
         yield plane

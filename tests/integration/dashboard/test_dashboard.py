@@ -41,7 +41,9 @@ def test_a_wrong_token_is_refused_with_a_sentence(dashboard: RunningDashboard) -
     assert "set-cookie" not in answer.headers
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(dashboard: RunningDashboard, tokens: dict[str, str]) -> None:
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(
+    dashboard: RunningDashboard, tokens: dict[str, str]
+) -> None:
     answer = Browserless(dashboard.port).sign_in(tokens["viewer"])
     cookie = answer.headers["set-cookie"].lower()
     assert cookie.startswith("__host-fluxqueue=")
@@ -72,7 +74,11 @@ def test_a_job_of_another_tenant_looks_like_one_that_is_not_there(browse: Browse
 
 def test_hostile_texts_are_shown_as_texts(browse: Browse) -> None:
     operator = browse("operator")
-    for path in ("/", f"/jobs/red/{SECRET}", "/queue?q=%3Cscript%3Ealert(1)%3C/script%3E&queue=%22%3E%3Cb%3E"):
+    for path in (
+        "/",
+        f"/jobs/red/{SECRET}",
+        "/queue?q=%3Cscript%3Ealert(1)%3C/script%3E&queue=%22%3E%3Cb%3E",
+    ):
         answer = operator.get(path)
         assert "<script>alert" not in answer.text
         assert "<img" not in answer.text
@@ -97,7 +103,9 @@ def test_the_page_of_a_job_says_why_and_until_when(browse: Browse) -> None:
 
 def test_an_editor_holds_and_cancels_with_his_own_token(browse: Browse, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("to-hold", "blue"))
-    cluster.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {}})
+    cluster.apply(
+        {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {}}
+    )
     editor = browse("editor")
     path = f"/jobs/blue/{name}"
     eventually(lambda: editor.get(path).status == 200)
@@ -106,7 +114,9 @@ def test_an_editor_holds_and_cancels_with_his_own_token(browse: Browse, cluster:
     assert editor.post(f"{path}/hold", {"csrf": page.csrf, "uid": uid}).status == 303
     held = read(cluster, "blue", name)
     assert held["spec"]["hold"] is True
-    manager = [entry for entry in held["metadata"]["managedFields"] if entry["manager"] == "fluxqueue-dashboard"]
+    manager = [
+        entry for entry in held["metadata"]["managedFields"] if entry["manager"] == "fluxqueue-dashboard"
+    ]
     assert len(manager) == 1
     assert "Job/to-hold is held." in editor.get(path).text
     assert "Job/to-hold is held." not in editor.get(path).text
@@ -153,7 +163,9 @@ def test_signing_out_ends_the_session(browse: Browse) -> None:
     assert viewer.get("/queue").status == 303
 
 
-def test_a_deleted_account_loses_its_session(browse: Browse, cluster: ControlPlane, dashboard: RunningDashboard) -> None:
+def test_a_deleted_account_loses_its_session(
+    browse: Browse, cluster: ControlPlane, dashboard: RunningDashboard
+) -> None:
     token = make_person(cluster, "leaver", {"blue": "view"})
     client = Browserless(dashboard.port)
     assert client.sign_in(token).status == 303
@@ -175,7 +187,9 @@ def test_changes_arrive_as_rows(browse: Browse, cluster: ControlPlane) -> None:
     assert "Running" in update["rows"][uid]
     assert uid in update["order"]
     create(cluster, fluxjob("hidden", "red"))
-    cluster.client.request("DELETE", f"/apis/jobs.converged-computing.org/v1alpha1/namespaces/blue/fluxjobs/{name}")
+    cluster.client.request(
+        "DELETE", f"/apis/jobs.converged-computing.org/v1alpha1/namespaces/blue/fluxjobs/{name}"
+    )
     gone = next(each for each in map(json.loads, events) if uid not in each["order"])
     assert "hidden" not in json.dumps(gone)
 
@@ -187,7 +201,9 @@ def test_a_right_that_is_taken_away_ends_the_view(cluster: ControlPlane, dashboa
     assert "job/waits" in client.get("/queue").text
     events = client.events("/live/queue?version=none", seconds=120)
     assert json.loads(next(events))["order"]
-    cluster.client.request("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/blue/rolebindings/former-view")
+    cluster.client.request(
+        "DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/blue/rolebindings/former-view"
+    )
     assert next(each for each in map(json.loads, events) if not each["order"])
     assert "job/waits" not in client.get("/queue").text
 
@@ -201,7 +217,9 @@ def test_the_log_has_no_token(dashboard: RunningDashboard, tokens: dict[str, str
         assert token.rpartition(".")[2] not in log
 
 
-@pytest.mark.parametrize("path", ["/static/000000000000/live.js", "/static/x/../main.py", "/none", "/live/none"])
+@pytest.mark.parametrize(
+    "path", ["/static/000000000000/live.js", "/static/x/../main.py", "/none", "/live/none"]
+)
 def test_other_addresses_are_refused_in_words(path: str, browse: Browse) -> None:
     answer = browse("viewer").get(path)
     assert answer.status == 404

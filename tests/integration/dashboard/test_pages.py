@@ -1,4 +1,6 @@
-"""Every page against a real API server: what each person sees on it, and what is said where a right is missing."""
+"""Every page against a real API server: what each person sees on it,
+and what is said where a right is missing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Browse = Callable[[str], Browserless]
         ("/doctor", "Doctor", "You may not ask the doctor"),
     ],
 )
-def test_each_page_is_for_who_may_and_says_so_to_others(path: str, shown: str, refused: str, browse: Browse) -> None:
+def test_each_page_is_for_who_may_and_says_so_to_others(
+    path: str, shown: str, refused: str, browse: Browse
+) -> None:
     operator, nobody = browse("operator").get(path), browse("nobody").get(path)
     assert (operator.status, nobody.status) == (200, 200)
     assert shown in operator.text

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dashboard_stage import SYSTEM, Browserless, RunningDashboard, create, fluxjob, read, run_dashboard
+from support.dashboard_stage import (
+    SYSTEM,
+    Browserless,
+    RunningDashboard,
+    create,
+    fluxjob,
+    read,
+    run_dashboard,
+)
 
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
@@ -19,22 +27,37 @@ RBAC = {"apiVersion": "rbac.authorization.k8s.io/v1"}
 def _role(kind: str, name: str, subject: dict[str, str], role: str) -> dict[str, Any]:
     group = "" if subject["kind"] == "ServiceAccount" else "rbac.authorization.k8s.io"
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    return {**RBAC, "kind": kind, "metadata": {"name": name}, "roleRef": ref, "subjects": [{"apiGroup": group, **subject}]}
+    return {
+        **RBAC,
+        "kind": kind,
+        "metadata": {"name": name},
+        "roleRef": ref,
+        "subjects": [{"apiGroup": group, **subject}],
+    }
 
 
 @pytest.fixture(scope="session")
 def behind_proxy(cluster: ControlPlane, service_folder: Path) -> Iterator[RunningDashboard]:
-    """A dashboard behind a proxy, which may act for alice alone; carol and her group may edit as well, by RBAC."""
+    """A dashboard behind a proxy, which may act for alice alone;
+    carol and her group may edit as well, by RBAC.
+    """
     rules = [
         {"apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"], "verbs": ["impersonate"]},
-        {"apiGroups": [""], "resources": ["groups"], "resourceNames": ["team-a", "system:authenticated"], "verbs": ["impersonate"]},
+        {
+            "apiGroups": [""],
+            "resources": ["groups"],
+            "resourceNames": ["team-a", "system:authenticated"],
+            "verbs": ["impersonate"],
+        },
     ]
     account = {"kind": "ServiceAccount", "name": "fluxqueue-dashboard", "namespace": SYSTEM}
     cluster.apply(
         {**RBAC, "kind": "ClusterRole", "metadata": {"name": "dashboard-acts"}, "rules": rules},
         _role("ClusterRoleBinding", "dashboard-acts", account, "dashboard-acts"),
     )
-    cluster.apply(_role("RoleBinding", "team-a", {"kind": "Group", "name": "team-a"}, "edit"), namespace="blue")
+    cluster.apply(
+        _role("RoleBinding", "team-a", {"kind": "Group", "name": "team-a"}, "edit"), namespace="blue"
+    )
     secret = service_folder / "proxy-secret"
     secret.write_text(SECRET)
     folder = service_folder / "proxied-dashboard"
@@ -42,7 +65,9 @@ def behind_proxy(cluster: ControlPlane, service_folder: Path) -> Iterator[Runnin
         yield running
 
 
-def person(dashboard: RunningDashboard, name: str, groups: str = "team-a", secret: str = SECRET) -> Browserless:
+def person(
+    dashboard: RunningDashboard, name: str, groups: str = "team-a", secret: str = SECRET
+) -> Browserless:
     headers = {"fluxqueue-proxy-secret": secret, "x-forwarded-user": name, "x-forwarded-groups": groups}
     return Browserless(dashboard.port, headers=headers)
 
@@ -54,7 +79,9 @@ def test_a_person_of_the_proxy_is_signed_in_and_sees_his_namespaces(behind_proxy
     assert "Sign out" not in text
 
 
-@pytest.mark.parametrize(("name", "secret"), [("alice", "wrong"), ("alice", ""), ("system:admin", SECRET), ("", SECRET)])
+@pytest.mark.parametrize(
+    ("name", "secret"), [("alice", "wrong"), ("alice", ""), ("system:admin", SECRET), ("", SECRET)]
+)
 def test_headers_of_anybody_else_open_nothing(name: str, secret: str, behind_proxy: RunningDashboard) -> None:
     answer = person(behind_proxy, name, secret=secret).get("/queue")
     assert answer.status == 303
@@ -77,7 +104,9 @@ def test_what_he_does_is_done_as_himself(behind_proxy: RunningDashboard, cluster
     assert read(cluster, "blue", name)["spec"]["hold"] is True
 
 
-def test_for_whom_it_may_not_act_nothing_is_done(behind_proxy: RunningDashboard, cluster: ControlPlane) -> None:
+def test_for_whom_it_may_not_act_nothing_is_done(
+    behind_proxy: RunningDashboard, cluster: ControlPlane
+) -> None:
     name = create(cluster, fluxjob("by-carol", "blue"))
     carol, path = person(behind_proxy, "carol"), f"/jobs/blue/{name}"
     wait_until(lambda: carol.get(path).status == 200, "the job to be shown", 60)

@@ -15,13 +15,22 @@ from fluxqueue.api import names
 from fluxqueue.local.controlplane import ControlPlane
 
 Browse = Callable[[str], Browserless]
-FORM = {"namespace": "blue", "image": "example/solver", "command": "solve", "nodes": "2", "cpus": "8", "time": "10m"}
+FORM = {
+    "namespace": "blue",
+    "image": "example/solver",
+    "command": "solve",
+    "nodes": "2",
+    "cpus": "8",
+    "time": "10m",
+}
 
 
 def as_admitted(name: str, nodes: int) -> str:
     """Return a Job as the webhook would have it, which is not here."""
     job = make_job(name).indexed(nodes).cpu("1").suspended().annotation(names.DURATION_ANNOTATION, "10m")
-    job = job.annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK).label(names.SEEN_LABEL, names.SEEN_VALUE)
+    job = job.annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK).label(
+        names.SEEN_LABEL, names.SEEN_VALUE
+    )
     return json.dumps(job.with_("metadata.namespace", "blue").build())
 
 
@@ -30,7 +39,10 @@ def press(client: Browserless, action: str, **fields: str) -> Any:
 
 
 def jobs(cluster: ControlPlane) -> set[str]:
-    return {each["metadata"]["name"] for each in cluster.client.get("/apis/batch/v1/namespaces/blue/jobs")["items"]}
+    return {
+        each["metadata"]["name"]
+        for each in cluster.client.get("/apis/batch/v1/namespaces/blue/jobs")["items"]
+    }
 
 
 def test_the_form_writes_a_job_that_can_be_changed(browse: Browse) -> None:
@@ -54,7 +66,9 @@ def test_a_trial_says_when_and_where_and_creates_nothing(browse: Browse, cluster
     assert "tried" not in jobs(cluster)
 
 
-def test_fields_that_changed_since_they_wrote_the_job_are_not_dropped(browse: Browse, cluster: ControlPlane) -> None:
+def test_fields_that_changed_since_they_wrote_the_job_are_not_dropped(
+    browse: Browse, cluster: ControlPlane
+) -> None:
     editor = browse("editor")
     written = press(editor, "write", **FORM)
     mark = re.search(r'name="written" value="([^"]+)"', written.text)

@@ -24,5 +24,7 @@ async def fluxion(server: RunningServer) -> AsyncIterator[AsyncFluxionClient]:
 
 @pytest.fixture(autouse=True)
 def logs_of_the_tests_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that runs in the test's process leaves its logs alone: loggers remember the stream they first wrote to."""
+    """A program that runs in the test's process leaves its logs alone:
+    loggers remember the stream they first wrote to.
+    """
     monkeypatch.setattr("fluxqueue.fluxion.main.configure_logging", lambda _level: None)

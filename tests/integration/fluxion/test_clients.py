@@ -1,4 +1,6 @@
-"""The clients against a real service: answers come as values, refusals as the classes that the engine raised."""
+"""The clients against a real service: answers come as values,
+refusals as the classes that the engine raised.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,24 @@ import pytest
 from support.fluxionrequests import cluster_jgf, make_jobspec, make_node
 
 from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ResizeSystem
-from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, JobMode, MatchVerdict, NodeShare, Pool, RestoredJob
+from fluxqueue.fluxion.errors import (
+    ClockMixed,
+    InitError,
+    NotInitialised,
+    StaleEpoch,
+    UnknownJob,
+    WrongInstance,
+)
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    JobMode,
+    MatchVerdict,
+    NodeShare,
+    Pool,
+    RestoredJob,
+)
 from fluxqueue.fluxion.rpc.client import AsyncFluxionClient, FluxionClient
 from fluxqueue.fluxion.rpc.failures import InvalidCall, MatchFailed
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
@@ -45,7 +63,10 @@ async def loaded(matcher: Fluxion) -> Fluxion:
 
 async def test_a_batch_is_matched_in_order_under_ids_of_the_caller(loaded: Fluxion) -> None:
     batch = await loaded.match_batch([JobMatchRequest(CORE, 7), JobMatchRequest(CORE, 5)], call=CALL)
-    assert [(result.verdict, result.jobid) for result in batch.results] == [(MatchVerdict.GRANTED, 7), (MatchVerdict.GRANTED, 5)]
+    assert [(result.verdict, result.jobid) for result in batch.results] == [
+        (MatchVerdict.GRANTED, 7),
+        (MatchVerdict.GRANTED, 5),
+    ]
     first = batch.results[0]
     assert (first.at, first.end) == (NOW, NOW + 60)
     assert first.shares == (NodeShare("a", {"task": 1}, {"cpu": 1_000, "memory": 1_024, "pods": 1}),)
@@ -62,7 +83,11 @@ async def test_a_granted_id_repeats_its_answer(loaded: Fluxion) -> None:
 
 
 async def test_a_batch_may_stop_at_the_first_failure(loaded: Fluxion) -> None:
-    jobs = [JobMatchRequest(CORE, 1), JobMatchRequest(make_jobspec(cpu=9_000), 2, explain=True), JobMatchRequest(CORE, 3)]
+    jobs = [
+        JobMatchRequest(CORE, 1),
+        JobMatchRequest(make_jobspec(cpu=9_000), 2, explain=True),
+        JobMatchRequest(CORE, 3),
+    ]
     batch = await loaded.match_batch(jobs, call=CALL, stop_at_first_failure=True)
     assert [result.verdict for result in batch.results] == [MatchVerdict.GRANTED, MatchVerdict.UNSATISFIABLE]
     assert batch.results[1].reason
@@ -76,7 +101,11 @@ async def test_an_allocation_comes_as_jgf_if_asked(loaded: Fluxion) -> None:
 
 async def test_a_reservation_is_made_on_nodes_that_are_named(loaded: Fluxion) -> None:
     result = await loaded.reserve_at(4, CORE, NOW + 600, call=CALL, nodes=["b"])
-    assert (result.verdict, result.at, [share.node for share in result.shares]) == (MatchVerdict.RESERVED, NOW + 600, ["b"])
+    assert (result.verdict, result.at, [share.node for share in result.shares]) == (
+        MatchVerdict.RESERVED,
+        NOW + 600,
+        ["b"],
+    )
 
 
 async def test_satisfy_separates_satisfiable_from_unsatisfiable_and_books_nothing(loaded: Fluxion) -> None:
@@ -103,11 +132,15 @@ async def test_part_of_a_job_is_given_back(loaded: Fluxion) -> None:
     await loaded.match_batch([JobMatchRequest(make_jobspec(2, cpu=1_000, pods=1), 1)], call=CALL)
     applied = await loaded.partial_cancel(1, [NodeShare("a", {"task": 1})], call=CALL)
     assert applied.done
-    assert [share.amounts for share in (await loaded.info(1, call=CALL)).shares] == [{"cpu": 1_000, "pods": 1}]
+    assert [share.amounts for share in (await loaded.info(1, call=CALL)).shares] == [
+        {"cpu": 1_000, "pods": 1}
+    ]
 
 
 async def test_a_trial_answers_as_if_part_of_a_job_was_given_back(loaded: Fluxion) -> None:
-    job = RestoredJob(12, (NodeShare("a", {}, {"cpu": 4_000}), NodeShare("b", {}, {"cpu": 4_000})), NOW, NOW + 900)
+    job = RestoredJob(
+        12, (NodeShare("a", {}, {"cpu": 4_000}), NodeShare("b", {}, {"cpu": 4_000})), NOW, NOW + 900
+    )
     assert (await loaded.restore([job], call=CALL)).done
     asked = [JobMatchRequest(CORE, 1)]
     assert [each.verdict for each in (await loaded.trial(asked, call=CALL)).results] == [MatchVerdict.BUSY]
@@ -165,8 +198,17 @@ async def test_stat_sums_the_graph_up(loaded: Fluxion) -> None:
     stat = await loaded.stat(call=CALL, per_node=True)
     assert stat.total["cpu"] == 8_000
     assert stat.free["cpu"] == 7_000
-    assert (stat.policy, stat.allocated_jobs, stat.reserved_jobs, stat.now, stat.epoch) == ("lonode", 1, 0, NOW, 1)
-    assert [(use.node, dict(use.used).get("cpu", 0), use.jobids) for use in stat.node_use] == [("a", 1_000, (1,)), ("b", 0, ())]
+    assert (stat.policy, stat.allocated_jobs, stat.reserved_jobs, stat.now, stat.epoch) == (
+        "lonode",
+        1,
+        0,
+        NOW,
+        1,
+    )
+    assert [(use.node, dict(use.used).get("cpu", 0), use.jobids) for use in stat.node_use] == [
+        ("a", 1_000, (1,)),
+        ("b", 0, ()),
+    ]
 
 
 async def test_every_init_is_another_instance_without_jobs(loaded: Fluxion) -> None:
@@ -190,28 +232,50 @@ async def test_match_and_cancel_of_the_go_service_are_typed_too(matcher: Fluxion
     await matcher.cancel(1)
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, type[Exception], Callable[[Fluxion], Any]]] = [
     ("an older epoch", StaleEpoch, lambda fluxion: fluxion.stat(call=CallContext(now=NOW, epoch=3))),
-    ("an older epoch at Init", StaleEpoch, lambda fluxion: fluxion.init("lonode", nodes=[], call=CallContext(now=NOW, epoch=3))),
-    ("another instance", WrongInstance, lambda fluxion: fluxion.stat(call=CallContext(now=NOW, epoch=4, instance="of-before"))),
-    ("a match without a time", ClockMixed, lambda fluxion: fluxion.match_batch([JobMatchRequest(CORE, 1)], call=CallContext(epoch=4))),
+    (
+        "an older epoch at Init",
+        StaleEpoch,
+        lambda fluxion: fluxion.init("lonode", nodes=[], call=CallContext(now=NOW, epoch=3)),
+    ),
+    (
+        "another instance",
+        WrongInstance,
+        lambda fluxion: fluxion.stat(call=CallContext(now=NOW, epoch=4, instance="of-before")),
+    ),
+    (
+        "a match without a time",
+        ClockMixed,
+        lambda fluxion: fluxion.match_batch([JobMatchRequest(CORE, 1)], call=CallContext(epoch=4)),
+    ),
     ("the original match on the wall clock", ClockMixed, lambda fluxion: fluxion.match(CORE)),
     ("an unknown job", UnknownJob, lambda fluxion: fluxion.info(404, call=CallContext(now=NOW, epoch=4))),
-    ("an unknown policy", InitError, lambda fluxion: fluxion.init("foo", nodes=[], call=CallContext(now=NOW, epoch=4))),
+    (
+        "an unknown policy",
+        InitError,
+        lambda fluxion: fluxion.init("foo", nodes=[], call=CallContext(now=NOW, epoch=4)),
+    ),
     (
         "a node without a name",
         InitError,
         lambda fluxion: fluxion.init("", nodes=[GraphNodeSpec("", ())], call=CallContext(now=NOW, epoch=4)),
     ),
-    ("a broken graph", InitError, lambda fluxion: fluxion.init("", jgf="{", call=CallContext(now=NOW, epoch=4))),
+    (
+        "a broken graph",
+        InitError,
+        lambda fluxion: fluxion.init("", jgf="{", call=CallContext(now=NOW, epoch=4)),
+    ),
     ("no graph at all", InvalidCall, lambda fluxion: fluxion.init("")),
 ]
 
 
 @pytest.mark.parametrize(("kind", "ask"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-async def test_a_refusal_is_of_one_class_everywhere(matcher: Fluxion, kind: type[Exception], ask: Callable[[Fluxion], Any]) -> None:
+async def test_a_refusal_is_of_one_class_everywhere(
+    matcher: Fluxion, kind: type[Exception], ask: Callable[[Fluxion], Any]
+) -> None:
     await matcher.init("lonode", nodes=[make_node("a")], call=CallContext(now=NOW, epoch=4))
     with pytest.raises(kind) as refused:
         await ask(matcher)
@@ -237,7 +301,7 @@ async def test_a_negative_time_is_refused(fluxion: AsyncFluxionClient) -> None:
         await fluxion.stat(call=CallContext(now=-1))
 
 
-# ---- the client without asyncio ----------------------------------------------------------------------------------------------------
+# ---- the client without asyncio ----------------------------------------------------------------------------
 
 
 async def test_the_blocking_client_gives_the_same_answers(server: RunningServer) -> None:
@@ -283,18 +347,24 @@ async def test_the_blocking_client_changes_the_graph(server: RunningServer) -> N
 
 async def test_a_graph_of_many_megabytes_is_one_message(fluxion: AsyncFluxionClient) -> None:
     properties = {f"label-{number}": "x" * 60 for number in range(2_000)}
-    nodes = [GraphNodeSpec(f"n{number}", (Pool("cpu", 100, 100),), properties=properties) for number in range(60)]
+    nodes = [
+        GraphNodeSpec(f"n{number}", (Pool("cpu", 100, 100),), properties=properties) for number in range(60)
+    ]
     await fluxion.init("lonode", nodes=nodes, call=CALL)
     jgf = cluster_jgf(cores=20_000)
     assert len(jgf) > 4 * 2**20
     await fluxion.init("lonode", jgf=jgf, call=CALL)
-    batch = await fluxion.match_batch([JobMatchRequest(make_jobspec(core=20_000), 1)], call=CALL, with_allocation=True)
+    batch = await fluxion.match_batch(
+        [JobMatchRequest(make_jobspec(core=20_000), 1)], call=CALL, with_allocation=True
+    )
     assert len(batch.results[0].allocation) > 2 * 2**20
 
 
 async def test_a_graph_described_twice_is_refused_by_the_service(server: RunningServer) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        call = channel.unary_unary("/fluxion.FluxionService/Init", request_serializer=pb.InitRequest.SerializeToString)
+        call = channel.unary_unary(
+            "/fluxion.FluxionService/Init", request_serializer=pb.InitRequest.SerializeToString
+        )
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(pb.InitRequest(jgf="{}", nodes_given=True))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -307,7 +377,9 @@ async def test_a_negative_epoch_is_refused(fluxion: AsyncFluxionClient) -> None:
         await fluxion.stat(call=CallContext(epoch=-3))
 
 
-async def test_a_message_beyond_the_limit_is_refused_before_it_is_sent(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_beyond_the_limit_is_refused_before_it_is_sent(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     most = 2**20  # to encode the real limit, 256 MiB, takes seconds of the loop on a slow machine
     monkeypatch.setattr("fluxqueue.fluxion.rpc.client.MAX_MESSAGE_BYTES", most)
     async with AsyncFluxionClient(f"127.0.0.1:{server.port}") as client:
@@ -322,7 +394,9 @@ async def test_a_jobspec_of_a_hundred_megabytes_is_read_and_refused(fluxion: Asy
     assert batch.results[0].reason
 
 
-async def test_a_proxy_for_the_internet_is_not_asked_for_the_service(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_for_the_internet_is_not_asked_for_the_service(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")

@@ -45,10 +45,17 @@ async def test_a_graph_loads_and_jobs_are_matched_numbered_and_cancelled(stub: S
     loaded = await stub.Init(pb.InitRequest(policy="lonode", jgf=cluster_jgf()))
     assert loaded.status == pb.InitResponse.INIT_SUCCESS
     first = await stub.Match(pb.MatchRequest(jobspec=make_jobspec(core=4)))
-    assert (first.status, first.jobid, first.reserved, first.at) == (pb.MatchResponse.MATCH_SUCCESS, 1, False, 0)
+    assert (first.status, first.jobid, first.reserved, first.at) == (
+        pb.MatchResponse.MATCH_SUCCESS,
+        1,
+        False,
+        0,
+    )
     assert first.overhead > 0
     assert first.allocation.endswith("\n")
-    paths = [node["metadata"]["paths"]["containment"] for node in json.loads(first.allocation)["graph"]["nodes"]]
+    paths = [
+        node["metadata"]["paths"]["containment"] for node in json.loads(first.allocation)["graph"]["nodes"]
+    ]
     assert paths[-2:] == ["/cluster0/node0", "/cluster0"]
     second = await stub.Match(pb.MatchRequest(jobspec=make_jobspec(core=4)))
     assert second.jobid == 2
@@ -64,7 +71,11 @@ async def test_a_failed_match_has_the_words_of_the_go_service_and_a_reason(ready
     assert trailing(error)["fluxion-reason"]
 
 
-@pytest.mark.parametrize("jobspec", ["", "nonsense: [", make_jobspec(core=0), make_jobspec(core=1, duration=-1), "🦆", "{}"], ids=range(6))
+@pytest.mark.parametrize(
+    "jobspec",
+    ["", "nonsense: [", make_jobspec(core=0), make_jobspec(core=1, duration=-1), "🦆", "{}"],
+    ids=range(6),
+)
 async def test_an_unreadable_jobspec_fails_like_any_match(ready: Stub, jobspec: str) -> None:
     error = await failure(ready.Match(pb.MatchRequest(jobspec=jobspec)))
     assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, FAILED)
@@ -88,10 +99,17 @@ async def test_cancelling_an_unknown_job_is_success(ready: Stub) -> None:
     assert await ready.Cancel(pb.CancelRequest(jobID=99)) == pb.CancelResponse()
 
 
-@pytest.mark.parametrize(("policy", "jgf"), [("foo", cluster_jgf()), ("lonode", "{"), ("", ""), ("policy", cluster_jgf())], ids=range(4))
+@pytest.mark.parametrize(
+    ("policy", "jgf"),
+    [("foo", cluster_jgf()), ("lonode", "{"), ("", ""), ("policy", cluster_jgf())],
+    ids=range(4),
+)
 async def test_an_init_that_fails_has_the_words_of_the_go_service(stub: Stub, policy: str, jgf: str) -> None:
     error = await failure(stub.Init(pb.InitRequest(policy=policy, jgf=jgf)))
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, "issue initializing resource api client -1")
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.UNKNOWN,
+        "issue initializing resource api client -1",
+    )
     assert trailing(error)["fluxion-reason"]
 
 

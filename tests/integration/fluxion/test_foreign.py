@@ -1,6 +1,8 @@
-"""The matcher with a foreign service over gRPC: a stand-in with the accidents of the original, and any that is named.
+"""The matcher with a foreign service over gRPC: a stand-in with the accidents of the original, and any that
+is named.
 
-``FLUXQUEUE_FOREIGN_FLUXION=host:port`` names a service of your own, for example the Go container. Its graph is replaced.
+``FLUXQUEUE_FOREIGN_FLUXION=host:port`` names a service of your own, for example the Go container. Its graph
+is replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from support.foreign_standin import Fault, ForeignStandin
 
 from fluxqueue.fluxion.foreign.fluxion import ForeignFluxion
 from fluxqueue.fluxion.foreign.units import ForeignUnits
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchResult, MatchVerdict, NodeShare, RestoredJob
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    MatchResult,
+    MatchVerdict,
+    NodeShare,
+    RestoredJob,
+)
 from fluxqueue.fluxion.rpc.client import AsyncFluxionClient, Deadlines
 from fluxqueue.fluxion.rpc.failures import DeadlinePassed, FluxionUnavailable
 
@@ -25,11 +35,15 @@ NOW = CallContext(now=1_700_000_000)
 NAMED = os.environ.get("FLUXQUEUE_FOREIGN_FLUXION", "")
 VERSIONS = ["0.41", "0.46", "0.54"]
 GRANTED, BUSY = MatchVerdict.GRANTED, MatchVerdict.BUSY
-NODES = tuple(node(name, cpu=4_000, memory=2_048) for name in ("kind-worker", "kind-worker2", "gke-pool-1-abc"))
+NODES = tuple(
+    node(name, cpu=4_000, memory=2_048) for name in ("kind-worker", "kind-worker2", "gke-pool-1-abc")
+)
 
 
 def connect(target: str, call_s: float = 60.0) -> ForeignFluxion:
-    return ForeignFluxion(AsyncFluxionClient(target, deadlines=Deadlines(60, call_s)), "lonode", ForeignUnits(memory_mib=256))
+    return ForeignFluxion(
+        AsyncFluxionClient(target, deadlines=Deadlines(60, call_s)), "lonode", ForeignUnits(memory_mib=256)
+    )
 
 
 @pytest.fixture(params=[*VERSIONS, "named"])
@@ -74,12 +88,20 @@ def placed(result: MatchResult) -> dict[str, int]:
 async def test_work_is_placed_ends_and_is_followed(any_service: str) -> None:
     async with connect(any_service) as fluxion:
         await fluxion.init("lonode", nodes=NODES, call=NOW)
-        await fluxion.restore([RestoredJob(90, (NodeShare("kind-worker", {"pod": 3}, {"cpu": 3_000}),), NOW.now or 0, 0)], call=NOW)
+        await fluxion.restore(
+            [RestoredJob(90, (NodeShare("kind-worker", {"pod": 3}, {"cpu": 3_000}),), NOW.now or 0, 0)],
+            call=NOW,
+        )
         one_each = await match(fluxion, jobspec(nodes(3, slot(1, "pod", cpu=1_000, memory=256))), 1)
         assert placed(one_each) == {spec.name: 1 for spec in NODES}
-        assert placed(await match(fluxion, jobspec(slot(6, "pod", cpu=900)), 2)) == {"kind-worker2": 3, "gke-pool-1-abc": 3}
+        assert placed(await match(fluxion, jobspec(slot(6, "pod", cpu=900)), 2)) == {
+            "kind-worker2": 3,
+            "gke-pool-1-abc": 3,
+        }
         assert (await match(fluxion, jobspec(slot(1, "pod", cpu=1_000)), 3)).verdict is BUSY
-        assert (await match(fluxion, jobspec(slot(1, "pod", cpu=9_000)), 4)).verdict is MatchVerdict.UNSATISFIABLE
+        assert (
+            await match(fluxion, jobspec(slot(1, "pod", cpu=9_000)), 4)
+        ).verdict is MatchVerdict.UNSATISFIABLE
         await fluxion.cancel_many([1], call=NOW)
         only = jobspec(slot(1, "pod", cpu=1_000), constraints={"hostlist": ["kind-worker"]})
         assert placed(await match(fluxion, only, 5)) == {"kind-worker": 1}
@@ -90,12 +112,19 @@ async def test_work_is_placed_ends_and_is_followed(any_service: str) -> None:
 
 
 async def test_a_constraint_that_excludes_most_or_few_nodes_is_understood(any_service: str) -> None:
-    specs = [node(f"n{number}", cpu=1_000, labels=("even",) if number % 2 == 0 else ("odd",)) for number in range(12)]
+    specs = [
+        node(f"n{number}", cpu=1_000, labels=("even",) if number % 2 == 0 else ("odd",))
+        for number in range(12)
+    ]
     async with connect(any_service) as fluxion:
         await fluxion.init("lonode", nodes=specs, call=NOW)
-        few = await match(fluxion, jobspec(slot(2, "pod", cpu=1_000), constraints={"hostlist": ["n10", "n11"]}), 1)
+        few = await match(
+            fluxion, jobspec(slot(2, "pod", cpu=1_000), constraints={"hostlist": ["n10", "n11"]}), 1
+        )
         assert set(placed(few)) == {"n10", "n11"}
-        most = await match(fluxion, jobspec(slot(8, "pod", cpu=1_000), constraints={"not": [{"hostlist": ["n0", "n1"]}]}), 2)
+        most = await match(
+            fluxion, jobspec(slot(8, "pod", cpu=1_000), constraints={"not": [{"hostlist": ["n0", "n1"]}]}), 2
+        )
         assert set(placed(most)) == {f"n{number}" for number in range(2, 10)}
         odd = await match(fluxion, jobspec(slot(1, "pod", cpu=1_000), constraints={"properties": ["odd"]}), 3)
         assert placed(odd) == {"n1": 1}
@@ -107,7 +136,9 @@ async def test_calls_are_never_under_way_together(fluxion: ForeignFluxion, stand
 
 
 @pytest.mark.parametrize("fault", [Fault.LATER, Fault.RUBBISH, Fault.ELSEWHERE, Fault.NOTHING, Fault.STATUS])
-async def test_a_bad_answer_is_not_booked_and_work_goes_on(fault: Fault, fluxion: ForeignFluxion, standin: ForeignStandin) -> None:
+async def test_a_bad_answer_is_not_booked_and_work_goes_on(
+    fault: Fault, fluxion: ForeignFluxion, standin: ForeignStandin
+) -> None:
     assert (await match(fluxion, jobspec(slot(1, cpu=1_000)), 1)).verdict is GRANTED
     standin.fault = fault
     result = await match(fluxion, jobspec(slot(1, cpu=1_000)), 2)
@@ -118,7 +149,9 @@ async def test_a_bad_answer_is_not_booked_and_work_goes_on(fault: Fault, fluxion
     assert standin.held == 2 or standin.calls.count("Init") > 2
 
 
-async def test_nodes_that_were_given_before_are_not_given_again(fluxion: ForeignFluxion, standin: ForeignStandin) -> None:
+async def test_nodes_that_were_given_before_are_not_given_again(
+    fluxion: ForeignFluxion, standin: ForeignStandin
+) -> None:
     assert placed(await match(fluxion, jobspec(slot(4, cpu=1_000)), 1)) == {"kind-worker": 4}
     standin.fault = Fault.SAME_AGAIN
     standin.faults = 1
@@ -136,8 +169,12 @@ async def test_an_allocation_that_nobody_knows_is_forgotten_by_an_init(standin: 
         assert standin.held == 1
 
 
-@pytest.mark.parametrize("how", ["it ends at a call", "it was started again", "it was given another graph", "its ids begin again"])
-async def test_a_service_that_lost_its_graph_is_given_it_again(how: str, fluxion: ForeignFluxion, standin: ForeignStandin) -> None:
+@pytest.mark.parametrize(
+    "how", ["it ends at a call", "it was started again", "it was given another graph", "its ids begin again"]
+)
+async def test_a_service_that_lost_its_graph_is_given_it_again(
+    how: str, fluxion: ForeignFluxion, standin: ForeignStandin
+) -> None:
     assert placed(await match(fluxion, jobspec(slot(4, cpu=1_000)), 1)) == {"kind-worker": 4}
     if how == "it ends at a call":
         standin.fault, standin.faults = Fault.END, 1
@@ -173,7 +210,9 @@ async def _granted(fluxion: ForeignFluxion, jobid: int) -> None:
             return
 
 
-async def test_a_connection_that_ends_is_noticed_without_a_match(fluxion: ForeignFluxion, standin: ForeignStandin) -> None:
+async def test_a_connection_that_ends_is_noticed_without_a_match(
+    fluxion: ForeignFluxion, standin: ForeignStandin
+) -> None:
     await match(fluxion, jobspec(slot(1, cpu=1_000)), 1)
     waiting = asyncio.create_task(fluxion.wait_for_loss(120))
     await standin.restart()
@@ -195,7 +234,9 @@ async def _until(call: Callable[[], Any]) -> None:
 
 
 async def test_a_graph_larger_than_a_message_is_cut(standin: ForeignStandin) -> None:
-    specs: list[GraphNodeSpec] = [node(f"node-{number:04}", cpu=64_000, memory=65_536) for number in range(120)]
+    specs: list[GraphNodeSpec] = [
+        node(f"node-{number:04}", cpu=64_000, memory=65_536) for number in range(120)
+    ]
     async with connect(standin.target) as fluxion:
         await fluxion.init("lonode", nodes=specs, call=NOW)
         assert 0 < fluxion.service.left_out < 120

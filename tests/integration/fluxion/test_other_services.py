@@ -38,9 +38,15 @@ async def go_service() -> AsyncIterator[str]:
         return pb.CancelResponse()
 
     def unary(behaviour: Any, request: Any) -> Any:
-        return grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, lambda message: message.SerializeToString())
+        return grpc.unary_unary_rpc_method_handler(
+            behaviour, request.FromString, lambda message: message.SerializeToString()
+        )
 
-    methods = {"Init": unary(init, pb.InitRequest), "Match": unary(match, pb.MatchRequest), "Cancel": unary(cancel, pb.CancelRequest)}
+    methods = {
+        "Init": unary(init, pb.InitRequest),
+        "Match": unary(match, pb.MatchRequest),
+        "Cancel": unary(cancel, pb.CancelRequest),
+    }
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -58,7 +64,9 @@ async def test_the_three_calls_work_with_a_go_service(go_service: str) -> None:
 
 async def test_a_call_that_the_go_service_lacks_is_unsupported(go_service: str) -> None:
     async with AsyncFluxionClient(go_service) as fluxion:
-        with pytest.raises(Unsupported, match=r"lacks MatchBatch: the Go service knows Init, Match, Cancel only"):
+        with pytest.raises(
+            Unsupported, match=r"lacks MatchBatch: the Go service knows Init, Match, Cancel only"
+        ):
             await fluxion.match_batch([JobMatchRequest(make_jobspec(), 1)], call=CALL)
         with pytest.raises(Unsupported, match="cannot Init from nodes"):
             await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)

@@ -59,7 +59,9 @@ def write(folder: Path, case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("how", [[], ["--grpc"]])
-def test_answers_as_recorded_agree_at_every_level(folder: Path, how: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_as_recorded_agree_at_every_level(
+    folder: Path, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["replay", str(folder), *how]) == 0
     out = capsys.readouterr().out
     assert "1 cases against" in out
@@ -77,10 +79,14 @@ def test_a_difference_is_described_and_fails(
     write(folder, case)
     assert main(["replay", str(folder), *how]) == 1
     out = capsys.readouterr().out
-    assert "hand-test (lonode): results: command 2 match allocate_orelse_reserve one: at 60, recorded 61" in out
+    assert (
+        "hand-test (lonode): results: command 2 match allocate_orelse_reserve one: at 60, recorded 61" in out
+    )
 
 
-async def test_cases_are_replayed_against_another_service(folder: Path, server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_cases_are_replayed_against_another_service(
+    folder: Path, server: RunningServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = f"127.0.0.1:{server.port}"
     assert await asyncio.to_thread(main, ["replay", str(folder), "--target", target]) == 0
     assert f"against {target}" in capsys.readouterr().out
@@ -107,7 +113,13 @@ def test_a_file_that_holds_no_cases_is_named(folder: Path, capsys: pytest.Captur
 
 def test_vertices_are_read_from_r_with_the_defaults_it_leaves_out() -> None:
     nodes = [
-        {"id": "1", "metadata": {"type": "memory", "size": 4, "exclusive": True, "paths": {"containment": "/c/n/m"}}},
+        {
+            "id": "1",
+            "metadata": {"type": "memory", "size": 4, "exclusive": True, "paths": {"containment": "/c/n/m"}},
+        },
         {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}},
     ]
-    assert vertices_of(json.dumps({"graph": {"nodes": nodes, "edges": []}})) == (("/c/n/m", 4, True), ("/c", 1, False))
+    assert vertices_of(json.dumps({"graph": {"nodes": nodes, "edges": []}})) == (
+        ("/c/n/m", 4, True),
+        ("/c", 1, False),
+    )

@@ -78,7 +78,9 @@ async def test_health_answers_while_a_match_is_under_way() -> None:
         match = asyncio.create_task(fluxion.match(make_jobspec(core=1)))
         assert await asyncio.to_thread(engine.under_way.wait, 20)
         async with grpc.aio.insecure_channel(fluxion.target) as channel:
-            answer = await HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
+            answer = await HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service=SERVICE), timeout=5
+            )
         assert answer.status == SERVING
         engine.gate.set()
         await match
@@ -144,7 +146,10 @@ async def test_a_batch_whose_caller_has_left_keeps_jobs_with_ids_of_the_caller(e
 
 async def test_a_request_whose_caller_left_before_its_turn_never_begins(entries: list[Any]) -> None:
     engine = HeldEngine()
-    async with serving(engine) as patient, AsyncFluxionClient(patient.target, deadlines=Deadlines(call_s=0.2)) as hasty:
+    async with (
+        serving(engine) as patient,
+        AsyncFluxionClient(patient.target, deadlines=Deadlines(call_s=0.2)) as hasty,
+    ):
         await patient.init("lonode", jgf=cluster_jgf())
         first = asyncio.create_task(patient.match(make_jobspec(core=1)))
         assert await asyncio.to_thread(engine.under_way.wait, 20)
@@ -199,7 +204,9 @@ async def test_a_long_reason_is_cut_to_the_size_of_metadata() -> None:
     async with serving(Talkative()) as fluxion:
         await fluxion.init("lonode", jgf=cluster_jgf())
         async with grpc.aio.insecure_channel(fluxion.target) as channel:
-            call = channel.unary_unary("/fluxion.FluxionService/Match", request_serializer=pb.MatchRequest.SerializeToString)
+            call = channel.unary_unary(
+                "/fluxion.FluxionService/Match", request_serializer=pb.MatchRequest.SerializeToString
+            )
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await call(pb.MatchRequest(jobspec="{}"))
         reason = dict(failed.value.trailing_metadata())["fluxion-reason"]

@@ -47,7 +47,10 @@ async def test_a_client_notices_at_once_that_the_service_ended() -> None:
 
 
 async def test_the_health_port_answers_checks_and_nothing_else() -> None:
-    async with serve(FluxionServerSettings(port=0, health_port=0)) as running, AsyncFluxionClient(f"127.0.0.1:{running.port}") as fluxion:
+    async with (
+        serve(FluxionServerSettings(port=0, health_port=0)) as running,
+        AsyncFluxionClient(f"127.0.0.1:{running.port}") as fluxion,
+    ):
         probed = f"127.0.0.1:{running.health_port}"
         assert (await health(probed, ""), await health(probed, SERVICE)) == (SERVING, NOT_SERVING)
         await fluxion.init("lonode", jgf=cluster_jgf())
@@ -59,7 +62,9 @@ async def test_the_health_port_answers_checks_and_nothing_else() -> None:
                 channel.unary_unary("/grpc.health.v1.Health/Watch")(b"", timeout=10),
             ]
             answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [answer.code() for answer in answers if isinstance(answer, grpc.aio.AioRpcError)] == [grpc.StatusCode.UNIMPLEMENTED] * 3
+    assert [answer.code() for answer in answers if isinstance(answer, grpc.aio.AioRpcError)] == [
+        grpc.StatusCode.UNIMPLEMENTED
+    ] * 3
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
@@ -84,14 +89,22 @@ async def test_calls_verdicts_and_the_graph_are_measured() -> None:
     async with serve(FluxionServerSettings(port=0, metrics_port=0)) as running:
 
         def scrape() -> dict[str, float]:
-            with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=30
+            ) as answer:
                 lines = answer.read().decode().splitlines()
-            return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+            return {
+                name: float(value)
+                for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+            }
 
         assert "fluxion_vertices" not in await asyncio.to_thread(scrape)
         async with AsyncFluxionClient(f"127.0.0.1:{running.port}") as fluxion:
             await fluxion.init("lonode", nodes=[make_node("a"), make_node("b", down=True)], call=CALL)
-            jobs = [JobMatchRequest(make_jobspec(cpu=1_000), 1), JobMatchRequest(make_jobspec(cpu=99_000), 2, explain=True)]
+            jobs = [
+                JobMatchRequest(make_jobspec(cpu=1_000), 1),
+                JobMatchRequest(make_jobspec(cpu=99_000), 2, explain=True),
+            ]
             await fluxion.match_batch(jobs, call=CALL)
             with pytest.raises(Exception, match="instance"):
                 await fluxion.stat(call=CallContext(instance="other"))
@@ -117,7 +130,9 @@ async def test_a_scrape_does_not_wait_for_a_long_match() -> None:
         assert await asyncio.to_thread(engine.under_way.wait, 20)
 
         def scrape() -> bytes:
-            with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{running.metrics_port}/metrics", timeout=30
+            ) as answer:
                 return bytes(answer.read())
 
         text = await asyncio.to_thread(scrape)
@@ -147,7 +162,9 @@ async def test_a_health_port_that_is_taken_is_named(server: RunningServer) -> No
 
 async def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
     with pytest.raises(CannotServe, match=r"cannot read .*tls\.crt: No such file"):
-        async with serve(FluxionServerSettings(port=0, tls=ServerTls(tmp_path / "tls.crt", tmp_path / "tls.key"))):
+        async with serve(
+            FluxionServerSettings(port=0, tls=ServerTls(tmp_path / "tls.crt", tmp_path / "tls.key"))
+        ):
             pytest.fail("it listens")
 
 

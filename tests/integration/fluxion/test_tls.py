@@ -36,11 +36,22 @@ class Authority:
         self.file = folder / f"{name}.crt"
         self.file.write_bytes(self.certificate.public_bytes(Encoding.PEM))
 
-    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False) -> x509.Certificate:
+    def _certificate(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
+    ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
-        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self.subject).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
-        builder = builder.not_valid_after(now + dt.timedelta(days=1)).add_extension(x509.BasicConstraints(authority, None), critical=True)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.subject)
+            .public_key(key.public_key())
+        )
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
+            now - dt.timedelta(hours=1)
+        )
+        builder = builder.not_valid_after(now + dt.timedelta(days=1)).add_extension(
+            x509.BasicConstraints(authority, None), critical=True
+        )
         if not authority:
             names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("fluxion.test")]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -77,7 +88,9 @@ async def test_a_client_that_trusts_the_authority_is_served(authority: Authority
         assert await ask(running.port, Tls(authority.file, server_name="fluxion.test")) == 1
 
 
-async def test_a_client_without_encryption_or_trust_is_not_served(authority: Authority, tmp_path: Path) -> None:
+async def test_a_client_without_encryption_or_trust_is_not_served(
+    authority: Authority, tmp_path: Path
+) -> None:
     stranger = Authority(tmp_path, "stranger")
     async with serve(FluxionServerSettings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
         for tls in (None, Tls(stranger.file)):
@@ -85,7 +98,9 @@ async def test_a_client_without_encryption_or_trust_is_not_served(authority: Aut
                 await ask(running.port, tls)
 
 
-async def test_with_a_client_authority_only_its_clients_are_served(authority: Authority, tmp_path: Path) -> None:
+async def test_with_a_client_authority_only_its_clients_are_served(
+    authority: Authority, tmp_path: Path
+) -> None:
     clients, strangers = Authority(tmp_path, "clients"), Authority(tmp_path, "strangers")
     cert, key = authority.issue("server")
     async with serve(FluxionServerSettings(port=0, tls=ServerTls(cert, key, clients.file))) as running:
@@ -107,7 +122,9 @@ async def test_the_blocking_client_uses_tls_too(authority: Authority) -> None:
         assert await asyncio.to_thread(work, running.port) == 1
 
 
-async def test_a_rotated_certificate_is_used_for_the_next_connection(authority: Authority, tmp_path: Path) -> None:
+async def test_a_rotated_certificate_is_used_for_the_next_connection(
+    authority: Authority, tmp_path: Path
+) -> None:
     cert, key = authority.issue("server")
     async with serve(FluxionServerSettings(port=0, tls=ServerTls(cert, key))) as running:
         await load(running.port, Tls(authority.file))
@@ -126,12 +143,25 @@ async def test_a_certificate_that_vanishes_while_serving_stays_in_use(authority:
         assert await ask(running.port, Tls(authority.file)) == 1
 
 
-async def test_the_program_takes_the_files_from_its_command_line(authority: Authority, tmp_path: Path) -> None:
+async def test_the_program_takes_the_files_from_its_command_line(
+    authority: Authority, tmp_path: Path
+) -> None:
     clients = Authority(tmp_path, "clients")
     cert, key = authority.issue("server")
-    words = ["-m", "fluxqueue.fluxion.main", "--port", "0", "--metrics-port", "0", "--metrics-host", "127.0.0.2"]
+    words = [
+        "-m",
+        "fluxqueue.fluxion.main",
+        "--port",
+        "0",
+        "--metrics-port",
+        "0",
+        "--metrics-host",
+        "127.0.0.2",
+    ]
     files = ["--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(clients.file)]
-    process = await asyncio.create_subprocess_exec(sys.executable, *words, *files, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, *files, stderr=asyncio.subprocess.PIPE
+    )
     try:
         assert process.stderr
         async with asyncio.timeout(60):

@@ -1,4 +1,6 @@
-"""A control plane of this room's own: its tests restart the API server, compact etcd and need it otherwise quiet."""
+"""A control plane of this room's own: its tests restart the API server,
+compact etcd and need it otherwise quiet.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster(service_folder: Path) -> Iterator[ControlPlane]:
-    """etcd, API server and controller manager; no nodes, nobody schedules. Secrets bypass the watch cache, so compaction reaches them."""
+    """etcd, API server and controller manager; no nodes, nobody schedules.
+    Secrets bypass the watch cache, so compaction reaches them.
+    """
     cluster = ControlPlane(
-        service_folder / "kube", nodes=0, options=ControlPlaneOptions(api_server_flags=["--watch-cache-sizes=secrets#0"])
+        service_folder / "kube",
+        nodes=0,
+        options=ControlPlaneOptions(api_server_flags=["--watch-cache-sizes=secrets#0"]),
     )
     cluster.start()
     cluster.stop_component(Component.SCHEDULER, graceful=False)
@@ -83,7 +89,13 @@ def compact(cluster: ControlPlane) -> Callable[[], None]:
 
     def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
         payload = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.0\r\n"
+            "Host: etcd\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(payload)}\r\n"
+            "\r\n"
+        )
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
             connection.connect(str(cluster.folder / "client:1"))

@@ -45,9 +45,24 @@ async def test_an_event_stands_at_the_users_object_as_describe_expects_it(api: A
         recorder.record(a_job(room), "Unsatisfiable", "no node has 9 gpus", severity=Severity.WARNING)
         await asyncio.wait_for(recorder.flush(), 60)
     (event,) = await events(api, room)
-    assert event["involvedObject"] == {"apiVersion": "batch/v1", "kind": "Job", "namespace": room, "name": "lammps", "uid": "uid-lammps"}
-    assert (event["type"], event["reason"], event["message"], event["count"]) == ("Warning", "Unsatisfiable", "no node has 9 gpus", 1)
-    assert (event["reportingComponent"], event["reportingInstance"], event["source"]) == ("fluxqueue", "test-0", {"component": "fluxqueue"})
+    assert event["involvedObject"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": room,
+        "name": "lammps",
+        "uid": "uid-lammps",
+    }
+    assert (event["type"], event["reason"], event["message"], event["count"]) == (
+        "Warning",
+        "Unsatisfiable",
+        "no node has 9 gpus",
+        1,
+    )
+    assert (event["reportingComponent"], event["reportingInstance"], event["source"]) == (
+        "fluxqueue",
+        "test-0",
+        {"component": "fluxqueue"},
+    )
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-01T00:00:00Z"
 
 
@@ -61,7 +76,10 @@ async def test_what_is_said_again_raises_the_count_of_the_same_event(api: Api, r
         recorder.record(a_job(room, "other"), "Waiting", "for nodes")
         await asyncio.wait_for(recorder.flush(), 60)
         assert recorder.sent == 3
-    counts = {event["involvedObject"]["name"]: (event["count"], event["lastTimestamp"]) for event in await events(api, room)}
+    counts = {
+        event["involvedObject"]["name"]: (event["count"], event["lastTimestamp"])
+        for event in await events(api, room)
+    }
     assert counts == {"lammps": (4, "2026-01-01T00:03:00Z"), "other": (1, "2026-01-01T00:04:00Z")}
 
 
@@ -91,7 +109,9 @@ async def test_no_caller_waits_while_the_server_is_away_and_the_events_arrive_la
     assert found == {"job-0": 2, "job-1": 2, "job-2": 2}
 
 
-async def test_what_a_namespace_refuses_is_dropped_and_counted_and_the_rest_goes_on(api: Api, room: str) -> None:
+async def test_what_a_namespace_refuses_is_dropped_and_counted_and_the_rest_goes_on(
+    api: Api, room: str
+) -> None:
     async with recording(api) as recorder:
         recorder.record(a_job("no-such-namespace"), "Waiting", "for nodes")
         recorder.record(a_job(room), "Waiting", "x" * 5_000)
@@ -106,4 +126,9 @@ async def test_the_memory_of_what_was_said_is_bounded(api: Api, room: str) -> No
         for name in ("a", "b", "c", "a"):
             recorder.record(a_job(room, name), "Waiting", "for nodes")
             await asyncio.wait_for(recorder.flush(), 60)
-    assert sorted(event["involvedObject"]["name"] for event in await events(api, room)) == ["a", "a", "b", "c"]
+    assert sorted(event["involvedObject"]["name"] for event in await events(api, room)) == [
+        "a",
+        "a",
+        "b",
+        "c",
+    ]

@@ -62,7 +62,9 @@ async def campaigning(lease: LeaderLease, throne: Throne, identity: str) -> Asyn
         raise error
 
 
-def candidate(api: Api, room: str, identity: str, *, skew_h: float = 0, former: str = "", duration_s: float = DURATION_S) -> LeaderLease:
+def candidate(
+    api: Api, room: str, identity: str, *, skew_h: float = 0, former: str = "", duration_s: float = DURATION_S
+) -> LeaderLease:
     def now() -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=skew_h)
 
@@ -77,7 +79,8 @@ async def test_a_clean_stop_hands_the_lease_over_at_once(api: Api, room: str) ->
         second = candidate(api, room, "b", skew_h=24, duration_s=long_s)
         async with campaigning(second, throne, "b"):
             async with asyncio.timeout(50):
-                while second.holder != "a":  # until it has read the Lease, it could find the release without a watch
+                # until it has read the Lease, it could find the release without a watch
+                while second.holder != "a":
                     await asyncio.sleep(0.02)
             first.cancel()
             assert await throne.reign(2) == "b", "the release was seen, not found by looking"
@@ -105,11 +108,16 @@ async def test_a_leader_cut_off_stops_before_another_starts_whatever_the_clocks_
             proxy.cut()
 
 
-async def test_a_leader_keeps_the_lease_through_a_short_break(api: Api, proxy: TcpProxy, through: Through, room: str) -> None:
+async def test_a_leader_keeps_the_lease_through_a_short_break(
+    api: Api, proxy: TcpProxy, through: Through, room: str
+) -> None:
     throne = Throne()
     async with through(proxy) as shaky:
         lease = candidate(shaky, room, "steady")
-        async with campaigning(lease, throne, "steady"), campaigning(candidate(api, room, "other"), throne, "other"):
+        async with (
+            campaigning(lease, throne, "steady"),
+            campaigning(candidate(api, room, "other"), throne, "other"),
+        ):
             leader = await throne.reign(1)
             before = await api.get(LEASES, "leader", room)
             for _ in range(3):
@@ -151,7 +159,10 @@ async def test_a_lease_that_somebody_else_took_is_left_at_once(api: Api, room: s
 
 
 async def test_a_new_life_in_the_same_place_does_not_wait_for_its_former_one(api: Api, room: str) -> None:
-    body = {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "pod-1_first", "leaseDurationSeconds": 60}}
+    body = {
+        "metadata": {"name": "leader"},
+        "spec": {"holderIdentity": "pod-1_first", "leaseDurationSeconds": 60},
+    }
     await api.create(LEASES, body, room)
     throne = Throne()
     async with campaigning(candidate(api, room, "pod-1_second", former="pod-1_"), throne, "pod-1_second"):
@@ -165,13 +176,17 @@ async def test_who_lost_the_lease_is_told_and_does_not_campaign_again(api: Api, 
     lease = candidate(api, room, "a")
     running = asyncio.create_task(lease.run(lambda: throne.sit("a")))
     await throne.reign(1)
-    await api.patch(LEASES, "leader", {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 1}}, namespace=room)
+    await api.patch(
+        LEASES, "leader", {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 1}}, namespace=room
+    )
     with pytest.raises(LeaseLost, match="leader is lost: b holds it"):
         await asyncio.wait_for(running, 60)
     assert throne.sitting == []
 
 
-async def test_nothing_is_written_while_the_lease_is_not_certain(api: Api, through: Through, proxy: TcpProxy, room: str) -> None:
+async def test_nothing_is_written_while_the_lease_is_not_certain(
+    api: Api, through: Through, proxy: TcpProxy, room: str
+) -> None:
     lease = candidate(api, room, "a")
     async with through(proxy) as guarded:
         guarded.may_write = lambda: lease.held
@@ -191,7 +206,9 @@ async def test_nothing_is_written_while_the_lease_is_not_certain(api: Api, throu
 async def test_a_lease_lost_while_the_connection_opens_stops_the_write(
     api: Api, through: Through, proxy: TcpProxy, room: str, checks: int
 ) -> None:
-    """The Lease is lost after the first check, or after the connection is there: nothing arrives in either case."""
+    """The Lease is lost after the first check, or after the connection is there:
+    nothing arrives in either case.
+    """
     body = {"metadata": {"name": "written"}}
     async with through(proxy) as guarded:
         held = iter([True] * checks)

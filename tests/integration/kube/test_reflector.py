@@ -1,6 +1,7 @@
 """Does a store stay equal to the API server, whatever happens in between?
 
-Every test ends by comparing the store with a fresh list, and the changes that handlers saw with what may happen to an object.
+Every test ends by comparing the store with a fresh list, and the changes that handlers saw with what may
+happen to an object.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def versions(objects: list[T]) -> dict[str, tuple[str, str]]:
     return {obj.metadata.name: (obj.metadata.uid, obj.metadata.resource_version) for obj in objects}
 
 
-async def settle(store: ObjectCache[T], truth: Api, kind: Kind[T], namespace: str, *, within_s: float = 90) -> None:
+async def settle(
+    store: ObjectCache[T], truth: Api, kind: Kind[T], namespace: str, *, within_s: float = 90
+) -> None:
     """Wait until the store equals a fresh list."""
     expected = versions(await truth.list(kind, namespace))
     changed = asyncio.Event()
@@ -110,7 +113,10 @@ async def until(condition: Callable[[], object], what: str, *, within_s: float =
 
 
 def a_pod(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none.invalid/none"}]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "none.invalid/none"}]},
+    }
 
 
 def a_secret(name: str) -> dict[str, Any]:
@@ -136,7 +142,9 @@ async def pods_allowed(api: Api, room: str) -> str:
                 return room
 
 
-async def test_more_than_a_thousand_objects_come_in_pages_and_changes_follow(api: Api, pods_allowed: str) -> None:
+async def test_more_than_a_thousand_objects_come_in_pages_and_changes_follow(
+    api: Api, pods_allowed: str
+) -> None:
     room = pods_allowed
     await create_many(api, PODS, [a_pod(f"p{i}") for i in range(1_100)], room)
     before = api.calls["list", "pods"]
@@ -198,7 +206,10 @@ async def test_no_change_is_lost_or_reported_twice_however_often_the_connection_
 async def test_a_connection_that_is_only_apparently_open_is_closed_and_nothing_is_missed(
     api: Api, proxy: TcpProxy, through: Through, room: str
 ) -> None:
-    async with through(proxy) as shaky, reflecting(shaky, LEASES, room, times=WatchTimes(idle_s=1.0)) as (reflector, store, _):
+    async with (
+        through(proxy) as shaky,
+        reflecting(shaky, LEASES, room, times=WatchTimes(idle_s=1.0)) as (reflector, store, _),
+    ):
         await asyncio.wait_for(reflector.synced.wait(), 60)
         await until(lambda: proxy.open_connections > 0 and reflector.last_error is None, "a watch")
         proxy.stall()
@@ -210,7 +221,9 @@ async def test_a_connection_that_is_only_apparently_open_is_closed_and_nothing_i
 
 
 async def test_two_timeouts_in_a_row_make_it_list_again(api: Api, room: str) -> None:
-    """A server restored from a backup sends nothing that is newer than what we know; only a list shows what it has."""
+    """A server restored from a backup sends nothing that is newer than what we know;
+    only a list shows what it has.
+    """
     async with reflecting(api, LEASES, room, times=WatchTimes(idle_s=0.3)) as (reflector, _, _):
         await asyncio.wait_for(reflector.synced.wait(), 60)
         await until(lambda: reflector.relists > 1, "another list")
@@ -220,7 +233,10 @@ async def test_an_expired_version_leads_to_a_list_whose_difference_is_reported(
     api: Api, proxy: TcpProxy, through: Through, room: str, compact: Callable[[], None]
 ) -> None:
     await create_many(api, SECRETS, [a_secret(name) for name in ("stays", "goes", "changes", "again")], room)
-    async with through(proxy, timeout_s=2.0) as shaky, reflecting(shaky, SECRETS, room) as (reflector, store, history):
+    async with (
+        through(proxy, timeout_s=2.0) as shaky,
+        reflecting(shaky, SECRETS, room) as (reflector, store, history),
+    ):
         await asyncio.wait_for(reflector.synced.wait(), 60)
         old = store.get(room, "again")
         proxy.refuse()
@@ -271,8 +287,12 @@ async def test_a_restart_of_the_api_server_is_survived(cluster: ControlPlane, ap
         assert reflector.last_error is None
 
 
-async def test_missing_rights_are_shown_and_logged_once_and_gaining_them_is_enough(cluster: ControlPlane, api: Api, room: str) -> None:
-    await api.request("POST", f"/api/v1/namespaces/{room}/serviceaccounts", body={"metadata": {"name": "watcher"}})
+async def test_missing_rights_are_shown_and_logged_once_and_gaining_them_is_enough(
+    cluster: ControlPlane, api: Api, room: str
+) -> None:
+    await api.request(
+        "POST", f"/api/v1/namespaces/{room}/serviceaccounts", body={"metadata": {"name": "watcher"}}
+    )
     kubeconfig = await asyncio.to_thread(cluster.service_account_kubeconfig, room, "watcher")
     with capture_logs() as logs:
         async with Api.connect(kubeconfig) as poor, reflecting(poor, LEASES, room) as (reflector, store, _):
@@ -280,23 +300,33 @@ async def test_missing_rights_are_shown_and_logged_once_and_gaining_them_is_enou
             assert isinstance(reflector.last_error, Forbidden)
             assert "list leases" in str(reflector.last_error)
             assert not reflector.healthy
-            rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]}]
+            rules = [
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]}
+            ]
             rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{room}"
             subject = {"kind": "ServiceAccount", "name": "watcher", "namespace": room}
             role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "watch"}
             await api.request("POST", f"{rbac}/roles", body={"metadata": {"name": "watch"}, "rules": rules})
-            await api.request("POST", f"{rbac}/rolebindings", body={"metadata": {"name": "w"}, "roleRef": role, "subjects": [subject]})
+            await api.request(
+                "POST",
+                f"{rbac}/rolebindings",
+                body={"metadata": {"name": "w"}, "roleRef": role, "subjects": [subject]},
+            )
             await asyncio.wait_for(reflector.synced.wait(), 60)
             await settle(store, api, LEASES, room)
             await until(lambda: reflector.last_error is None, "the error is over")
     assert [entry["log_level"] for entry in logs if entry["event"] == "reflector.failed"] == ["error"]
 
 
-async def test_an_object_that_does_not_fit_is_left_out_and_named_and_hinders_no_other(api: Api, room: str) -> None:
+async def test_an_object_that_does_not_fit_is_left_out_and_named_and_hinders_no_other(
+    api: Api, room: str
+) -> None:
     def held_by(identity: str) -> dict[str, Any]:
         return {"spec": {"holderIdentity": identity}}
 
-    await create_many(api, LEASES, [{"metadata": {"name": name}, **held_by(name)} for name in ("good", "odd")], room)
+    await create_many(
+        api, LEASES, [{"metadata": {"name": name}, **held_by(name)} for name in ("good", "odd")], room
+    )
     async with reflecting(api, ODD_LEASES, room) as (reflector, store, _):
         await asyncio.wait_for(reflector.synced.wait(), 60)
         assert [obj.metadata.name for obj in store.list()] == ["good"]

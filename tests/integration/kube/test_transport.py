@@ -1,4 +1,6 @@
-"""The calls against a real API server: what it refuses arrives as the right exception, with the object's name in it."""
+"""The calls against a real API server: what it refuses arrives as the right exception,
+with the object's name in it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 import yaml
 from support.tcp_proxies import TcpProxy
 
-from fluxqueue.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
+from fluxqueue.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
 from fluxqueue.kube.kinds import JOBS, LEASES, NAMESPACES, SECRETS
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.local.controlplane import ControlPlane
@@ -47,7 +57,12 @@ async def test_refusals_are_narrow_and_name_the_object(api: Api, room: str) -> N
     assert [cause.field for cause in invalid.value.causes] == ["spec.leaseDurationSeconds"]
     await api.patch(LEASES, "l", {"metadata": {"labels": {"a": "b"}}}, namespace=room)
     with pytest.raises(Conflict):
-        await api.patch(LEASES, "l", {"metadata": {"resourceVersion": lease.metadata.resource_version, "labels": {}}}, namespace=room)
+        await api.patch(
+            LEASES,
+            "l",
+            {"metadata": {"resourceVersion": lease.metadata.resource_version, "labels": {}}},
+            namespace=room,
+        )
     with pytest.raises(Conflict):
         await api.delete(LEASES, "l", namespace=room, uid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(Conflict):
@@ -62,7 +77,9 @@ async def test_each_kind_of_patch_does_its_own(api: Api, room: str) -> None:
     merged = await api.patch(LEASES, "l", {"metadata": {"labels": {"a": None, "b": "1"}}}, namespace=room)
     assert merged.metadata.labels == {"b": "1"}
     operations = [{"op": "replace", "path": "/metadata/labels/b", "value": "2"}]
-    assert (await api.patch(LEASES, "l", operations, namespace=room, patch_type=PatchType.JSON)).metadata.labels == {"b": "2"}
+    assert (
+        await api.patch(LEASES, "l", operations, namespace=room, patch_type=PatchType.JSON)
+    ).metadata.labels == {"b": "2"}
     body = {"metadata": {"labels": {"c": "1"}}}
     strategic = await api.patch(LEASES, "l", body, namespace=room, patch_type=PatchType.STRATEGIC)
     assert strategic.metadata.labels == {"b": "2", "c": "1"}
@@ -98,7 +115,9 @@ async def test_a_write_whose_answer_is_lost_happened_once_and_is_reported_as_unk
     assert deaf.calls["create", "leases"] == 1
 
 
-async def test_kept_connections_that_the_network_dropped_do_not_surface(proxy: TcpProxy, through: Through, room: str) -> None:
+async def test_kept_connections_that_the_network_dropped_do_not_surface(
+    proxy: TcpProxy, through: Through, room: str
+) -> None:
     async with through(proxy) as shaky:
         for _ in range(5):
             await asyncio.gather(*(shaky.get(NAMESPACES, room) for _ in range(8)))
@@ -107,7 +126,9 @@ async def test_kept_connections_that_the_network_dropped_do_not_surface(proxy: T
         await shaky.create(LEASES, {"metadata": {"name": "after"}}, room)
 
 
-async def test_a_service_account_token_that_was_replaced_is_picked_up(cluster: ControlPlane, api: Api, room: str, tmp_path: Path) -> None:
+async def test_a_service_account_token_that_was_replaced_is_picked_up(
+    cluster: ControlPlane, api: Api, room: str, tmp_path: Path
+) -> None:
     await api.request("POST", f"/api/v1/namespaces/{room}/serviceaccounts", body={"metadata": {"name": "sa"}})
     kubeconfig = await asyncio.to_thread(cluster.service_account_kubeconfig, room, "sa")
     config = yaml.safe_load(kubeconfig.read_text())

@@ -108,8 +108,11 @@ async def test_a_read_survives_a_connection_that_breaks(api: Api, script: Script
         pytest.param(lambda api: api.delete(LEASES, "a", namespace="n"), id="delete"),
     ],
 )
-async def test_a_write_whose_answer_is_lost_is_not_sent_twice(api: Api, script: Script, write: Callable[[Api], Any]) -> None:
-    await api.get(LEASES, "a", "n")  # so that the write goes over a kept connection, which aiohttp would try again by itself
+async def test_a_write_whose_answer_is_lost_is_not_sent_twice(
+    api: Api, script: Script, write: Callable[[Api], Any]
+) -> None:
+    # so that the write goes over a kept connection, which aiohttp would try again by itself
+    await api.get(LEASES, "a", "n")
     script.answers = [hang_up, say(200, LEASE)]
     with pytest.raises(Unreachable, match="Lease n/a: connection to .* lost") as lost:
         await write(api)
@@ -117,13 +120,17 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(api: Api, script: 
     assert len(script.asked) == 2
 
 
-async def test_a_page_of_long_objects_is_read_in_parts(api: Api, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_long_objects_is_read_in_parts(
+    api: Api, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "PAGE_BYTES", 100_000)
     asked: list[int] = []
 
     def leases(request: web.Request) -> web.StreamResponse:
         asked.append(int(request.query["limit"]))
-        return web.json_response({"metadata": {}, "items": [{**LEASE, "note": "x" * 10_000}] * min(asked[-1], 500)})
+        return web.json_response(
+            {"metadata": {}, "items": [{**LEASE, "note": "x" * 10_000}] * min(asked[-1], 500)}
+        )
 
     script.answers = [leases]
     page = await api.page(LEASES)
@@ -149,13 +156,21 @@ async def test_a_write_that_could_not_even_connect_says_so_after_some_tries(nowh
 
 
 @pytest.mark.parametrize("method", ["get", "create"])
-async def test_too_many_requests_are_repeated_after_the_pause_asked_for(api: Api, script: Script, method: str) -> None:
-    script.answers = [refuse(429, **{"Retry-After": "0"}), refuse(429, **{"Retry-After": "0"}), say(200, LEASE)]
+async def test_too_many_requests_are_repeated_after_the_pause_asked_for(
+    api: Api, script: Script, method: str
+) -> None:
+    script.answers = [
+        refuse(429, **{"Retry-After": "0"}),
+        refuse(429, **{"Retry-After": "0"}),
+        say(200, LEASE),
+    ]
     await (api.get(LEASES, "a", "n") if method == "get" else api.create(LEASES, LEASE, "n"))
     assert len(script.asked) == 3
 
 
-async def test_too_many_requests_for_ever_end_after_a_bounded_number_of_tries(api: Api, script: Script) -> None:
+async def test_too_many_requests_for_ever_end_after_a_bounded_number_of_tries(
+    api: Api, script: Script
+) -> None:
     script.answers = [refuse(429, **{"Retry-After": "0"})]
     with pytest.raises(TooManyRequests):
         await api.get(LEASES, "a", "n")
@@ -179,7 +194,9 @@ async def test_a_server_error_with_a_pause_is_repeated_for_reads_only(api: Api, 
     assert len(script.asked) == 3
 
 
-async def test_a_refused_token_is_read_again_and_the_call_repeated(api: Api, script: Script, tmp_path: Path) -> None:
+async def test_a_refused_token_is_read_again_and_the_call_repeated(
+    api: Api, script: Script, tmp_path: Path
+) -> None:
     await api.get(LEASES, "a", "n")
     (tmp_path / "token").write_text("second\n")
     script.answers = [refuse(401), say(200, LEASE)]
@@ -194,7 +211,9 @@ async def test_a_token_that_stays_refused_is_an_error_at_once(api: Api, script: 
     assert len(script.asked) == 1
 
 
-async def test_many_calls_that_find_the_token_refused_read_it_once(api: Api, script: Script, tmp_path: Path) -> None:
+async def test_many_calls_that_find_the_token_refused_read_it_once(
+    api: Api, script: Script, tmp_path: Path
+) -> None:
     await api.get(LEASES, "a", "n")
     (tmp_path / "token").write_text("second\n")
     script.answers = [refuse(401), refuse(401), refuse(401), say(200, LEASE)]
@@ -202,7 +221,9 @@ async def test_many_calls_that_find_the_token_refused_read_it_once(api: Api, scr
     assert [header for _, header in script.asked].count("Bearer first") == 4
 
 
-async def test_a_token_file_that_vanishes_for_a_moment_does_no_harm(api: Api, script: Script, tmp_path: Path) -> None:
+async def test_a_token_file_that_vanishes_for_a_moment_does_no_harm(
+    api: Api, script: Script, tmp_path: Path
+) -> None:
     await api.get(LEASES, "a", "n")
     (tmp_path / "token").unlink()
     script.answers = [refuse(401)]
@@ -229,7 +250,9 @@ async def test_no_more_calls_than_allowed_are_in_flight(api: Api, script: Script
 async def test_the_deadline_covers_a_server_that_never_answers(kubeconfig: Path, script: Script) -> None:
     script.gate.clear()
     async with Api.connect(kubeconfig, timeout_s=0.3) as api:
-        with pytest.raises(Unreachable, match="create Lease n/a: no answer from http://.* within 0.3 s") as lost:
+        with pytest.raises(
+            Unreachable, match="create Lease n/a: no answer from http://.* within 0.3 s"
+        ) as lost:
             await asyncio.wait_for(api.create(LEASES, LEASE, "n"), 3)
     assert lost.value.sent
 
@@ -247,11 +270,16 @@ async def test_every_request_is_told_to_the_metrics(api: Api, script: Script) ->
     api.on_call = told.append
     script.answers = [refuse(429, **{"Retry-After": "0"}), say(200, LEASE)]
     await api.patch(LEASES, "a", {}, namespace="n", subresource="status")
-    assert [(call.verb, call.kind, call.status) for call in told] == [("patch", "leases/status", 429), ("patch", "leases/status", 200)]
+    assert [(call.verb, call.kind, call.status) for call in told] == [
+        ("patch", "leases/status", 429),
+        ("patch", "leases/status", 200),
+    ]
     assert all(call.seconds > 0 for call in told)
 
 
-async def test_no_configuration_says_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_configuration_says_what_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,6 @@
-"""A plane as a person has it: started, found again, ended, interrupted and killed. Whatever happens, no process of it stays behind."""
+"""A plane as a person has it: started, found again, ended, interrupted and killed.
+Whatever happens, no process of it stays behind.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from fluxqueue.local.kubelet.children import MARK
 from fluxqueue.local.localcluster import LocalCluster, NotRunning
 from fluxqueue.local.processes import wait_until
 
-LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # the second is the first, of a socket that also speaks IPv6
+# the second is the first, of a socket that also speaks IPv6
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 PROGRAM = str(Path(sys.executable).with_name("fluxqueue"))
 
 
 @pytest.fixture(scope="module")
 def folder(service_folder: Path) -> Iterator[Path]:
-    """The data folder of a plane of two nodes; a test that needs it running calls `up`, which costs nothing if it is."""
+    """The data folder of a plane of two nodes; a test that needs it running calls `up`,
+    which costs nothing if it is.
+    """
     folder = service_folder / "cluster"
     yield folder
     run("down", folder, "--delete")
@@ -74,7 +79,16 @@ def test_a_cluster_outlives_its_command_and_the_second_up_finds_it(folder: Path)
     state = LocalCluster(folder).state
     assert state.pid == before.pid
     names = {process.name for process in state.processes}
-    assert names >= {"postgres", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "webhook", "queue", "fluxion"}
+    assert names >= {
+        "postgres",
+        "etcd",
+        "kube-apiserver",
+        "kube-scheduler",
+        "kwok",
+        "webhook",
+        "queue",
+        "fluxion",
+    }
     assert {process.state for process in state.processes} == {"running"}
 
 
@@ -128,7 +142,9 @@ def test_a_killed_daemon_leaves_nothing_running_and_the_next_up_uses_its_cluster
     killed = cluster.state.pid
     os.kill(killed, signal.SIGKILL)
     until_nothing_lives(folder)
-    wait_until(lambda: not cluster.running, "the lock of the killed daemon, which the last of its processes has", 30)
+    wait_until(
+        lambda: not cluster.running, "the lock of the killed daemon, which the last of its processes has", 30
+    )
     assert not cluster.running
     with pytest.raises(NotRunning, match="start one with `fluxqueue local up`"):
         _ = cluster.state
@@ -143,7 +159,9 @@ def test_a_killed_daemon_leaves_nothing_running_and_the_next_up_uses_its_cluster
         client.request("DELETE", "/api/v1/namespaces/default/configmaps/kept")
 
 
-def test_down_ends_the_pods_of_a_killed_agent_and_the_next_up_has_the_same_nodes(service_folder: Path) -> None:
+def test_down_ends_the_pods_of_a_killed_agent_and_the_next_up_has_the_same_nodes(
+    service_folder: Path,
+) -> None:
     folder = service_folder / "processes"
     try:
         assert "1 nodes of processes" in run("up", folder, "--nodes", "1", "--nodes", "processes").stdout
@@ -151,15 +169,22 @@ def test_down_ends_the_pods_of_a_killed_agent_and_the_next_up_has_the_same_nodes
         container = {"name": "main", "image": "sleep", "command": ["sh", "-c", "sleep 600 & wait"]}
         spec = {"nodeName": "node-1", "automountServiceAccountToken": False, "containers": [container]}
         with closing(cluster.client) as client:
-            client.request("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "left"}, "spec": spec})
+            client.request(
+                "POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "left"}, "spec": spec}
+            )
         wait_until(lambda: len(marked(folder)) >= 2, "the processes of the pod", 60)
         daemon, agent = cluster.state.pid, cluster.process("node-agent").pid
         assert agent is not None
         os.kill(daemon, signal.SIGSTOP)  # else it would start the agent again
         os.kill(agent, signal.SIGKILL)
         os.kill(daemon, signal.SIGKILL)
-        wait_until(lambda: not cluster.running, "the lock of the killed daemon, which the last of its processes has", 30)
-        assert marked(folder) != []  # the kernel ends the first process of a container with the agent, not what that has started
+        wait_until(
+            lambda: not cluster.running,
+            "the lock of the killed daemon, which the last of its processes has",
+            30,
+        )
+        # the kernel ends the first process of a container with the agent, not what that has started
+        assert marked(folder) != []
         assert run("down", folder).stdout == ""
         wait_until(lambda: not marked(folder), f"the end of {marked(folder)}", 30)
         assert "nodes of processes" in run("up", folder).stdout
@@ -184,7 +209,13 @@ def test_a_program_that_is_killed_is_started_again_and_counted(folder: Path) -> 
     before = cluster.process("fluxion")
     assert before.pid is not None
     os.kill(before.pid, signal.SIGKILL)
-    wait_until(lambda: (now := cluster.process("fluxion")).state == "running" and now.restarts == before.restarts + 1, "fluxion again", 30)
+    wait_until(
+        lambda: (
+            (now := cluster.process("fluxion")).state == "running" and now.restarts == before.restarts + 1
+        ),
+        "fluxion again",
+        30,
+    )
     assert cluster.process("fluxion").pid != before.pid
 
 
@@ -201,11 +232,15 @@ def test_down_ends_everything_and_keeps_the_data_until_it_is_to_be_deleted(folde
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 @pytest.mark.parametrize("step", ["starting Postgres", "starting dashboard"])
-def test_an_up_that_is_broken_off_leaves_nothing_running(step: str, number: signal.Signals, service_folder: Path) -> None:
+def test_an_up_that_is_broken_off_leaves_nothing_running(
+    step: str, number: signal.Signals, service_folder: Path
+) -> None:
     folder = service_folder / "broken-off"
     command = [PROGRAM, "local", "up", "--dir", str(folder), "--nodes", "1"]
     log = folder / "daemon.log"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as starting:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as starting:
         wait_until(lambda: log.exists() and step in log.read_text(), f"{step!r} in {log}", 120)
         starting.send_signal(number)
         starting.wait(90)

@@ -16,7 +16,9 @@ _DRY_RUN = ("apply", "--server-side", "--dry-run=server", "--validate=strict")
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane on which the manifests' namespace exists: a dry run creates none for the objects that follow it."""
+    """A control plane on which the manifests' namespace exists:
+    a dry run creates none for the objects that follow it.
+    """
     control_plane.kubectl("create", "namespace", _NAMESPACE)
     yield control_plane
     control_plane.kubectl("delete", "namespace", _NAMESPACE, "--wait=false")
@@ -26,7 +28,9 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 def test_the_api_server_takes_every_object(cluster: ControlPlane, name: str) -> None:
     done = cluster.kubectl(*_DRY_RUN, "-f", str(_FOLDER / name), check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("serverside-applied (server dry run)") == (_FOLDER / name).read_text().count("\n---\n")
+    assert done.stdout.count("serverside-applied (server dry run)") == (_FOLDER / name).read_text().count(
+        "\n---\n"
+    )
     assert "Warning" not in done.stderr
 
 
@@ -36,6 +40,12 @@ def test_the_overlay_is_the_manifest_with_other_images(cluster: ControlPlane, tm
         (tmp_path / name).write_text(text.replace("newName: ", "newName: example.com/mirror/"))
     done = cluster.kubectl(*_DRY_RUN, "-o", "yaml", "-k", str(tmp_path), check=False)
     assert done.returncode == 0, done.stderr
-    images = {line.strip() for line in done.stdout.splitlines() if line.strip().startswith(("image: ", "- image: ")) and " |" not in line}
+    images = {
+        line.strip()
+        for line in done.stdout.splitlines()
+        if line.strip().startswith(("image: ", "- image: ")) and " |" not in line
+    }
     assert any("image: example.com/mirror/fluxqueue-webhook:" in line for line in images)
-    assert [line for line in images if "mirror" not in line] == ["image: fluxqueue-queue:0.1.0"], "the one in the ConfigMap"
+    assert [line for line in images if "mirror" not in line] == ["image: fluxqueue-queue:0.1.0"], (
+        "the one in the ConfigMap"
+    )

@@ -47,7 +47,9 @@ def alive(pid: int | None) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_server_has_no_port_and_keeps_what_it_was_told_over_a_restart(made: Callable[..., LocalPostgres]) -> None:
+def test_a_server_has_no_port_and_keeps_what_it_was_told_over_a_restart(
+    made: Callable[..., LocalPostgres],
+) -> None:
     server = made()
     server.start()
     assert ask(server.dsn, "SHOW listen_addresses") == ""
@@ -85,7 +87,9 @@ def test_a_server_that_was_killed_is_noticed_and_started_again(made: Callable[..
     assert ask(server.database_dsn("kept"), "SELECT count(*) FROM t") == 0
 
 
-def test_databases_are_copied_from_a_template_and_dropped_under_their_sessions(made: Callable[..., LocalPostgres]) -> None:
+def test_databases_are_copied_from_a_template_and_dropped_under_their_sessions(
+    made: Callable[..., LocalPostgres],
+) -> None:
     server = made()
     server.start()
     put(server.create_database("pattern"), "CREATE TABLE t AS SELECT 7 AS answer")
@@ -119,7 +123,9 @@ def test_a_data_folder_that_was_not_finished_is_made_anew(made: Callable[..., Lo
     assert ask(server.dsn, "SELECT 1") == 1
 
 
-def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_that_stays_the_same(made: Callable[..., LocalPostgres]) -> None:
+def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_that_stays_the_same(
+    made: Callable[..., LocalPostgres],
+) -> None:
     server = made("/".join(["a-folder-with-quite-a-long-name"] * 4), binaries=None)
     server.start()
     dsn = server.dsn
@@ -133,7 +139,9 @@ def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_that_stays_the_same(m
         assert not sockets.exists()
 
 
-def test_somebody_elses_server_is_used_and_never_ended(made: Callable[..., LocalPostgres], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_elses_server_is_used_and_never_ended(
+    made: Callable[..., LocalPostgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = made("theirs")
     theirs.start()
     monkeypatch.setenv("SOME_DSN", theirs.dsn)
@@ -149,9 +157,12 @@ def test_a_server_ends_with_the_process_that_started_it(service_folder: Path) ->
     folder = service_folder / "killed-owner"
     program = (
         "import sys, time; from pathlib import Path; from fluxqueue.local.postgres import LocalPostgres;"
-        "server = LocalPostgres(Path(sys.argv[1]), durable=False); server.start(); print(server.process.pid, flush=True); time.sleep(600)"
+        "server = LocalPostgres(Path(sys.argv[1]), durable=False); server.start(); "
+        "print(server.process.pid, flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         assert alive(pid)
@@ -168,9 +179,12 @@ def test_what_a_killed_session_of_root_left_is_removed_by_the_next(tmp_path: Pat
     tmp_path.chmod(0o700)
     program = (
         "import sys, time; from pathlib import Path; from fluxqueue.local.postgres import LocalPostgres;"
-        "server = LocalPostgres(Path(sys.argv[1]), durable=False); server.start(); print(server.folder, flush=True); time.sleep(600)"
+        "server = LocalPostgres(Path(sys.argv[1]), durable=False); server.start(); "
+        "print(server.folder, flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "left")], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "left")], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         left = Path(owner.stdout.readline().strip())
         assert left.is_relative_to("/var/lib/fluxqueue")

@@ -1,4 +1,6 @@
-"""``kubectl exec``, ``attach``, ``cp`` and ``port-forward``, and the same of the Python client, with pods that are processes."""
+"""``kubectl exec``, ``attach``, ``cp`` and ``port-forward``, and the same of the Python client,
+with pods that are processes.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,41 @@ def plane(service_folder: Path) -> Iterator[ControlPlane]:
     """A control plane with one pod that serves and one that listens to its stdin."""
     cluster = ControlPlane(service_folder / "sessions", nodes=1, options=ControlPlaneOptions(processes=True))
     cluster.start()
-    address = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}, {"name": "COLOUR", "value": "blue"}]
+    address = [
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "COLOUR", "value": "blue"},
+    ]
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 100}
-    serves = {"name": "main", "image": "none", "command": ["sh", "-c", _SERVER], "env": address, "readinessProbe": probe}
+    serves = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", _SERVER],
+        "env": address,
+        "readinessProbe": probe,
+    }
     echo = 'echo ready; while read line; do echo "got $line"; done; echo over'
-    listens = {"name": "main", "image": "none", "command": ["sh", "-c", echo], "stdin": True, "stdinOnce": True}
-    terminal = {"name": "main", "image": "none", "command": ["sh", "-c", "stty size; exec cat"], "stdin": True, "tty": True}
+    listens = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", echo],
+        "stdin": True,
+        "stdinOnce": True,
+    }
+    terminal = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", "stty size; exec cat"],
+        "stdin": True,
+        "tty": True,
+    }
     for name, container in (("serves", serves), ("listens", listens), ("terminal", terminal)):
         spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
-        cluster.client.request("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
-        cluster.kubectl("wait", "--for=condition=ready", f"pod/{name}", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
+        cluster.client.request(
+            "POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec}
+        )
+        cluster.kubectl(
+            "wait", "--for=condition=ready", f"pod/{name}", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S
+        )
     yield cluster
     cluster.stop()
 
@@ -69,7 +96,9 @@ class Terminal:
         self._master, slave = pty.openpty()
         environment = {**plane.kubectl_environment(), "TERM": "dumb"}
         command = [str(plane.binaries[Tool.KUBECTL]), *words]
-        self.process = subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
         os.close(slave)
         self.text = ""
 
@@ -101,7 +130,9 @@ def start(plane: ControlPlane, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_command_runs_in_the_container_with_its_variables_and_exit_code(plane: ControlPlane) -> None:
-    done = plane.kubectl("exec", "serves", "--", "sh", "-c", "echo $COLOUR; echo $HOSTNAME; echo bad >&2; exit 7", check=False)
+    done = plane.kubectl(
+        "exec", "serves", "--", "sh", "-c", "echo $COLOUR; echo $HOSTNAME; echo bad >&2; exit 7", check=False
+    )
     assert (done.stdout, done.returncode) == ("blue\nserves\n", 7)
     assert done.stderr.startswith("bad\n")
 
@@ -156,7 +187,11 @@ def test_an_attached_container_gets_input_and_shows_output(plane: ControlPlane) 
     assert attached.stdout.readline() == b"got one\n"
     output, _ = attached.communicate(b"two\n", timeout=_WAIT_S)
     assert output == b"got two\nover\n"
-    wait_until(lambda: plane.client.get("/api/v1/namespaces/default/pods/listens")["status"]["phase"] == "Succeeded", "it ended", _WAIT_S)
+    wait_until(
+        lambda: plane.client.get("/api/v1/namespaces/default/pods/listens")["status"]["phase"] == "Succeeded",
+        "it ended",
+        _WAIT_S,
+    )
 
 
 def test_a_terminal_of_a_container_can_be_attached(plane: ControlPlane) -> None:
@@ -211,7 +246,11 @@ def test_a_port_without_a_program_is_said(plane: ControlPlane) -> None:
 
 def test_the_python_client_executes_and_forwards(plane: ControlPlane) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _PYTHON_CLIENT], env=plane.kubectl_environment(), capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", _PYTHON_CLIENT],
+        env=plane.kubectl_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.stdout, done.stderr) == ("'blue\\n' 3\nb'HTTP/1.0 200 OK'\n", "")
 
@@ -219,12 +258,16 @@ def test_the_python_client_executes_and_forwards(plane: ControlPlane) -> None:
 def test_nobody_but_the_api_server_may_ask_the_agent(plane: ControlPlane) -> None:
     (node,) = plane.client.get("/api/v1/nodes")["items"]
     (address,) = [each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP"]
-    url = f"https://{address}:{node['status']['daemonEndpoints']['kubeletEndpoint']['Port']}/containerLogs/default/serves/main"
+    url = (
+        f"https://{address}:"
+        f"{node['status']['daemonEndpoints']['kubeletEndpoint']['Port']}/containerLogs/default/serves/main"
+    )
     pki = plane.folder / "pki"
     context = ssl.create_default_context(cafile=pki / "ca.crt")
     with pytest.raises(OSError) as anonymous:
         urllib.request.urlopen(url, context=context, timeout=_WAIT_S)
-    assert not isinstance(anonymous.value, urllib.error.HTTPError)  # the connection ends before anything is answered
+    # the connection ends before anything is answered
+    assert not isinstance(anonymous.value, urllib.error.HTTPError)
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url, context=context, timeout=_WAIT_S)

@@ -63,7 +63,9 @@ def test_a_broker_that_ends_at_once_is_not_tried_for_ever() -> None:
 
 
 def test_complete_workers_end_after_their_first_broker_whatever_its_code() -> None:
-    with pods("true", size=2, flux={"completeWorkers": True}, harness={"outcomes": {0: [{"lost": 9}]}}) as cluster:
+    with pods(
+        "true", size=2, flux={"completeWorkers": True}, harness={"outcomes": {0: [{"lost": 9}]}}
+    ) as cluster:
         assert cluster.run()[0] == [9, 0]
 
 
@@ -101,7 +103,8 @@ def test_a_follower_waits_for_its_jobs_no_longer_than_the_grace_period() -> None
         cluster.start(1)
         cluster.wait_for("joined")
         cluster.stop(1)
-        # How often it asks in its one second is the machine's to say; that it ends while its work goes on is the point.
+        # How often it asks in its one second is the machine's to say; that it ends while its work goes on is
+        # the point.
         assert cluster.finish(1)[0] == EXIT_REPLACEABLE
         assert [event["drained"] for event in cluster.events("drained")] == [1]
         assert cluster.log.with_suffix(".busy-1").exists()
@@ -146,7 +149,9 @@ def test_a_follower_waits_for_a_shutdown_no_longer_than_the_grace_period() -> No
 def test_a_follower_that_is_stopped_while_it_waits_for_its_leader_starts_no_broker() -> None:
     with pods("true", size=2) as cluster:
         process = cluster.start(1, "x", FLUX_STANDIN_SCRIPT="/nowhere")
-        wait_until(lambda: (cluster.directory(1) / "mount" / "flux-connect.sh").exists(), "it prepares its pod")
+        wait_until(
+            lambda: (cluster.directory(1) / "mount" / "flux-connect.sh").exists(), "it prepares its pod"
+        )
         process.terminate()
         assert cluster.finish(1)[0] == EXIT_REPLACEABLE
         assert cluster.calls("start") == []

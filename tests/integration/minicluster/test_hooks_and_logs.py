@@ -34,7 +34,9 @@ def test_a_failing_hook_is_reported_and_ends_a_strict_pod() -> None:
 
 
 def test_quiet_is_the_applications_output_alone() -> None:
-    with pods("echo answer", size=2, commands={"pre": "echo noise; echo noise >&2"}, logging={"quiet": True}) as cluster:
+    with pods(
+        "echo answer", size=2, commands={"pre": "echo noise; echo noise >&2"}, logging={"quiet": True}
+    ) as cluster:
         codes, outputs, errors = cluster.run()
         assert (codes, outputs, errors) == ([0, 0], ["answer\n", ""], ["", ""])
         assert "-Slog-stderr-level=0" in cluster.calls("start")[0]

@@ -8,7 +8,9 @@ import stat
 import pytest
 from support.minicluster_pods import WAIT_S, pods, wait_until
 
-only_root_has_other_users = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a container as another user")
+only_root_has_other_users = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can run a container as another user"
+)
 
 
 def test_an_interrupted_init_container_starts_again() -> None:

@@ -84,7 +84,9 @@ def test_a_leader_that_is_stopped_before_its_broker_starts_none() -> None:
 @pytest.mark.parametrize("hook", ["pre", "brokerPre"])
 def test_a_hook_that_does_not_end_ends_with_the_grace_period(hook: str) -> None:
     hooks = {hook: "echo waiting; sleep 600"}
-    with pods("true", size=1, commands=hooks, podTemplate={"spec": {"terminationGracePeriodSeconds": 3}}) as cluster:
+    with pods(
+        "true", size=1, commands=hooks, podTemplate={"spec": {"terminationGracePeriodSeconds": 3}}
+    ) as cluster:
         process = cluster.start(0)
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
@@ -94,10 +96,16 @@ def test_a_hook_that_does_not_end_ends_with_the_grace_period(hook: str) -> None:
 
 
 def test_a_leader_whose_program_ignores_signals_ends_within_the_grace_period(tmp_path: Path) -> None:
-    program = f"bash -c 'trap \"\" HUP; exec >/dev/null 2>&1; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done'"
-    with pods(program, size=1, launcher=True, podTemplate={"spec": {"terminationGracePeriodSeconds": 3}}) as cluster:
+    program = (
+        f"bash -c 'trap \"\" HUP; exec >/dev/null 2>&1; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done'"
+    )
+    with pods(
+        program, size=1, launcher=True, podTemplate={"spec": {"terminationGracePeriodSeconds": 3}}
+    ) as cluster:
         cluster.start(0)
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "the program runs")
+        wait_until(
+            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "the program runs"
+        )
         cluster.stop(0)
         try:
             assert cluster.processes[0].wait(WAIT_S) == EXIT_REPLACEABLE
@@ -126,7 +134,10 @@ def test_an_incomplete_dump_does_not_replace_a_complete_one(tmp_path: Path) -> N
     kept.write_bytes(b"whole")
     (tmp_path / ".new-flux-state.tgz").write_bytes(b"half")
     with pods(
-        "true", size=1, state={"volume": {"claimName": "kept", "path": str(tmp_path)}}, harness={"outcomes": {0: [{"exit": 1}]}}
+        "true",
+        size=1,
+        state={"volume": {"claimName": "kept", "path": str(tmp_path)}},
+        harness={"outcomes": {0: [{"exit": 1}]}},
     ) as cluster:
         _, _, errors = cluster.run()
         assert "not whole" in errors[0]

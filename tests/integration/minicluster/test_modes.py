@@ -1,4 +1,6 @@
-"""What the leader runs: every mode, its words and its exit code, in the rendered scripts with a stand-in `flux`."""
+"""What the leader runs: every mode, its words and its exit code,
+in the rendered scripts with a stand-in `flux`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,15 @@ def test_one_command_runs_as_one_job_of_the_whole_cluster() -> None:
         assert codes == [0, 0, 0, 0], errors
         assert outputs[0].splitlines() == ["hello world"] * 4
         assert outputs[1:] == ["", "", ""]
-        assert cluster.calls("submit") == [["submit", "-N", "4", "-n", "4", "--quiet", "--watch", "echo", "hello", "world"]]
+        assert cluster.calls("submit") == [
+            ["submit", "-N", "4", "-n", "4", "--quiet", "--watch", "echo", "hello", "world"]
+        ]
 
 
-@pytest.mark.parametrize(("tasks", "flags"), [(1, ["-n", "1"]), (0, ["-N", "2"]), (2, ["-N", "2", "-n", "2"]), (5, ["-N", "2", "-n", "5"])])
+@pytest.mark.parametrize(
+    ("tasks", "flags"),
+    [(1, ["-n", "1"]), (0, ["-N", "2"]), (2, ["-N", "2", "-n", "2"]), (5, ["-N", "2", "-n", "5"])],
+)
 def test_tasks_are_those_of_the_whole_cluster(tasks: int, flags: list[str]) -> None:
     with pods("true", size=2, tasks=tasks) as cluster:
         assert cluster.run()[0] == [0, 0]
@@ -37,7 +44,12 @@ def test_words_reach_the_application_as_they_were_written() -> None:
 
 
 def test_a_command_that_needs_a_shell_has_one_in_each_task() -> None:
-    with pods('echo "$GREETING" && echo "rank $FLUX_TASK_RANK"', size=2, tasks=2, environment={"GREETING": 'say "hi" `now`'}) as cluster:
+    with pods(
+        'echo "$GREETING" && echo "rank $FLUX_TASK_RANK"',
+        size=2,
+        tasks=2,
+        environment={"GREETING": 'say "hi" `now`'},
+    ) as cluster:
         codes, outputs, _ = cluster.run()
         assert codes == [0, 0]
         assert outputs[0].splitlines() == ['say "hi" `now`', "rank 0", 'say "hi" `now`', "rank 1"]
@@ -67,7 +79,10 @@ def test_a_script_is_a_file_on_every_pod() -> None:
 def test_every_line_of_a_batch_is_a_job_with_files_of_its_own(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with pods(
-        "echo one\n-n 2 echo 'two  words'\n\necho $GREETING | cat\n", batch=True, logs=str(logs), environment={"GREETING": "hi"}
+        "echo one\n-n 2 echo 'two  words'\n\necho $GREETING | cat\n",
+        batch=True,
+        logs=str(logs),
+        environment={"GREETING": "hi"},
     ) as cluster:
         codes, _, errors = cluster.run()
         assert codes == [0, 0, 0], errors
@@ -92,7 +107,14 @@ def test_a_line_that_fails_fails_the_batch_and_is_named(tmp_path: Path) -> None:
 
 def test_a_raw_batch_is_a_script_whose_failing_lines_count() -> None:
     text = (
-        "# comment\nfor i in 1 2; do\n  echo $i\ndone\nfalse\nbash -c 'exit 7'\nflux submit --flags=waitable bash -c 'exit 9'\necho last\n"
+        "# comment\n"
+        "for i in 1 2; do\n"
+        "  echo $i\n"
+        "done\n"
+        "false\n"
+        "bash -c 'exit 7'\n"
+        "flux submit --flags=waitable bash -c 'exit 9'\n"
+        "echo last\n"
     )
     with pods(text, batch=True, batchRaw=True, size=2) as cluster:
         codes, outputs, errors = cluster.run()
@@ -103,13 +125,22 @@ def test_a_raw_batch_is_a_script_whose_failing_lines_count() -> None:
 
 
 def test_options_of_the_spec_reach_flux() -> None:
-    flux = {"optionFlags": "-ompi=openmpi@5", "wrap": "strace", "logLevel": 7, "environment": {"FLAVOUR": "sweet $HOME"}}
-    with pods("bash -c 'echo \"$FLAVOUR\"'", size=1, flux=flux, maxSize=3, logging={"debug": True, "zeromq": True}) as cluster:
+    flux = {
+        "optionFlags": "-ompi=openmpi@5",
+        "wrap": "strace",
+        "logLevel": 7,
+        "environment": {"FLAVOUR": "sweet $HOME"},
+    }
+    with pods(
+        "bash -c 'echo \"$FLAVOUR\"'", size=1, flux=flux, maxSize=3, logging={"debug": True, "zeromq": True}
+    ) as cluster:
         codes, outputs, errors = cluster.run()
         assert codes == [0], errors
         assert outputs[0] == f"sweet {cluster.directory(0) / 'work'}\n"
         start = cluster.calls("start")[0]
-        assert {"--wrap=strace", "-Sbroker.quorum=1", "-Stbon.zmqdebug=1", "-Slog-stderr-level=7"} <= set(start)
+        assert {"--wrap=strace", "-Sbroker.quorum=1", "-Stbon.zmqdebug=1", "-Slog-stderr-level=7"} <= set(
+            start
+        )
         assert {"-ompi=openmpi@5", "-vvv"} <= set(cluster.calls("submit")[0])
 
 

@@ -31,7 +31,11 @@ def test_the_certificate_is_written_nowhere_else() -> None:
         _, outputs, errors = cluster.run()
         for text in [*outputs, *errors, cluster.log.read_text(), *cluster.files.values()]:
             assert cluster.certificate.secret_key not in text
-        copies = [path for path in cluster.directory(0).rglob("*") if path.is_file() and cluster.certificate.secret_key in path.read_text()]
+        copies = [
+            path
+            for path in cluster.directory(0).rglob("*")
+            if path.is_file() and cluster.certificate.secret_key in path.read_text()
+        ]
         assert sorted(path.name for path in copies) == ["curve.cert", "curve.cert"]
 
 
@@ -53,7 +57,9 @@ def test_containers_that_are_started_again_change_nothing() -> None:
 def test_resources_are_those_of_the_allocation() -> None:
     with pods("true", size=2, harness={"given": [Share(4, 1), Share(8)]}) as cluster:
         assert cluster.run()[0] == [0, 0]
-        text = (cluster.directory(1) / "mount" / "config" / "etc" / "flux" / "config" / "broker.toml").read_text()
+        text = (
+            cluster.directory(1) / "mount" / "config" / "etc" / "flux" / "config" / "broker.toml"
+        ).read_text()
         assert 'hosts = "lammps-0"\ncores = "0-3"\ngpus = "0"' in text
         assert 'hosts = "lammps-1"\ncores = "0-7"' in text
 
@@ -94,7 +100,10 @@ def test_a_batch_without_a_place_for_its_output_fails_with_the_reason() -> None:
     with pods("true\ntrue", size=1, batch=True, logs="/dev/null/logs") as cluster:
         codes, _, _ = cluster.run()
         assert codes == [1]
-        assert "the folder /dev/null/logs for the output of the batch cannot be made: set logs" in cluster.reason(0)
+        assert (
+            "the folder /dev/null/logs for the output of the batch cannot be made: set logs"
+            in cluster.reason(0)
+        )
 
 
 def test_a_volume_without_space_is_the_reason_and_leaves_no_half_file() -> None:

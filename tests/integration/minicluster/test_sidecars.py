@@ -10,12 +10,17 @@ from support.minicluster_pods import WAIT_S, Pods
 
 def sidecar_cluster(**sidecar: Any) -> Pods:
     runner = {"image": "app:1", "command": "sleep 60", "runFlux": True}
-    return Pods(minicluster(size=1, containers=[runner, {"name": "side", "image": "side:1", **sidecar}], formTimeoutSeconds=5))
+    return Pods(
+        minicluster(
+            size=1, containers=[runner, {"name": "side", "image": "side:1", **sidecar}], formTimeoutSeconds=5
+        )
+    )
 
 
 def test_a_sidecar_waits_for_the_broker_and_speaks_to_it() -> None:
     with sidecar_cluster(
-        command="flux ping --count=1 0; echo code $?", commands={"pre": "echo pre", "servicePre": "echo service"}
+        command="flux ping --count=1 0; echo code $?",
+        commands={"pre": "echo pre", "servicePre": "echo service"},
     ) as cluster:
         assert cluster.init(0) == 0
         side = cluster.start(0, "side", script="start.sh")

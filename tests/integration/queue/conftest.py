@@ -1,4 +1,6 @@
-"""A migrated database for each test, a store on it, and a leader with a matcher for tests that define nodes."""
+"""A migrated database for each test, a store on it, and a leader with a matcher for tests that define
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def pooler(postgres: LocalPostgres, service_folder: Path) -> Iterator[Pooler]:
 
 @pytest.fixture
 async def pool(database: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    """Connections to the database of the test; through a pooler if ``FLUXQUEUE_TEST_POOLER`` is set, as `make test-postgres` does once."""
+    """Connections to the database of the test; through a pooler if ``FLUXQUEUE_TEST_POOLER`` is set,
+    as `make test-postgres` does once.
+    """
     pooled = bool(os.environ.get("FLUXQUEUE_TEST_POOLER"))
     dsn = request.getfixturevalue("pooler").dsn(database) if pooled else database
     async with Database(dsn, size=12, pooled=pooled) as opened:

@@ -1,4 +1,6 @@
-"""Limits of accounts in whole cycles: which work waits with which sentence, which starts, and when that ends."""
+"""Limits of accounts in whole cycles: which work waits with which sentence, which starts,
+and when that ends.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,32 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
 def limit(bench: Bench, **limits: dict[str, Any]) -> None:
     """Make the account ``site``, and ``physics`` and ``bio`` below it, with these limits."""
-    parents: dict[str, dict[str, Any]] = {"site": {}, "physics": {"parent": "site"}, "bio": {"parent": "site"}}
-    documents = [make_account(name, limits=limits.get(name, {}), **parent) for name, parent in parents.items()]
+    parents: dict[str, dict[str, Any]] = {
+        "site": {},
+        "physics": {"parent": "site"},
+        "bio": {"parent": "site"},
+    }
+    documents = [
+        make_account(name, limits=limits.get(name, {}), **parent) for name, parent in parents.items()
+    ]
     bench.accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
 
 
-def of(account: str, name: str, pods: int = 1, cpu: str = "1", queue: str = "default", **more: Any) -> NewWorkload:
+def of(
+    account: str, name: str, pods: int = 1, cpu: str = "1", queue: str = "default", **more: Any
+) -> NewWorkload:
     return replace(job(name, pods, cpu, **more), account=account, queue=queue)
 
 
 def states(bench: Bench, names: str) -> str:
-    """One letter for each workload: R has nodes, A is over a limit of an account, w waits for another reason."""
+    """One letter for each workload: R has nodes, A is over a limit of an account,
+    w waits for another reason.
+    """
     rows = [bench.row(name) for name in names]
-    return "".join("R" if row.state is State.ALLOCATED else "A" if row.reason is Reason.ACCOUNT_LIMIT else "w" for row in rows)
+    return "".join(
+        "R" if row.state is State.ALLOCATED else "A" if row.reason is Reason.ACCOUNT_LIMIT else "w"
+        for row in rows
+    )
 
 
 async def end(bench: Bench, name: str) -> None:
@@ -62,10 +77,19 @@ async def test_accounts_below_one_share_its_limit_over_all_queues(bench: Bench, 
     bench.policy = policy
     bench.other_queues = {"other": Discipline(policy)}
     limit(bench, site={"running": 2})
-    await bench.submit(of("physics", "a"), of("bio", "b", queue="other"), of("bio", "c"), of("physics", "d", queue="other"), of("", "e"))
+    await bench.submit(
+        of("physics", "a"),
+        of("bio", "b", queue="other"),
+        of("bio", "c"),
+        of("physics", "d", queue="other"),
+        of("", "e"),
+    )
     await bench.cycle()
     assert states(bench, "abcde") == "RRAAR"
-    assert bench.row("c").message == "the account 'site' may run 2 workloads at once, and 2 run or have nodes reserved"
+    assert (
+        bench.row("c").message
+        == "the account 'site' may run 2 workloads at once, and 2 run or have nodes reserved"
+    )
     await end(bench, "a")
     await bench.cycle()
     assert states(bench, "bcd") == "RRA"
@@ -75,10 +99,18 @@ async def test_accounts_below_one_share_its_limit_over_all_queues(bench: Bench, 
 async def test_an_account_at_its_limit_lets_others_start(bench: Bench, policy: Policy) -> None:
     bench.policy = policy
     limit(bench, physics={"resources": {"cpu": 6}}, bio={"resources": {"memory": "1Gi"}})
-    await bench.submit(of("physics", "a", 2, "2"), of("physics", "b", 1, "4"), of("physics", "c", 2, "1"), of("bio", "d", 1, "8"))
+    await bench.submit(
+        of("physics", "a", 2, "2"),
+        of("physics", "b", 1, "4"),
+        of("physics", "c", 2, "1"),
+        of("bio", "d", 1, "8"),
+    )
     await bench.cycle()
     assert states(bench, "abcd") == "RARR"
-    assert bench.row("b").message == "the account 'physics' may use 6 cores at once: it uses 6, and this wants 4 more"
+    assert (
+        bench.row("b").message
+        == "the account 'physics' may use 6 cores at once: it uses 6, and this wants 4 more"
+    )
 
 
 @POLICIES
@@ -102,10 +134,16 @@ async def test_an_edit_of_an_account_takes_effect_in_the_next_cycle(bench: Bench
     assert states(bench, "a") == "R"
 
 
-async def test_a_reservation_of_an_account_counts_as_use_and_ends_with_an_edit_of_the_limit(bench: Bench) -> None:
+async def test_a_reservation_of_an_account_counts_as_use_and_ends_with_an_edit_of_the_limit(
+    bench: Bench,
+) -> None:
     bench.policy = Policy.EASY
     limit(bench, physics={"running": 2})
-    await bench.submit(of("physics", "a", 1, "8", duration="1h"), of("physics", "b", 4, "8", duration="1h"), of("physics", "c", 1, "8"))
+    await bench.submit(
+        of("physics", "a", 1, "8", duration="1h"),
+        of("physics", "b", 4, "8", duration="1h"),
+        of("physics", "c", 1, "8"),
+    )
     await bench.cycle()
     assert states(bench, "abc") == "RwA"
     limit(bench, physics={"nodes": 2})
@@ -115,7 +153,9 @@ async def test_a_reservation_of_an_account_counts_as_use_and_ends_with_an_edit_o
 
 
 @pytest.mark.parametrize(("nodes", "then"), [(3, State.ALLOCATED), (4, State.DRAINING)])
-async def test_work_is_preempted_only_within_the_limits_of_the_account(bench: Bench, nodes: int, then: State) -> None:
+async def test_work_is_preempted_only_within_the_limits_of_the_account(
+    bench: Bench, nodes: int, then: State
+) -> None:
     bench.policy, bench.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
     limit(bench, physics={"nodes": nodes})
     await bench.submit(of("bio", "low", 4, "8"))
@@ -138,7 +178,9 @@ async def test_a_leader_that_takes_over_counts_what_runs_for_each_account(bench:
 
 
 @POLICIES
-async def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended(bench: Bench, policy: Policy) -> None:
+async def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy = policy
     limit(bench, site={"submitted": 2})
     await bench.submit(of("physics", "a", 4, "8"))
@@ -146,7 +188,10 @@ async def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_h
     await bench.submit(of("bio", "c", priority=10), of("", "d"))
     await bench.cycle()
     assert states(bench, "abcd") == "RwAw"
-    assert bench.row("c").message == "the account 'site' may have 2 workloads submitted at once, and 2 were submitted before this"
+    assert (
+        bench.row("c").message
+        == "the account 'site' may have 2 workloads submitted at once, and 2 were submitted before this"
+    )
     await end(bench, "a")
     await bench.cycle()
     assert states(bench, "bcd") == "RRR"

@@ -35,8 +35,11 @@ def leader(store: Store, epoch: Epoch) -> Leader:
 
 @pytest.fixture
 async def connection(database: str) -> AsyncIterator[Connection]:
-    async with await psycopg.AsyncConnection.connect(database, autocommit=True, row_factory=dict_row) as opened:
-        await opened.execute("SET timezone = 'Asia/Tokyo'")  # a reader's zone, in which days and months begin at another time
+    async with await psycopg.AsyncConnection.connect(
+        database, autocommit=True, row_factory=dict_row
+    ) as opened:
+        # a reader's zone, in which days and months begin at another time
+        await opened.execute("SET timezone = 'Asia/Tokyo'")
         yield opened
 
 
@@ -47,11 +50,18 @@ async def rows(connection: Connection, query: str, *parameters: Any) -> list[dic
 async def prune(leader: Leader, *, exists: bool = False, accounting: AccountingConfig | None = None) -> None:
     """Prune as a sweep a day and a second later does."""
     ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC) + DAY + timedelta(seconds=1))
-    pruner = Pruner(ledger, lambda _uid: exists, retention_s=DAY.total_seconds(), accounting=accounting or AccountingConfig())
+    pruner = Pruner(
+        ledger,
+        lambda _uid: exists,
+        retention_s=DAY.total_seconds(),
+        accounting=accounting or AccountingConfig(),
+    )
     await pruner.prune()
 
 
-async def finish(leader: Leader, workload: Workload, state: State = State.COMPLETED, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+async def finish(
+    leader: Leader, workload: Workload, state: State = State.COMPLETED, outcome: Outcome = Outcome.SUCCEEDED
+) -> None:
     await leader.store.finish(leader.epoch, [Ending(workload.id, state, outcome, "as it should be")])
 
 
@@ -59,7 +69,9 @@ async def run_twice(leader: Leader, name: str) -> Workload:
     """Run a workload of the account physics that is preempted once, and then ends."""
     (workload,) = await leader.allocate(name, account="physics")
     await leader.store.mark_started(leader.epoch, [workload.id])
-    await leader.store.evict(leader.epoch, [Eviction(workload=workload.id, reason=Reason.PREEMPTED, message="by science/urgent")])
+    await leader.store.evict(
+        leader.epoch, [Eviction(workload=workload.id, reason=Reason.PREEMPTED, message="by science/urgent")]
+    )
     await leader.store.requeue(leader.epoch, [a_requeue(workload.id)])
     (waiting,) = await leader.store.workloads([workload.id])
     await leader.store.grant(leader.epoch, [await leader.grant_for(waiting, ["node-3"])])
@@ -68,18 +80,36 @@ async def run_twice(leader: Leader, name: str) -> Workload:
     return (await leader.store.workloads([workload.id]))[0]
 
 
-_VIEWS = ("jobs", "allocations", "use_by_day", "waits", "efficiency", "evictions", "preemptions", "estimate_errors")
+_VIEWS = (
+    "jobs",
+    "allocations",
+    "use_by_day",
+    "waits",
+    "efficiency",
+    "evictions",
+    "preemptions",
+    "estimate_errors",
+)
 
 
-async def test_the_views_show_the_same_before_and_after_the_rows_are_pruned(leader: Leader, connection: Connection) -> None:
+async def test_the_views_show_the_same_before_and_after_the_rows_are_pruned(
+    leader: Leader, connection: Connection
+) -> None:
     await run_twice(leader, "lammps")
     (cancelled,) = await leader.submit("never-started")
     await finish(leader, cancelled, State.CANCELLED, Outcome.CANCELLED)
     before = {view: await rows(connection, f"SELECT * FROM fluxqueue.{view} ORDER BY 1") for view in _VIEWS}
     assert [view for view, found in before.items() if not found] == []
     await prune(leader)
-    assert await rows(connection, "SELECT id FROM fluxqueue.workload UNION ALL SELECT jobid FROM fluxqueue.allocation") == []
-    assert {view: await rows(connection, f"SELECT * FROM fluxqueue.{view} ORDER BY 1") for view in _VIEWS} == before
+    assert (
+        await rows(
+            connection, "SELECT id FROM fluxqueue.workload UNION ALL SELECT jobid FROM fluxqueue.allocation"
+        )
+        == []
+    )
+    assert {
+        view: await rows(connection, f"SELECT * FROM fluxqueue.{view} ORDER BY 1") for view in _VIEWS
+    } == before
 
 
 async def test_the_account_of_ended_work_is_recorded(leader: Leader, connection: Connection) -> None:
@@ -96,7 +126,9 @@ async def test_the_account_of_ended_work_is_recorded(leader: Leader, connection:
     ]
 
 
-async def test_an_allocation_is_charged_from_its_grant_to_its_end(leader: Leader, connection: Connection) -> None:
+async def test_an_allocation_is_charged_from_its_grant_to_its_end(
+    leader: Leader, connection: Connection
+) -> None:
     workload = await run_twice(leader, "lammps")
     await prune(leader)
     former, last = await rows(connection, "SELECT * FROM fluxqueue.allocations ORDER BY jobid")
@@ -105,7 +137,8 @@ async def test_an_allocation_is_charged_from_its_grant_to_its_end(leader: Leader
     seconds = [(each["freed_at"] - each["granted_at"]).total_seconds() for each in (former, last)]
     (use,) = await rows(
         connection,
-        "SELECT namespace, queue, account, sum(node_s) AS node_s, sum(cpu_s) AS cpu_s FROM fluxqueue.use_by_day GROUP BY 1, 2, 3",
+        "SELECT namespace, queue, account, sum(node_s) AS node_s, sum(cpu_s) AS cpu_s FROM "
+        "fluxqueue.use_by_day GROUP BY 1, 2, 3",
     )
     assert (use["namespace"], use["queue"], use["account"]) == ("science", "default", "physics")
     assert use["node_s"] == pytest.approx(2 * seconds[0] + seconds[1])
@@ -118,45 +151,67 @@ async def test_an_allocation_is_charged_from_its_grant_to_its_end(leader: Leader
 async def test_use_is_split_at_midnight_utc(connection: Connection) -> None:
     await connection.execute(
         "SELECT fluxqueue.make_months();"
-        "INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, freed_at, nodes, amounts)"
+        "INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, "
+        "freed_at, nodes, amounts)"
         " SELECT 1, 1, 'science', 'default', day - interval '30 hours', day + interval '2 hours', 3,"
         '        \'{"cpu": 500, "nvidia.com:gpu": 4}\''
         "  FROM (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS day) AS first"
     )
     found = await rows(
-        connection, "SELECT node_s / 3600 AS node_h, cpu_s / 3600 AS cpu_h, gpu_s / 3600 AS gpu_h FROM fluxqueue.use_by_day ORDER BY day"
+        connection,
+        "SELECT node_s / 3600 AS node_h, cpu_s / 3600 AS cpu_h, gpu_s / 3600 AS gpu_h FROM "
+        "fluxqueue.use_by_day ORDER BY day",
     )
-    assert [(each["node_h"], each["cpu_h"], each["gpu_h"]) for each in found] == [(18, 3, 24), (72, 12, 96), (6, 1, 8)]
+    assert [(each["node_h"], each["cpu_h"], each["gpu_h"]) for each in found] == [
+        (18, 3, 24),
+        (72, 12, 96),
+        (6, 1, 8),
+    ]
 
 
-async def test_a_workload_that_waits_or_runs_is_in_the_views_too(leader: Leader, connection: Connection) -> None:
+async def test_a_workload_that_waits_or_runs_is_in_the_views_too(
+    leader: Leader, connection: Connection
+) -> None:
     await leader.submit("waits")
     await leader.allocate("runs")
     found = await rows(connection, "SELECT name, state FROM fluxqueue.jobs ORDER BY id")
     assert [(each["name"], each["state"]) for each in found] == [("waits", "Pending"), ("runs", "Allocated")]
-    (use,) = await rows(connection, "SELECT sum(node_s) AS node_s, max(jobs) AS jobs FROM fluxqueue.use_by_day")
+    (use,) = await rows(
+        connection, "SELECT sum(node_s) AS node_s, max(jobs) AS jobs FROM fluxqueue.use_by_day"
+    )
     assert use["node_s"] > 0
     assert use["jobs"] == 1
-    assert [each["wait_s"] > 0 for each in await rows(connection, "SELECT wait_s FROM fluxqueue.waits")] == [True, True]
+    assert [each["wait_s"] > 0 for each in await rows(connection, "SELECT wait_s FROM fluxqueue.waits")] == [
+        True,
+        True,
+    ]
 
 
-async def test_the_first_promised_start_is_kept_when_the_reservation_goes(leader: Leader, connection: Connection) -> None:
+async def test_the_first_promised_start_is_kept_when_the_reservation_goes(
+    leader: Leader, connection: Connection
+) -> None:
     (waiting,) = await leader.submit("promised")
     (jobid,) = await leader.store.next_jobids(1)
     first = await leader.store.now() + timedelta(hours=1)
     for start in (first, first + timedelta(hours=2)):
-        made = Reservation(workload=waiting.id, jobid=jobid, first_start=start, start=start, end=None, shares=())
+        made = Reservation(
+            workload=waiting.id, jobid=jobid, first_start=start, start=start, end=None, shares=()
+        )
         await leader.store.reserve(leader.epoch, [made], [])
     await leader.store.grant(leader.epoch, [await leader.grant_for(waiting)])
     await finish(leader, waiting)
     await prune(leader)
-    (found,) = await rows(connection, "SELECT promised_at, allocated_at, start_error_s FROM fluxqueue.estimate_errors")
+    (found,) = await rows(
+        connection, "SELECT promised_at, allocated_at, start_error_s FROM fluxqueue.estimate_errors"
+    )
     assert found["promised_at"] == first
     assert found["start_error_s"] == pytest.approx((found["allocated_at"] - first).total_seconds())
 
 
 @pytest.mark.parametrize("pruned", [False, True], ids=["within the retention", "after it"])
-async def test_a_cancelled_job_that_is_resumed_has_a_record_of_each_end(leader: Leader, connection: Connection, *, pruned: bool) -> None:
+async def test_a_cancelled_job_that_is_resumed_has_a_record_of_each_end(
+    leader: Leader, connection: Connection, *, pruned: bool
+) -> None:
     (workload,) = await leader.submit("resumed")
     await finish(leader, workload, State.CANCELLED, Outcome.CANCELLED)
     if pruned:
@@ -174,7 +229,9 @@ async def test_a_cancelled_job_that_is_resumed_has_a_record_of_each_end(leader: 
     ]
 
 
-async def test_a_leader_that_was_replaced_leaves_neither_a_gap_nor_a_second_record(leader: Leader, connection: Connection) -> None:
+async def test_a_leader_that_was_replaced_leaves_neither_a_gap_nor_a_second_record(
+    leader: Leader, connection: Connection
+) -> None:
     ended = await leader.allocate(*(f"job-{number}" for number in range(40)))
     for workload in ended:
         await finish(leader, workload)
@@ -187,45 +244,66 @@ async def test_a_leader_that_was_replaced_leaves_neither_a_gap_nor_a_second_reco
         await leader.store.forget(leader.epoch, before)
     both = await asyncio.gather(prune(successor), prune(successor), return_exceptions=True)
     assert [each for each in both if each is not None] == []
-    assert [each["n"] for each in await rows(connection, "SELECT count(*) AS n FROM fluxqueue.ended_allocation")] == [40]
-    (records,) = await rows(connection, "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM fluxqueue.ended_workload")
+    assert [
+        each["n"] for each in await rows(connection, "SELECT count(*) AS n FROM fluxqueue.ended_allocation")
+    ] == [40]
+    (records,) = await rows(
+        connection, "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM fluxqueue.ended_workload"
+    )
     assert (records["n"], records["ids"]) == (40, 40)
 
 
-async def test_rows_that_a_restored_backup_brings_back_are_recorded_once(leader: Leader, connection: Connection) -> None:
+async def test_rows_that_a_restored_backup_brings_back_are_recorded_once(
+    leader: Leader, connection: Connection
+) -> None:
     (workload,) = await leader.allocate("lammps")
     await finish(leader, workload)
-    await connection.execute("CREATE TABLE public.w AS TABLE fluxqueue.workload; CREATE TABLE public.a AS TABLE fluxqueue.allocation")
+    await connection.execute(
+        "CREATE TABLE public.w AS TABLE fluxqueue.workload; "
+        "CREATE TABLE public.a AS TABLE fluxqueue.allocation"
+    )
     await prune(leader)
     await connection.execute(
-        "INSERT INTO fluxqueue.workload SELECT * FROM public.w; INSERT INTO fluxqueue.allocation SELECT * FROM public.a"
+        "INSERT INTO fluxqueue.workload SELECT * FROM public.w; "
+        "INSERT INTO fluxqueue.allocation SELECT * FROM public.a"
     )
     await prune(leader)
     assert len(await rows(connection, "SELECT id FROM fluxqueue.jobs")) == 1
     assert len(await rows(connection, "SELECT jobid FROM fluxqueue.allocations")) == 1
 
 
-# ---- months ----------------------------------------------------------------------------------------------------------------------------
+# ---- months ------------------------------------------------------------------------------------------------
 
 
 async def _old_job(connection: Connection, months: int) -> None:
     """Insert a job that ended in the middle of a month so many months ago."""
     await connection.execute(
-        "INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_assumed,"
-        " release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, finished_at, outcome)"
-        " SELECT 'old-' || %(months)s, 'batch/v1', 'Job', 'science', 'old-' || %(months)s, 'default', 0, '', '', 1, false, 'pin', 1,"
+        "INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, "
+        "shape, pods, duration_assumed,"
+        " release_mode, generation, state, reason, message, found_reason, found_message, "
+        "submitted_at, finished_at, outcome)"
+        " SELECT 'old-' || %(months)s, 'batch/v1', 'Job', 'science', 'old-' || %(months)s, 'default', "
+        "0, '', '', 1, false, 'pin', 1,"
         " 'Completed', '', '', '', '', at, at, 'Succeeded'"
-        "  FROM (SELECT date_trunc('month', now()) - make_interval(months => %(months)s) + interval '14 days' AS at) AS t",
+        "  FROM (SELECT date_trunc('month', now()) - make_interval(months => %(months)s) + interval '14 "
+        "days' AS at) AS t",
         {"months": months},
     )
 
 
 async def _names(connection: Connection) -> list[str]:
-    return [each["name"] for each in await rows(connection, "SELECT name FROM fluxqueue.jobs ORDER BY finished_at")]
+    return [
+        each["name"]
+        for each in await rows(connection, "SELECT name FROM fluxqueue.jobs ORDER BY finished_at")
+    ]
 
 
 async def _tables(connection: Connection) -> list[str]:
-    found = await rows(connection, "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended_workload_%%' ORDER BY relname")
+    found = await rows(
+        connection,
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ended_workload_%%' ORDER BY "
+        "relname",
+    )
     return [each["relname"] for each in found]
 
 
@@ -239,7 +317,9 @@ async def test_months_older_than_those_to_keep_are_dropped(leader: Leader, conne
     assert len(await _tables(connection)) == 4  # two before, the present one, the next one
 
 
-async def test_a_detached_month_remains_as_a_table_and_its_time_can_come_again(leader: Leader, connection: Connection) -> None:
+async def test_a_detached_month_remains_as_a_table_and_its_time_can_come_again(
+    leader: Leader, connection: Connection
+) -> None:
     keep_one = AccountingConfig(months=1, expired="detach")
     await _old_job(connection, 3)
     await prune(leader, accounting=keep_one)
@@ -247,11 +327,17 @@ async def test_a_detached_month_remains_as_a_table_and_its_time_can_come_again(l
     await _old_job(connection, 4)
     await prune(leader, accounting=keep_one)
     kept = [table for table in await _tables(connection) if "_detached_" in table]
-    names = [each["name"] for table in kept for each in await rows(connection, f"SELECT name FROM fluxqueue.{table}")]
+    names = [
+        each["name"]
+        for table in kept
+        for each in await rows(connection, f"SELECT name FROM fluxqueue.{table}")
+    ]
     assert sorted(names) == ["old-3", "old-4"]
 
 
-async def test_a_busy_month_is_left_for_the_next_sweep(leader: Leader, connection: Connection, database: str) -> None:
+async def test_a_busy_month_is_left_for_the_next_sweep(
+    leader: Leader, connection: Connection, database: str
+) -> None:
     await _old_job(connection, 3)
     await prune(leader)
     async with await psycopg.AsyncConnection.connect(database) as reader:
@@ -262,7 +348,9 @@ async def test_a_busy_month_is_left_for_the_next_sweep(leader: Leader, connectio
     assert await _names(connection) == []
 
 
-async def test_a_month_is_made_while_a_reader_holds_the_records(leader: Leader, connection: Connection, database: str) -> None:
+async def test_a_month_is_made_while_a_reader_holds_the_records(
+    leader: Leader, connection: Connection, database: str
+) -> None:
     async with await psycopg.AsyncConnection.connect(database) as reader:
         await reader.execute("SELECT * FROM fluxqueue.jobs")
         await _old_job(connection, 2)
@@ -270,7 +358,7 @@ async def test_a_month_is_made_while_a_reader_holds_the_records(leader: Leader, 
     assert await _names(connection) == ["old-2"]
 
 
-# ---- who reads, and what the page says -------------------------------------------------------------------------------------------------
+# ---- who reads, and what the page says ---------------------------------------------------------------------
 
 
 async def test_a_role_with_rights_on_the_views_reads_them_and_nothing_else(connection: Connection) -> None:
@@ -295,18 +383,25 @@ async def test_a_role_with_rights_on_the_views_reads_them_and_nothing_else(conne
 async def test_the_page_has_the_columns_of_every_view(connection: Connection) -> None:
     found = await rows(
         connection,
-        "SELECT v.table_name, c.column_name, c.data_type FROM information_schema.views v JOIN information_schema.columns c"
+        "SELECT v.table_name, c.column_name, c.data_type FROM information_schema.views v JOIN "
+        "information_schema.columns c"
         " USING (table_schema, table_name) WHERE table_schema = 'fluxqueue' ORDER BY c.ordinal_position",
     )
     columns: dict[str, list[str]] = {}
     for each in found:
         columns.setdefault(each["table_name"], []).append(each["column_name"])
     documented: dict[str, list[str]] = {}
-    for section in re.split(r"^### ", (DOCS / "reference" / "history-views.md").read_text(), flags=re.MULTILINE)[1:]:
+    for section in re.split(
+        r"^### ", (DOCS / "reference" / "history-views.md").read_text(), flags=re.MULTILINE
+    )[1:]:
         name = re.match(r"`fluxqueue\.(\w+)`", section)
         if name is not None:
             table = section.split("\n\n## ")[0]
             documented[name[1]] = [
-                column for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for column in re.findall(r"`(\w+)`", line)
+                column
+                for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+                for column in re.findall(r"`(\w+)`", line)
             ]
-    assert {view: sorted(names) for view, names in documented.items()} == {view: sorted(names) for view, names in columns.items()}
+    assert {view: sorted(names) for view, names in documented.items()} == {
+        view: sorted(names) for view, names in columns.items()
+    }

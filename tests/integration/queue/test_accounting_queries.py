@@ -1,4 +1,6 @@
-"""What the accounting answers to people, on real tables: pages, filters, sums, and questions that take too long."""
+"""What the accounting answers to people, on real tables:
+pages, filters, sums, and questions that take too long.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,20 @@ async def records(database: str) -> None:
             for table in ("ended_workload", "ended_allocation"):
                 await connection.execute(f"DROP TABLE IF EXISTS fluxqueue.{table}_{month}".encode())
                 await connection.execute(
-                    f"CREATE TABLE fluxqueue.{table}_{month} PARTITION OF fluxqueue.{table} "
-                    f"FOR VALUES FROM ('{first:%Y-%m-%d}Z') TO ('{first.replace(month=first.month + 1):%Y-%m-%d}Z')".encode()
+                    (
+                        f"CREATE TABLE fluxqueue.{table}_{month} PARTITION OF fluxqueue.{table} "
+                        f"FOR VALUES FROM ('{first:%Y-%m-%d}Z') TO "
+                        f"('{first.replace(month=first.month + 1):%Y-%m-%d}Z')"
+                    ).encode()
                 )
         for number in range(10):
             await connection.execute(
-                "INSERT INTO fluxqueue.ended_workload (id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s,"
-                " duration_assumed, state, outcome, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts,"
-                " account, submitted_by) VALUES (%s, %s, 'batch/v1', 'Job', %s, %s, 'default', 0, 2, 600, false, %s, '', '', %s, %s, %s,"
+                "INSERT INTO fluxqueue.ended_workload (id, uid, api_version, kind, namespace, name, "
+                "queue, priority, pods, duration_s,"
+                " duration_assumed, state, outcome, message, submitted_at, allocated_at, started_at, "
+                "finished_at, requeues, jobid, hosts,"
+                " account, submitted_by) VALUES (%s, %s, 'batch/v1', 'Job', %s, %s, 'default', 0, 2, 600, "
+                "false, %s, '', '', %s, %s, %s,"
                 " %s, 0, 1, %s, 'physics', %s)",
                 (
                     1_000_000 + number,
@@ -93,37 +101,60 @@ async def test_filters_select_by_all_that_is_named(accounting: Accounting, recor
     assert await names(accounting, since="9000s") == ["job-0", "job-1"]
     assert await names(accounting, account="") == await names(accounting, queue="gpu") == []
     assert await names(accounting, until="8h", since="10h") == ["job-8", "job-9"]
-    assert await names(accounting, name="job-9") == await names(accounting, name="job-9", kind="Job") == ["job-9"]
+    assert (
+        await names(accounting, name="job-9")
+        == await names(accounting, name="job-9", kind="Job")
+        == ["job-9"]
+    )
     assert await names(accounting, name="job-9", kind="pod") == await names(accounting, name="job") == []
 
 
 async def test_a_row_has_waits_and_runs_and_no_endless_lists(accounting: Accounting, records: None) -> None:
     (job,) = (await accounting.jobs(read_history_query([("limit", "1")], NOW), NOW)).jobs
-    assert (job["name"], job["user"], job["wait_s"], job["run_s"]) == ("job-0", "alice", 120.0, 2 * 86_400 - 3_600 - 120)
+    assert (job["name"], job["user"], job["wait_s"], job["run_s"]) == (
+        "job-0",
+        "alice",
+        120.0,
+        2 * 86_400 - 3_600 - 120,
+    )
     assert job["hosts"] == "", "longer than a page should carry"
 
 
-async def test_work_that_runs_comes_first_and_ends_now(store: Store, epoch: Epoch, accounting: Accounting, records: None) -> None:
+async def test_work_that_runs_comes_first_and_ends_now(
+    store: Store, epoch: Epoch, accounting: Accounting, records: None
+) -> None:
     leader = Leader(store, epoch)
     await leader.allocate("live", submitted_by="carol")
     (waiting,) = await leader.submit("ended-later")
     now = max(datetime.now(UTC), NOW)
     page = await accounting.jobs(read_history_query([("since", "3000d")], now), now)
     assert [job["name"] for job in page.jobs][:2] == ["ended-later", "live"]
-    assert (await accounting.jobs(read_history_query([("since", "3000d"), ("until", "1m")], now), now)).jobs[0]["name"] == "job-0"
-    assert [job["name"] for job in (await accounting.jobs(read_history_query([("name", "live")], now), now)).jobs] == ["live"]
+    assert (await accounting.jobs(read_history_query([("since", "3000d"), ("until", "1m")], now), now)).jobs[
+        0
+    ]["name"] == "job-0"
+    assert [
+        job["name"] for job in (await accounting.jobs(read_history_query([("name", "live")], now), now)).jobs
+    ] == ["live"]
     first = await accounting.jobs(read_history_query([("since", "3000d"), ("limit", "1")], now), now)
     await store.finish(epoch, [Ending(waiting.id, State.CANCELLED, Outcome.CANCELLED, "")])
-    second = await accounting.jobs(read_history_query([("since", "3000d"), ("limit", "1"), ("cursor", str(first.after))], now), now)
+    second = await accounting.jobs(
+        read_history_query([("since", "3000d"), ("limit", "1"), ("cursor", str(first.after))], now), now
+    )
     assert second.jobs[0]["name"] == "live"
-    (use,) = [row for row in await accounting.report(read_report_query([("by", "user")], now), now) if row["user"] == "carol"]
+    (use,) = [
+        row
+        for row in await accounting.report(read_report_query([("by", "user")], now), now)
+        if row["user"] == "carol"
+    ]
     assert (use["jobs"], use["node_s"] >= 0) == (1, True)
 
 
 async def test_work_that_ended_while_it_waited_again_has_its_last_run(
     store: Store, epoch: Epoch, accounting: Accounting, database: str
 ) -> None:
-    """As a preempted group whose pods nobody creates again. What never had nodes, or lost them before its release, has no run."""
+    """As a preempted group whose pods nobody creates again.
+    What never had nodes, or lost them before its release, has no run.
+    """
     leader = Leader(store, epoch)
     (ran,) = await leader.allocate("ran", hosts=("node-7", "node-7", "node-8"))
     (unreleased,) = await leader.allocate("unreleased")
@@ -131,18 +162,25 @@ async def test_work_that_ended_while_it_waited_again_has_its_last_run(
     (again,) = await leader.allocate("again")
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         await connection.execute(
-            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', released_at = granted_at - interval '90 s',"
+            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', "
+            "released_at = granted_at - interval '90 s',"
             " next_release_at = NULL WHERE workload = ANY (%s)",
             ([ran.id, again.id],),
         )
         await connection.execute(
-            "UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s' WHERE id = ANY (%s)",
+            "UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s' WHERE id = ANY "
+            "(%s)",
             ([ran.id, again.id, waited.id],),
         )
     await store.requeue(epoch, [a_requeue(each.id) for each in (ran, unreleased, again)])
-    await store.finish(epoch, [Ending(each.id, State.CANCELLED, Outcome.CANCELLED, "") for each in (ran, unreleased, waited)])
+    await store.finish(
+        epoch, [Ending(each.id, State.CANCELLED, Outcome.CANCELLED, "") for each in (ran, unreleased, waited)]
+    )
     now = datetime.now(UTC) + timedelta(minutes=1)
-    found = {job["name"]: job for job in (await accounting.jobs(read_history_query([("since", "1h")], now), now)).jobs}
+    found = {
+        job["name"]: job
+        for job in (await accounting.jobs(read_history_query([("since", "1h")], now), now)).jobs
+    }
     assert 90 <= found["ran"]["run_s"] < 120
     assert (found["ran"]["hosts"], found["ran"]["cores"]) == ("node-7,node-8", 4)
     assert found["ran"]["wait_s"] < found["waited"]["wait_s"], "it waited until its last run"
@@ -150,14 +188,19 @@ async def test_work_that_ended_while_it_waited_again_has_its_last_run(
         assert (found[name]["run_s"], found[name]["hosts"]) == (None, ""), name
 
 
-async def test_a_run_counts_for_the_submission_that_it_was_of(store: Store, epoch: Epoch, accounting: Accounting, database: str) -> None:
+async def test_a_run_counts_for_the_submission_that_it_was_of(
+    store: Store, epoch: Epoch, accounting: Accounting, database: str
+) -> None:
     """Work that ran, was requeued and cancelled, and then resumed and cancelled as it waited, ran once."""
     leader = Leader(store, epoch)
     (ran,) = await leader.allocate("ran")
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
-        await connection.execute("UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s'")
         await connection.execute(
-            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', released_at = granted_at - interval '90 s',"
+            "UPDATE fluxqueue.workload SET submitted_at = submitted_at - interval '100 s'"
+        )
+        await connection.execute(
+            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', "
+            "released_at = granted_at - interval '90 s',"
             " next_release_at = NULL"
         )
     await store.requeue(epoch, [a_requeue(ran.id)])
@@ -166,7 +209,10 @@ async def test_a_run_counts_for_the_submission_that_it_was_of(store: Store, epoc
     await store.finish(epoch, [Ending(ran.id, State.CANCELLED, Outcome.CANCELLED, "")])
     now = datetime.now(UTC) + timedelta(minutes=1)
     jobs = (await accounting.jobs(read_history_query([("since", "1h")], now), now)).jobs
-    assert [job["run_s"] is not None for job in sorted(jobs, key=lambda job: str(job["submitted_at"]))] == [True, False]
+    assert [job["run_s"] is not None for job in sorted(jobs, key=lambda job: str(job["submitted_at"]))] == [
+        True,
+        False,
+    ]
     assert all(job["wait_s"] >= 0 for job in jobs)
 
 
@@ -184,15 +230,26 @@ async def test_a_report_counts_what_lies_between_its_times(accounting: Accountin
         "estimated": 0,
         "start_error_s": None,
     }
-    by_day = await accounting.report(read_report_query([("by", "day"), ("since", "2026-11-21T23:30:00Z")], NOW), NOW)
-    assert [(row["day"], row["node_s"]) for row in by_day] == [("2026-11-21", 3_600.0), ("2026-11-22", 7_200.0)]
+    by_day = await accounting.report(
+        read_report_query([("by", "day"), ("since", "2026-11-21T23:30:00Z")], NOW), NOW
+    )
+    assert [(row["day"], row["node_s"]) for row in by_day] == [
+        ("2026-11-21", 3_600.0),
+        ("2026-11-22", 7_200.0),
+    ]
     assert await accounting.report(read_report_query([("since", "2026-11-22T01:00:00Z")], NOW), NOW) == []
     assert await accounting.report(read_report_query([("user", "bob")], NOW), NOW) == []
 
 
-async def test_a_report_says_how_far_first_estimates_were_off(store: Store, epoch: Epoch, accounting: Accounting, records: None) -> None:
+async def test_a_report_says_how_far_first_estimates_were_off(
+    store: Store, epoch: Epoch, accounting: Accounting, records: None
+) -> None:
     leader, now = Leader(store, epoch), await store.now()
-    for name, estimate in (("late", now - timedelta(minutes=1)), ("early", now + timedelta(minutes=3)), ("without", None)):
+    for name, estimate in (
+        ("late", now - timedelta(minutes=1)),
+        ("early", now + timedelta(minutes=3)),
+        ("without", None),
+    ):
         (row,) = await leader.submit(name, submitted_by="carol")
         await store.grant(epoch, [replace(await leader.grant_for(row), promised_at=estimate)])
     now = await store.now() + timedelta(seconds=1)
@@ -205,13 +262,17 @@ async def test_a_report_says_how_far_first_estimates_were_off(store: Store, epoc
     assert [job["start_error_s"] and round(job["start_error_s"], -1) for job in page.jobs] == [None, -180, 60]
 
 
-async def test_a_report_of_too_many_rows_is_refused(accounting: Accounting, records: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_of_too_many_rows_is_refused(
+    accounting: Accounting, records: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accounting_module, "MOST_ROWS", 1)
     with pytest.raises(InvalidQuery, match="more than 1 rows: name a shorter time, or fewer groups"):
         await accounting.report(read_report_query([("by", "day")], NOW), NOW)
 
 
-async def test_a_question_that_takes_too_long_is_ended(accounting: Accounting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_that_takes_too_long_is_ended(
+    accounting: Accounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(QUERIES, "accounting_jobs", b"SELECT pg_sleep(60)")
     monkeypatch.setattr(accounting_module, "_HISTORY_S", 1)
     with pytest.raises(TakesTooLong, match="longer than 1 s: name a namespace, or a shorter time"):
@@ -220,7 +281,9 @@ async def test_a_question_that_takes_too_long_is_ended(accounting: Accounting, m
 
 async def test_a_reading_transaction_cannot_write(accounting: Accounting) -> None:
     with pytest.raises(DatabaseUnavailable, match="read-only transaction"):
-        await accounting._transaction(Statement("read_only", {"timeout": "5s"}), Statement("prune_history", {"ids": []}))
+        await accounting._transaction(
+            Statement("read_only", {"timeout": "5s"}), Statement("prune_history", {"ids": []})
+        )
 
 
 async def test_the_next_transaction_of_the_connection_may_write_again(database: str, epoch: Epoch) -> None:

@@ -1,4 +1,6 @@
-"""A new leader adopts released objects that the tables do not have, if the queue admitted them, and no forged ones."""
+"""A new leader adopts released objects that the tables do not have, if the queue admitted them,
+and no forged ones.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,23 @@ def caches(bench: Bench) -> Caches:
     caches = Caches(cast("Api", None))  # nothing is read from a cluster
     caches.nodes.replace(bench.nodes.list())
     labels = {"managed": {names.MANAGED_LABEL: "true"}, "unmanaged": {}}
-    caches.namespaces.replace([msgspec.convert({"metadata": {"name": name, "labels": own}}, Namespace) for name, own in labels.items()])
+    caches.namespaces.replace(
+        [
+            msgspec.convert({"metadata": {"name": name, "labels": own}}, Namespace)
+            for name, own in labels.items()
+        ]
+    )
     return caches
 
 
 def running(name: str, node: str = "n1", jobid: int = 7, namespace: str = "managed") -> Job:
     """A Job with the keys of a release to this node."""
-    job = make_job(name).namespace(namespace).indexed(1).cpu("8").uid(name).label(names.JOBID_LABEL, str(jobid))
-    job = job.pod_annotation(names.ALLOCATION_ANNOTATION, str(jobid)).pod_annotation(names.NODES_ANNOTATION, node)
+    job = (
+        make_job(name).namespace(namespace).indexed(1).cpu("8").uid(name).label(names.JOBID_LABEL, str(jobid))
+    )
+    job = job.pod_annotation(names.ALLOCATION_ANNOTATION, str(jobid)).pod_annotation(
+        names.NODES_ANNOTATION, node
+    )
     job = job.pod_annotation(names.PIN_UNTIL_ANNOTATION, "2100-01-01T00:00:00Z")
     return msgspec.convert(job.build(), Job)
 
@@ -73,12 +84,20 @@ async def test_a_job_that_the_queue_released_is_adopted(bench: Bench, caches: Ca
     ("job", "fluxjob"),
     [
         pytest.param(running("forged"), None, id="that the queue never admitted"),
-        pytest.param(running("forged", namespace="unmanaged"), fluxjob_of("forged", namespace="unmanaged"), id="in an unmanaged namespace"),
-        pytest.param(running("forged"), fluxjob_of("forged", namespace="unmanaged"), id="whose FluxJob is elsewhere"),
+        pytest.param(
+            running("forged", namespace="unmanaged"),
+            fluxjob_of("forged", namespace="unmanaged"),
+            id="in an unmanaged namespace",
+        ),
+        pytest.param(
+            running("forged"), fluxjob_of("forged", namespace="unmanaged"), id="whose FluxJob is elsewhere"
+        ),
         pytest.param(running("forged", node="n9"), fluxjob_of("forged"), id="on a node that does not exist"),
     ],
 )
-async def test_a_forged_running_job_is_not_adopted_by_a_new_leader(bench: Bench, caches: Caches, job: Job, fluxjob: FluxJob | None) -> None:
+async def test_a_forged_running_job_is_not_adopted_by_a_new_leader(
+    bench: Bench, caches: Caches, job: Job, fluxjob: FluxJob | None
+) -> None:
     caches.jobs.replace([job])
     caches.fluxjobs.replace([fluxjob] if fluxjob else [])
     assert await adopt_released(caches, bench.ledger) == 0
@@ -96,11 +115,23 @@ async def test_a_job_that_copies_the_keys_of_another_is_not_adopted(bench: Bench
     assert "copy" in refused["reasons"][0]
 
 
-async def test_pods_that_the_queue_admitted_are_adopted_if_they_are_bound(bench: Bench, caches: Caches) -> None:
+async def test_pods_that_the_queue_admitted_are_adopted_if_they_are_bound(
+    bench: Bench, caches: Caches
+) -> None:
     def pod(name: str, jobid: int) -> Builder:
-        return make_pod(name).namespace("managed").uid(name).cpu("2").annotation(names.ALLOCATION_ANNOTATION, str(jobid))
+        return (
+            make_pod(name)
+            .namespace("managed")
+            .uid(name)
+            .cpu("2")
+            .annotation(names.ALLOCATION_ANNOTATION, str(jobid))
+        )
 
-    pods = [pod("bound", 7).with_("spec.nodeName", "n1"), pod("nowhere", 8), pod("forged", 9).with_("spec.nodeName", "n2")]
+    pods = [
+        pod("bound", 7).with_("spec.nodeName", "n1"),
+        pod("nowhere", 8),
+        pod("forged", 9).with_("spec.nodeName", "n2"),
+    ]
     caches.pods.replace([msgspec.convert(each.build(), Pod) for each in pods])
     caches.fluxjobs.replace([fluxjob_of("bound", kind="Pod"), fluxjob_of("nowhere", 8, kind="Pod")])
     assert await adopt_released(caches, bench.ledger) == 1
@@ -109,9 +140,18 @@ async def test_pods_that_the_queue_admitted_are_adopted_if_they_are_bound(bench:
     assert bench.ledger.by_uid("forged") is None
 
 
-async def test_a_pod_that_a_growing_job_added_is_adopted_with_its_own_slot(bench: Bench, caches: Caches) -> None:
+async def test_a_pod_that_a_growing_job_added_is_adopted_with_its_own_slot(
+    bench: Bench, caches: Caches
+) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "honest", "uid": "honest", "controller": True}
-    grown = make_pod("grown").namespace("managed").uid("grown").cpu("8").index(1).with_("metadata.ownerReferences", [owner])
+    grown = (
+        make_pod("grown")
+        .namespace("managed")
+        .uid("grown")
+        .cpu("8")
+        .index(1)
+        .with_("metadata.ownerReferences", [owner])
+    )
     grown = grown.annotation(names.ALLOCATION_ANNOTATION, "8").with_("spec.nodeName", "n2")
     caches.jobs.replace([running("honest")])
     caches.pods.replace([msgspec.convert(grown.build(), Pod)])
@@ -121,10 +161,14 @@ async def test_a_pod_that_a_growing_job_added_is_adopted_with_its_own_slot(bench
     assert bench.row("grown").kind == "Pod"
 
 
-async def test_new_ids_follow_the_highest_admitted_id_and_not_a_forged_one(bench: Bench, caches: Caches) -> None:
+async def test_new_ids_follow_the_highest_admitted_id_and_not_a_forged_one(
+    bench: Bench, caches: Caches
+) -> None:
     caches.nodes.replace([msgspec.convert(make_node("n1").build(), Node)])
     caches.jobs.replace([running("honest", jobid=70), running("forged", jobid=10**18 - 1)])
     caches.fluxjobs.replace([fluxjob_of("honest", 70), fluxjob_of("ended", 90)])
     await adopt_released(caches, bench.ledger)
     (jobid,) = await bench.ledger.next_jobids(1)
-    assert jobid == FluxionJobId(10_091), "with room for what was released in the last seconds and has no FluxJob"
+    assert jobid == FluxionJobId(10_091), (
+        "with room for what was released in the last seconds and has no FluxJob"
+    )

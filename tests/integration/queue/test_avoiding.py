@@ -52,7 +52,13 @@ async def refused(bench: Bench, name: str, pods: int, *nodes: str) -> None:
     await bench.submit(job(name, pods, "8"))
     await bench.cycle()
     row = bench.row(name)
-    await bench.ledger.evict([Eviction(workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=refusing(*nodes))])
+    await bench.ledger.evict(
+        [
+            Eviction(
+                workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=refusing(*nodes)
+            )
+        ]
+    )
     await bench.ledger.requeue([Requeue(workload=row.id, reason=Reason.BIND_FAILED, message="refused")])
     await bench.submit(job(name, pods, "8"))
 
@@ -79,7 +85,10 @@ async def test_the_reason_names_the_avoided_nodes_while_the_others_are_busy(benc
     row = bench.row("first")
     assert (row.state, row.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
     until = time_text(NOW + timedelta(minutes=10))
-    assert f"not on n0 (refused a pod at {time_text(NOW)}, until {until}): pod p could not be bound" in row.message
+    assert (
+        f"not on n0 (refused a pod at {time_text(NOW)}, until {until}): pod p could not be bound"
+        in row.message
+    )
 
 
 async def test_a_refusal_without_avoided_nodes_applies_to_no_other_work(bench: Bench) -> None:
@@ -90,7 +99,13 @@ async def test_a_refusal_without_avoided_nodes_applies_to_no_other_work(bench: B
     await bench.cycle()
     row = bench.row("first")
     assert row.hosts == "n3"
-    await bench.ledger.evict([Eviction(workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=refusing("n3"))])
+    await bench.ledger.evict(
+        [
+            Eviction(
+                workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=refusing("n3")
+            )
+        ]
+    )
     await bench.ledger.requeue([Requeue(workload=row.id, reason=Reason.BIND_FAILED, message="refused")])
     await bench.submit(job("first", 1, "8", duration="1m"), job("behind", 1, "8", duration="1m"))
     await bench.cycle()
@@ -113,8 +128,12 @@ async def test_the_next_leader_knows_the_requeue_state_of_an_owner(
     await bench.cycle()
     row = bench.row("web-x")
     requeue_state = refusing("n0", owner="uid-of-web")
-    await bench.ledger.evict([Eviction(workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=requeue_state)])
+    await bench.ledger.evict(
+        [Eviction(workload=row.id, reason=Reason.BIND_FAILED, message="refused", requeue_state=requeue_state)]
+    )
     await bench.ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED, "the pod was deleted")])
     async with a_leader(store, nodes, fluxion) as second:
         pod = a_pod(make_pod("web-y").owned_by("ReplicaSet", "web"), uid="web-y")
-        assert second.ledger.owner_requeue_states.of(pod, second.ledger.clock()).refused == requeue_state.refused
+        assert (
+            second.ledger.owner_requeue_states.of(pod, second.ledger.clock()).refused == requeue_state.refused
+        )

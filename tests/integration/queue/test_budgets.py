@@ -57,7 +57,9 @@ async def test_many_that_end_together_are_charged_together(leader: Leader, clock
     assert await spent(leader) == pytest.approx(minutes(600))
 
 
-async def test_days_of_long_ago_are_forgotten_with_the_next_charge(leader: Leader, clock: SteppedClock) -> None:
+async def test_days_of_long_ago_are_forgotten_with_the_next_charge(
+    leader: Leader, clock: SteppedClock
+) -> None:
     (workload,) = await leader.allocate("a", account="md")
     clock.set(1)
     await finish(leader, workload)
@@ -67,7 +69,7 @@ async def test_days_of_long_ago_are_forgotten_with_the_next_charge(leader: Leade
         assert bool(await spent(leader)) is kept
 
 
-# ---- whole cycles --------------------------------------------------------------------------------------------------------------------
+# ---- whole cycles ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -93,17 +95,25 @@ def an_hour(name: str, pods: int = 1, hours: int = 1) -> NewWorkload:
 def states(bench: Bench, names: str) -> str:
     """One letter for each workload: R has nodes, A is over a budget, w waits for another reason."""
     rows = [bench.row(name) for name in names]
-    return "".join("R" if row.state is State.ALLOCATED else "A" if row.reason is Reason.ACCOUNT_LIMIT else "w" for row in rows)
+    return "".join(
+        "R" if row.state is State.ALLOCATED else "A" if row.reason is Reason.ACCOUNT_LIMIT else "w"
+        for row in rows
+    )
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_what_fits_a_budget_starts_and_the_rest_waits_until_there_is_room(bench: Bench, policy: Policy) -> None:
+async def test_what_fits_a_budget_starts_and_the_rest_waits_until_there_is_room(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy = policy
     give(bench, resourceHours={"cpu": "3.5"})
     await bench.submit(an_hour("a", 2), an_hour("b", 2), an_hour("c"), an_hour("d", 4))
     await bench.cycle()
     assert states(bench, "abcd") == "RARA"
-    assert "0 of 3.5 core-hours are used, 3 may still be used by running work, and this may use 2" in bench.row("b").message
+    assert (
+        "0 of 3.5 core-hours are used, 3 may still be used by running work, and this may use 2"
+        in bench.row("b").message
+    )
     assert "is 3.5 core-hours for a period, and this may use 4: ask for less" in bench.row("d").message
     await bench.ledger.finish([Ending(bench.row("a").id, State.COMPLETED, Outcome.SUCCEEDED)])
     await bench.cycle()

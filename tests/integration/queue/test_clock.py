@@ -1,4 +1,6 @@
-"""The clock of Postgres is wrong for a while, for example after a failover to a server that is ahead. No row and no work notices it."""
+"""The clock of Postgres is wrong for a while, for example after a failover to a server that is ahead.
+No row and no work notices it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ async def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def a_leader(pool: Database, postgres: SteppedPostgres, name: str = "replica-0") -> tuple[Leader, LeaderClock]:
+async def a_leader(
+    pool: Database, postgres: SteppedPostgres, name: str = "replica-0"
+) -> tuple[Leader, LeaderClock]:
     epoch: Epoch = await postgres.acquire_leadership(name)
     clock = LeaderClock(postgres, epoch, now)
     await clock.keep()
@@ -45,7 +49,9 @@ async def test_a_postgres_that_is_wrong_for_a_while_changes_no_time(
             assert abs(time - await now()) < SLACK
 
 
-async def test_the_doctor_is_told_by_how_much_postgres_is_wrong(pool: Database, postgres_clock: SteppedPostgres) -> None:
+async def test_the_doctor_is_told_by_how_much_postgres_is_wrong(
+    pool: Database, postgres_clock: SteppedPostgres
+) -> None:
     _, clock = await a_leader(pool, postgres_clock)
     postgres_clock.ahead = HOUR
     offsets_s = await clock.compare()
@@ -53,7 +59,9 @@ async def test_the_doctor_is_told_by_how_much_postgres_is_wrong(pool: Database, 
     assert abs(offsets_s["queue"]) < 1
 
 
-async def test_a_claim_is_due_after_its_time_by_the_leaders_clock(pool: Database, postgres_clock: SteppedPostgres) -> None:
+async def test_a_claim_is_due_after_its_time_by_the_leaders_clock(
+    pool: Database, postgres_clock: SteppedPostgres
+) -> None:
     leader, _ = await a_leader(pool, postgres_clock)
     await leader.allocate("granted")
     assert len(await leader.store.claim_releases(leader.epoch, 10, 20.0)) == 1
@@ -63,8 +71,12 @@ async def test_a_claim_is_due_after_its_time_by_the_leaders_clock(pool: Database
     assert len(await due.claim_releases(leader.epoch, 10, 20.0)) == 1
 
 
-async def test_the_next_leader_does_not_begin_before_the_last_write(pool: Database, postgres_clock: SteppedPostgres) -> None:
-    former = Leader(Store(pool, lambda: datetime.now(UTC) + HOUR), await postgres_clock.acquire_leadership("replica-0"))
+async def test_the_next_leader_does_not_begin_before_the_last_write(
+    pool: Database, postgres_clock: SteppedPostgres
+) -> None:
+    former = Leader(
+        Store(pool, lambda: datetime.now(UTC) + HOUR), await postgres_clock.acquire_leadership("replica-0")
+    )
     (granted,) = await former.allocate("granted")
     leader, clock = await a_leader(pool, postgres_clock, "replica-1")
     assert granted.allocated_at is not None
@@ -73,7 +85,9 @@ async def test_the_next_leader_does_not_begin_before_the_last_write(pool: Databa
     assert len(await leader.store.claim_releases(leader.epoch, 10, 20.0)) == 1, "what was due is due"
 
 
-async def test_the_next_leader_does_not_begin_before_the_last_sweep_of_an_idle_one(pool: Database, postgres_clock: SteppedPostgres) -> None:
+async def test_the_next_leader_does_not_begin_before_the_last_sweep_of_an_idle_one(
+    pool: Database, postgres_clock: SteppedPostgres
+) -> None:
     epoch = await postgres_clock.acquire_leadership("replica-0")
     ahead = await now() + HOUR
     await postgres_clock.keep_clock(epoch, ahead)
@@ -81,7 +95,9 @@ async def test_the_next_leader_does_not_begin_before_the_last_sweep_of_an_idle_o
     assert clock() >= ahead
 
 
-async def test_the_function_of_the_tables_follows_the_leaders_clock(pool: Database, postgres_clock: SteppedPostgres) -> None:
+async def test_the_function_of_the_tables_follows_the_leaders_clock(
+    pool: Database, postgres_clock: SteppedPostgres
+) -> None:
     epoch = await postgres_clock.acquire_leadership("replica-0")
     await postgres_clock.keep_clock(epoch, await now() + HOUR)
     assert abs(await postgres_clock.now() - await now() - HOUR) < SLACK

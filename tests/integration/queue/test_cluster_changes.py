@@ -1,5 +1,5 @@
-"""After any change of nodes the next cycle corrects the graph, and running work continues. Failure modes are those of
-`docs/reference/failure-modes.md`.
+"""After any change of nodes the next cycle corrects the graph, and running work continues.
+Failure modes are those of `docs/reference/failure-modes.md`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,18 @@ async def in_graph(bench: Bench, name: str) -> NodeUse | None:
     [
         pytest.param(make_node("n0").cordoned(), lambda use: not use.up, id="cordoned"),
         pytest.param(make_node("n0").not_ready(), lambda use: not use.up, id="NotReady"),
-        pytest.param(make_node("n0").with_("status.conditions", []), lambda use: not use.up, id="never reported"),
+        pytest.param(
+            make_node("n0").with_("status.conditions", []), lambda use: not use.up, id="never reported"
+        ),
         pytest.param(make_node("n0", cpu="16"), lambda use: use.total["cpu"] == 16_000, id="larger"),
-        pytest.param(make_node("n0", cpu="4"), lambda use: use.total["cpu"] == 4_000, id="smaller than what runs on it"),
-        pytest.param(make_node("n0").allocatable(**{"nvidia.com/gpu": "4"}), lambda use: use.total["nvidia.com:gpu"] == 4, id="with gpus"),
+        pytest.param(
+            make_node("n0", cpu="4"), lambda use: use.total["cpu"] == 4_000, id="smaller than what runs on it"
+        ),
+        pytest.param(
+            make_node("n0").allocatable(**{"nvidia.com/gpu": "4"}),
+            lambda use: use.total["nvidia.com:gpu"] == 4,
+            id="with gpus",
+        ),
     ],
 )
 async def test_fm37_a_changed_node_changes_in_the_graph_and_its_job_continues(
@@ -67,7 +75,9 @@ async def test_fm37_a_changed_node_changes_in_the_graph_and_its_job_continues(
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param(make_node("n0").label("kubernetes.io/hostname", "n0").label("disk", "ssd"), id="relabelled"),
+        pytest.param(
+            make_node("n0").label("kubernetes.io/hostname", "n0").label("disk", "ssd"), id="relabelled"
+        ),
         pytest.param(make_node("n0").taint("dedicated", "NoSchedule", "x"), id="tainted"),
     ],
 )
@@ -147,7 +157,9 @@ async def test_a_foreign_pod_bound_before_its_node_is_known_counts_with_the_node
 async def test_a_foreign_pod_that_is_resized_in_place_counts_with_its_new_size(bench: Bench) -> None:
     running = make_pod("foreign").uid("foreign").on_node("n0").phase("Running")
     for version, cpu in enumerate(("2", "6", "1"), start=1):
-        bench.pods.apply(msgspec.convert(running.cpu(cpu).with_("metadata.resourceVersion", str(version)).build(), Pod))
+        bench.pods.apply(
+            msgspec.convert(running.cpu(cpu).with_("metadata.resourceVersion", str(version)).build(), Pod)
+        )
         await bench.cycle()
         use = await in_graph(bench, "n0")
         assert use is not None
@@ -158,7 +170,9 @@ def test_a_node_with_invalid_quantities_is_down_and_reported_once() -> None:
     events: list[tuple[str, str, str]] = []
 
     class EventRecorder:
-        def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL) -> None:
+        def record(
+            self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
+        ) -> None:
             events.append((subject.name, reason, message))
 
     read = NodeReader(NodeRules())

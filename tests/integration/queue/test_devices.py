@@ -49,15 +49,26 @@ def has(bench: Bench, node: str, *models: str, version: int = 1) -> None:
 
 
 def claim(bench: Bench, name: str, *devices: tuple[str, str], pod: str = "", version: int = 1) -> None:
-    body = a_claim(name, request(max(len(devices), 1)), namespace="default", has=devices, pod=pod, version=version)
+    body = a_claim(
+        name, request(max(len(devices), 1)), namespace="default", has=devices, pod=pod, version=version
+    )
     bench.devices.claims.apply(msgspec.convert(body, ResourceClaim))
 
 
 def job(bench: Bench, name: str, pods: int, *requests: Any, namespace: str = "default") -> NewWorkload:
     template = a_template(name, *requests, namespace=namespace)
     bench.devices.templates.apply(msgspec.convert(template, ResourceClaimTemplate))
-    builder = make_job(name).namespace(namespace).indexed(pods).cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook")
-    described = describe_job(a_job(claiming(builder, name), uid=f"uid-of-{name}"), around(devices=bench.devices))
+    builder = (
+        make_job(name)
+        .namespace(namespace)
+        .indexed(pods)
+        .cpu("1")
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
+    described = describe_job(
+        a_job(claiming(builder, name), uid=f"uid-of-{name}"), around(devices=bench.devices)
+    )
     assert described is not None
     return described
 
@@ -117,7 +128,9 @@ async def test_the_claims_of_own_pods_are_not_counted_twice(bench: Bench) -> Non
     assert hosts(bench, "rest") == ["n1", "n2", "n2"]
 
 
-async def test_a_large_device_that_went_to_work_for_any_is_missing_for_work_for_large_ones(bench: Bench) -> None:
+async def test_a_large_device_that_went_to_work_for_any_is_missing_for_work_for_large_ones(
+    bench: Bench,
+) -> None:
     await bench.submit(job(bench, "any", 3))
     await bench.cycle()
     assert hosts(bench, "any") == ["n1", "n1", "n2"]
@@ -152,7 +165,9 @@ async def test_running_work_whose_devices_vanished_keeps_its_nodes(bench: Bench)
     has(bench, "n1", version=2)
     await bench.submit(job(bench, "waits", 3), job(bench, "fits", 2))
     await bench.scheduler.cycle()
-    assert "jobs hold devices" in bench.scheduler.last_error, "the graph is filled again, with what is held as an excess of its node"
+    assert "jobs hold devices" in bench.scheduler.last_error, (
+        "the graph is filled again, with what is held as an excess of its node"
+    )
     await bench.cycle()
     assert hosts(bench, "runs") == ["n1", "n1"]
     assert row(bench, "waits").reason is Reason.UNSATISFIABLE
@@ -163,17 +178,31 @@ async def test_running_work_whose_devices_vanished_keeps_its_nodes(bench: Bench)
 
 
 async def test_one_namespace_does_not_fill_the_graph_with_selections(bench: Bench) -> None:
-    many = [job(bench, f"j{number}", 1, request(1, f"device.driver == '{number}'")) for number in range(MAX_PORTS_OF_NAMESPACE + 1)]
+    many = [
+        job(bench, f"j{number}", 1, request(1, f"device.driver == '{number}'"))
+        for number in range(MAX_PORTS_OF_NAMESPACE + 1)
+    ]
     other = job(bench, "other", 1, request(1, "device.driver == 'other'"), namespace="elsewhere")
     judged = bench.port_volume_pools.limit_types([*many, other])
-    assert [new.reason for new in judged] == [Reason.NONE] * MAX_PORTS_OF_NAMESPACE + [Reason.INVALID_REQUEST, Reason.NONE]
+    assert [new.reason for new in judged] == [Reason.NONE] * MAX_PORTS_OF_NAMESPACE + [
+        Reason.INVALID_REQUEST,
+        Reason.NONE,
+    ]
     assert "16 different requests for devices" in judged[-2].message
 
 
 def asking(name: str, pods: int, resource: str, count: int = 1) -> NewWorkload:
     resources = {"requests": {"cpu": "1", resource: str(count)}, "limits": {resource: str(count)}}
-    builder = make_job(name).namespace("default").indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
-    builder = builder.with_("spec.template.spec.containers", [{"name": "main", "image": "busybox", "resources": resources}])
+    builder = (
+        make_job(name)
+        .namespace("default")
+        .indexed(pods)
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
+    builder = builder.with_(
+        "spec.template.spec.containers", [{"name": "main", "image": "busybox", "resources": resources}]
+    )
     described = describe_job(a_job(builder, uid=f"uid-of-{name}"), around())
     assert described is not None
     return described
@@ -186,7 +215,11 @@ async def test_a_resource_that_devices_stand_for_is_matched_beside_claims_and_no
     await bench.cycle()
     assert row(bench, "early").reason is Reason.UNSATISFIABLE
     bench.devices.classes.apply(msgspec.convert(a_class(extended="example.com/gpu", version=2), DeviceClass))
-    reports = make_node("n0").uid("uid-n0").allocatable(**{"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": "2"})
+    reports = (
+        make_node("n0")
+        .uid("uid-n0")
+        .allocatable(**{"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": "2"})
+    )
     nodes.apply(msgspec.convert(reports.with_("metadata.resourceVersion", "9").build(), Node))
     claim(bench, "theirs", ("n1", "gpu-0"), pod="stranger")
     await bench.cycle()
@@ -219,13 +252,24 @@ async def test_a_claim_made_for_a_resource_counts_once(bench: Bench) -> None:
 
 
 def sharing(bench: Bench, name: str, pods: int, claim_name: str, cpu: str = "1") -> NewWorkload:
-    builder = make_job(name).namespace("default").indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
-    described = describe_job(a_job(claiming(builder, claim=claim_name), uid=f"uid-of-{name}"), around(devices=bench.devices))
+    builder = (
+        make_job(name)
+        .namespace("default")
+        .indexed(pods)
+        .cpu(cpu)
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
+    described = describe_job(
+        a_job(claiming(builder, claim=claim_name), uid=f"uid-of-{name}"), around(devices=bench.devices)
+    )
     assert described is not None
     return described
 
 
-async def test_pods_that_share_a_claim_without_devices_start_on_one_node_and_take_them_once(bench: Bench) -> None:
+async def test_pods_that_share_a_claim_without_devices_start_on_one_node_and_take_them_once(
+    bench: Bench,
+) -> None:
     claim(bench, "one")
     await bench.submit(sharing(bench, "both", 3, "one"))
     await bench.cycle()
@@ -234,7 +278,9 @@ async def test_pods_that_share_a_claim_without_devices_start_on_one_node_and_tak
     assert allocation is not None
     for name in ("both-0", "both-1", "both-2"):
         pod = make_pod(name).namespace("default").uid(name).owned_by("Job", "both").on_node("n1")
-        pod = pod.annotation("fluxqueue/allocation", str(allocation.jobid)).with_("metadata.resourceVersion", "1")
+        pod = pod.annotation("fluxqueue/allocation", str(allocation.jobid)).with_(
+            "metadata.resourceVersion", "1"
+        )
         bench.pods.apply(msgspec.convert(pod.build(), Pod))
     claim(bench, "one", ("n1", "gpu-0"), pod="both-1", version=2)
     await bench.submit(job(bench, "rest", 3), job(bench, "more", 1))
@@ -250,10 +296,16 @@ async def test_more_pods_than_a_node_holds_cannot_share_a_claim(bench: Bench) ->
     assert row(bench, "wide").reason is Reason.UNSATISFIABLE
 
 
-async def test_a_claim_of_a_pod_group_is_taken_once_and_counts_through_a_slot_of_the_group(bench: Bench) -> None:
-    bench.devices.templates.apply(msgspec.convert(a_template("t", request(2), namespace="default"), ResourceClaimTemplate))
+async def test_a_claim_of_a_pod_group_is_taken_once_and_counts_through_a_slot_of_the_group(
+    bench: Bench,
+) -> None:
+    bench.devices.templates.apply(
+        msgspec.convert(a_template("t", request(2), namespace="default"), ResourceClaimTemplate)
+    )
     builder = claiming(make_job("both").namespace("default").indexed(3).cpu("1").suspended(), "t")
-    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_("spec.template.spec.schedulingGroup", {"podGroupName": "g"})
+    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_(
+        "spec.template.spec.schedulingGroup", {"podGroupName": "g"}
+    )
     made = a_job(builder, uid="uid-of-both")
     named = (made.spec.template.spec.resource_claims or [])[0]
     described = describe_job(made, around(devices=bench.devices, group_claims=lambda *_: {named: ""}))
@@ -266,9 +318,13 @@ async def test_a_claim_of_a_pod_group_is_taken_once_and_counts_through_a_slot_of
     for name in ("both-0", "both-1", "both-2"):
         pod = make_pod(name).namespace("default").uid(name).owned_by("Job", "both").on_node("n1")
         pod = pod.with_("spec.schedulingGroup", {"podGroupName": "g"}).with_("metadata.resourceVersion", "1")
-        bench.pods.apply(msgspec.convert(pod.annotation("fluxqueue/allocation", str(allocation.jobid)).build(), Pod))
+        bench.pods.apply(
+            msgspec.convert(pod.annotation("fluxqueue/allocation", str(allocation.jobid)).build(), Pod)
+        )
     body = a_claim("g-t", request(2), namespace="default", has=[("n1", "gpu-0"), ("n1", "gpu-1")])
-    body["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-of-g"}]
+    body["status"]["reservedFor"] = [
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-of-g"}
+    ]
     bench.devices.claims.apply(msgspec.convert(body, ResourceClaim))
     await bench.submit(job(bench, "rest", 2))
     await bench.cycle()

@@ -1,4 +1,6 @@
-"""The ledger after the connection to Postgres was lost during a change, and on a Postgres that lost the last changes."""
+"""The ledger after the connection to Postgres was lost during a change,
+and on a Postgres that lost the last changes.
+"""
 
 from __future__ import annotations
 
@@ -105,8 +107,10 @@ async def watched(bench: Bench) -> AsyncIterator[Resyncable]:
 async def agree(bench: Bench) -> bool:
     stored, remembered = await bench.ledger.compared()
     return (
-        sorted(stored.workloads, key=lambda each: each.id) == sorted(remembered.workloads, key=lambda each: each.id)
-        and {each.jobid: each.slots for each in stored.allocations} == {each.jobid: each.slots for each in remembered.allocations}
+        sorted(stored.workloads, key=lambda each: each.id)
+        == sorted(remembered.workloads, key=lambda each: each.id)
+        and {each.jobid: each.slots for each in stored.allocations}
+        == {each.jobid: each.slots for each in remembered.allocations}
         and all(
             (one.released_at is None) == (other.released_at is None)
             for one, other in zip(stored.allocations, remembered.allocations, strict=True)
@@ -114,7 +118,9 @@ async def agree(bench: Bench) -> bool:
     )
 
 
-async def test_a_grant_committed_without_an_answer_is_loaded_and_released(bench: Bench, store: UnheardStore) -> None:
+async def test_a_grant_committed_without_an_answer_is_loaded_and_released(
+    bench: Bench, store: UnheardStore
+) -> None:
     await bench.submit(job("a", 2, "8"))
     async with watched(bench) as resyncable:
         store.deaf = True
@@ -160,7 +166,9 @@ async def test_a_cancelled_change_leaves_the_ledger_in_doubt(bench: Bench, datab
     assert not bench.ledger.in_doubt.is_set()
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["Postgres was seen to be away", "only the sweep can see it"])
+@pytest.mark.parametrize(
+    "told", [True, False], ids=["Postgres was seen to be away", "only the sweep can see it"]
+)
 async def test_grants_lost_in_a_failover_are_repeated(bench: Bench, database: str, told: bool) -> None:
     await bench.submit(job("a", 2, "8"))
     await bench.cycle()

@@ -1,4 +1,6 @@
-"""An external Postgres with TLS and a password: ``verify-full`` by a connection string or by libpq's variables, and what errors say."""
+"""An external Postgres with TLS and a password:
+``verify-full`` by a connection string or by libpq's variables, and what errors say.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class _ExternalServer:
     other_bundle: Path
 
     def dsn(self, host: str = "localhost", password: str = "sesame", **parameters: str) -> str:
-        return make_conninfo(host=host, port=self.port, user="queue", password=password, dbname="queue", **parameters)
+        return make_conninfo(
+            host=host, port=self.port, user="queue", password=password, dbname="queue", **parameters
+        )
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,9 @@ def external(service_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     port, folder = free_port(), service_folder / "external"
     server = LocalPostgres(folder, durable=False)
     with server:  # makes the data folder
-        psycopg.connect(server.dsn, autocommit=True).execute("CREATE ROLE queue LOGIN PASSWORD 'sesame'").connection.close()
+        psycopg.connect(server.dsn, autocommit=True).execute(
+            "CREATE ROLE queue LOGIN PASSWORD 'sesame'"
+        ).connection.close()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute("CREATE DATABASE queue OWNER queue")
     pair = authority.issue_server("postgres", ["localhost"])
@@ -65,11 +71,15 @@ async def test_a_queue_of_a_role_without_superuser_works_with_verify_full(extern
     async with Database(dsn) as database:
         assert await Store(database).acquire_leadership("replica-0") > 0
         async with database.connection() as connection:
-            rows = await (await connection.execute("SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")).fetchall()
+            rows = await (
+                await connection.execute("SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+            ).fetchall()
     assert rows == [(True, "TLSv1.3")]
 
 
-async def test_the_variables_of_the_chart_do_the_same(external: _ExternalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_variables_of_the_chart_do_the_same(
+    external: _ExternalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     monkeypatch.setenv("PGSSLROOTCERT", str(external.bundle))
     await migrate(external.dsn())
@@ -82,7 +92,11 @@ async def test_the_variables_of_the_chart_do_the_same(external: _ExternalServer,
 @pytest.mark.parametrize(
     ("host", "bundle", "sentence"),
     [
-        ("127.0.0.1", "bundle", r"server certificate for \"localhost\" .*does not match host name \"127\.0\.0\.1\""),
+        (
+            "127.0.0.1",
+            "bundle",
+            r"server certificate for \"localhost\" .*does not match host name \"127\.0\.0\.1\"",
+        ),
         ("localhost", "other_bundle", "certificate verify failed"),
         ("localhost", "missing", r"root certificate file \"/missing\" does not exist"),
     ],
@@ -96,13 +110,18 @@ async def test_a_server_that_cannot_be_verified_is_one_clear_sentence(
         await attempt
     message = str(caught.value)
     assert message.startswith(f"Postgres {host}:{external.port}/queue ")
-    assert message.endswith("the host in the connection string must be a name of the server's certificate, and sslrootcert its authority")
+    assert message.endswith(
+        "the host in the connection string must be a name of the server's certificate, "
+        "and sslrootcert its authority"
+    )
     assert len(message.splitlines()) == 1
     assert "sesame" not in message
 
 
 async def test_a_wrong_password_and_a_missing_encryption_are_named(external: _ExternalServer) -> None:
-    with pytest.raises(DatabaseUnavailable, match='password authentication failed for user "queue"') as caught:
+    with pytest.raises(
+        DatabaseUnavailable, match='password authentication failed for user "queue"'
+    ) as caught:
         await migrate(external.dsn(password="wrong", sslmode="require"), timeout_s=5)
     assert "wrong" not in str(caught.value)
     with pytest.raises(DatabaseUnavailable, match="no encryption"):

@@ -41,7 +41,10 @@ def ignored(_task: ControlTask) -> None:
 
 
 def a_queued(name: str, cpu: str) -> Job:
-    return a_job(make_job(name).indexed(2).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
+    return a_job(
+        make_job(name).indexed(2).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook"),
+        uid=name,
+    )
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -53,7 +56,9 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_a_gang_whose_pods_get_a_sidecar_requests_it_in_its_next_match(bench: Bench) -> None:
     caches = Caches(cast(Api, object()))
     caches.namespaces.apply(
-        msgspec.convert({"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}, Namespace)
+        msgspec.convert(
+            {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}, Namespace
+        )
     )
     intake = IntakeController(cast(Api, object()), caches, bench.ledger, Trigger(ignored))
     intake.resync()
@@ -65,7 +70,11 @@ async def test_a_gang_whose_pods_get_a_sidecar_requests_it_in_its_next_match(ben
     for name in ("a", "b"):
         pod = make_pod(f"{name}-0").cpu("4").with_("metadata.ownerReferences", owned(name))
         sidecar = {"name": "mesh", "resources": {"requests": {"cpu": "1"}}}
-        caches.pods.apply(a_pod(pod.with_("spec.containers", [*pod.build()["spec"]["containers"], sidecar]), uid=f"{name}-0"))
+        caches.pods.apply(
+            a_pod(
+                pod.with_("spec.containers", [*pod.build()["spec"]["containers"], sidecar]), uid=f"{name}-0"
+            )
+        )
     await bench.ledger.requeue([Requeue(workload=bench.row("a").id, reason=Reason.NONE, message="")])
     intake.enqueue("a")
     await until(lambda: sizes_in(bench.row("a").jobspec)["pod"]["cpu"] == 5_000)

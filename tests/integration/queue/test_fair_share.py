@@ -1,4 +1,6 @@
-"""The charge of accounts for what they used, on real tables: exact, halved with time, and the same whenever it runs."""
+"""The charge of accounts for what they used, on real tables:
+exact, halved with time, and the same whenever it runs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def leader(pool: Database, epoch: Epoch, clock: SteppedClock) -> Leader:
     return Leader(Store(pool, clock), epoch)
 
 
-async def run(leader: Leader, clock: SteppedClock, name: str, account: str, begin: float, end: float | None) -> None:
+async def run(
+    leader: Leader, clock: SteppedClock, name: str, account: str, begin: float, end: float | None
+) -> None:
     """Run work of an account from one minute to another; None: it still runs."""
     clock.set(begin)
     (workload,) = await leader.allocate(name, account=account)
@@ -46,11 +50,15 @@ async def charge(leader: Leader) -> dict[str, float]:
 def decayed(minutes_ago_began: float, minutes_ago_ended: float = 0) -> float:
     """Core-seconds of an allocation, each halved for every hour that it is ago."""
     factor = HALF_LIFE_S / math.log(2)
-    halved = math.pow(0.5, minutes_ago_ended * 60 / HALF_LIFE_S) - math.pow(0.5, minutes_ago_began * 60 / HALF_LIFE_S)
+    halved = math.pow(0.5, minutes_ago_ended * 60 / HALF_LIFE_S) - math.pow(
+        0.5, minutes_ago_began * 60 / HALF_LIFE_S
+    )
     return RATE * factor * halved
 
 
-async def test_use_counts_from_the_grant_to_the_end_and_half_after_a_half_life(leader: Leader, clock: SteppedClock) -> None:
+async def test_use_counts_from_the_grant_to_the_end_and_half_after_a_half_life(
+    leader: Leader, clock: SteppedClock
+) -> None:
     await run(leader, clock, "ended", "physics", 0, 30)
     await run(leader, clock, "runs", "biology", 20, None)
     await run(leader, clock, "nobody's", "", 20, None)
@@ -68,10 +76,14 @@ async def test_it_does_not_matter_how_often_accounts_are_charged(leader: Leader,
     assert found == pytest.approx({"physics": decayed(90)})
     for minute in (80, 90):
         clock.set(minute)
-        assert await charge(leader) == pytest.approx({"physics": decayed(90)}), "a clock that went back charges nothing twice"
+        assert await charge(leader) == pytest.approx({"physics": decayed(90)}), (
+            "a clock that went back charges nothing twice"
+        )
 
 
-async def test_use_of_long_ago_is_forgotten_and_not_charged_again(leader: Leader, clock: SteppedClock) -> None:
+async def test_use_of_long_ago_is_forgotten_and_not_charged_again(
+    leader: Leader, clock: SteppedClock
+) -> None:
     await run(leader, clock, "a", "physics", 0, 1)
     clock.set(60 * 24 * 365 * 10)
     assert set(await charge(leader)) == {"physics"}
@@ -101,7 +113,12 @@ async def charge_users(leader: Leader, *accounts: str) -> dict[str, dict[str, fl
 
 
 async def test_users_are_charged_as_their_accounts(leader: Leader, clock: SteppedClock) -> None:
-    for begin, end, user in ((0, 30, "alice"), (10, None, "bob"), (10, None, "system:serviceaccount:science:robot"), (20, None, "")):
+    for begin, end, user in (
+        (0, 30, "alice"),
+        (10, None, "bob"),
+        (10, None, "system:serviceaccount:science:robot"),
+        (20, None, ""),
+    ):
         clock.set(begin)
         (workload,) = await leader.allocate(f"of-{user}"[:9], account="physics", submitted_by=user)
         if end is not None:
@@ -115,11 +132,15 @@ async def test_users_are_charged_as_their_accounts(leader: Leader, clock: Steppe
         assert found == {"physics": pytest.approx(expected), "biology": {}}
     clock.set(100)
     found = await charge_users(leader, "physics")
-    assert found["physics"] == pytest.approx({"alice": decayed(100, 70), "bob": decayed(90), programs: decayed(90) + decayed(80)})
+    assert found["physics"] == pytest.approx(
+        {"alice": decayed(100, 70), "bob": decayed(90), programs: decayed(90) + decayed(80)}
+    )
     assert sum(found["physics"].values()) == pytest.approx((await charge(leader))["physics"])
 
 
-async def test_users_of_an_account_that_is_not_shared_any_more_are_forgotten(leader: Leader, clock: SteppedClock) -> None:
+async def test_users_of_an_account_that_is_not_shared_any_more_are_forgotten(
+    leader: Leader, clock: SteppedClock
+) -> None:
     clock.set(0)
     await leader.allocate("a", account="physics", submitted_by="alice")
     clock.set(1)

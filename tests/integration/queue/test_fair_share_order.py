@@ -42,10 +42,17 @@ def keeper(bench: Bench, **weights: int) -> PriorityKeeper:
     """Of the queues ``default`` and ``other`` with these weights."""
     queues: ObjectCache[FluxQueue] = ObjectCache()
     spec = {"priorityWeights": weights}
-    documents: list[dict[str, Any]] = [{"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec} for name in ("default", "other")]
+    documents: list[dict[str, Any]] = [
+        {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec} for name in ("default", "other")
+    ]
     queues.replace(msgspec.convert(documents, list[FluxQueue]))
     return PriorityKeeper(
-        bench.ledger, queues, lambda: TREE, half_life_s=3_600, resource_weights={"cpu": 0.001}, reordered=bench.scheduler.soon
+        bench.ledger,
+        queues,
+        lambda: TREE,
+        half_life_s=3_600,
+        resource_weights={"cpu": 0.001},
+        reordered=bench.scheduler.soon,
     )
 
 
@@ -62,7 +69,9 @@ async def end(bench: Bench, name: str) -> None:
 
 
 @POLICIES
-async def test_the_account_that_ran_less_goes_first_also_over_queues_and_reservations(bench: Bench, policy: Policy) -> None:
+async def test_the_account_that_ran_less_goes_first_also_over_queues_and_reservations(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy, bench.other_queues = policy, {"other": Discipline(policy)}
     order = keeper(bench, fairShare=1_000)
     await bench.submit(of("physics", "a", duration="1h"))

@@ -1,4 +1,6 @@
-"""Guarantees of accounts in whole cycles on Postgres: who comes first, who loses nodes, and what a new leader knows of it."""
+"""Guarantees of accounts in whole cycles on Postgres:
+who comes first, who loses nodes, and what a new leader knows of it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
 
 def guarantee(bench: Bench, **nodes: int) -> None:
-    documents = [make_account(name, guaranteed={"nodes": nodes[name]} if name in nodes else {}) for name in ("physics", "bio")]
+    documents = [
+        make_account(name, guaranteed={"nodes": nodes[name]} if name in nodes else {})
+        for name in ("physics", "bio")
+    ]
     bench.accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
 
 
@@ -56,14 +61,18 @@ async def start(bench: Bench, *workloads: NewWorkload) -> None:
 
 
 async def requeued(bench: Bench, described: NewWorkload) -> None:
-    """Requeue a Job as the requeuer does once its pods are gone, and submit it as the intake reads it again."""
+    """Requeue a Job as the requeuer does once its pods are gone,
+    and submit it as the intake reads it again.
+    """
     row = bench.row(described.uid)
     await bench.ledger.requeue([Requeue(workload=row.id, reason=row.reason, message=row.message)])
     await bench.submit(described)
 
 
 @POLICIES
-async def test_covered_work_comes_first_under_every_policy_and_in_every_queue(bench: Bench, policy: Policy) -> None:
+async def test_covered_work_comes_first_under_every_policy_and_in_every_queue(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy, bench.preemption = policy, Preemption.NEVER
     bench.other_queues = {"other": Discipline(policy)}
     guarantee(bench, physics=2)
@@ -73,7 +82,9 @@ async def test_covered_work_comes_first_under_every_policy_and_in_every_queue(be
     assert [bench.row(name).state for name in "ab"] == [State.PENDING, State.ALLOCATED]
 
 
-async def test_a_borrower_waits_until_the_covered_work_has_ended_also_after_a_change_of_leader(bench: Bench) -> None:
+async def test_a_borrower_waits_until_the_covered_work_has_ended_also_after_a_change_of_leader(
+    bench: Bench,
+) -> None:
     guarantee(bench, physics=2)
     borrower = of("bio", "borrower", 4, priority=9)
     await start(bench, borrower)

@@ -27,7 +27,9 @@ def nodes() -> ObjectCache[Node]:
 
 
 def running(name: str, node: str, builder: PodBuilder) -> Pod:
-    return msgspec.convert(builder.uid(name).on_node(node).phase("Running").with_("metadata.resourceVersion", "1").build(), Pod)
+    return msgspec.convert(
+        builder.uid(name).on_node(node).phase("Running").with_("metadata.resourceVersion", "1").build(), Pod
+    )
 
 
 def hosts(bench: Bench, name: str) -> list[str]:
@@ -36,7 +38,11 @@ def hosts(bench: Bench, name: str) -> list[str]:
 
 
 async def test_pods_of_two_gangs_with_one_port_all_get_different_nodes(bench: Bench) -> None:
-    await bench.submit(job("a", 2, "1", host_ports=[8080]), job("b", 2, "1", host_ports=[8080]), job("other", 1, "1", host_ports=[8081]))
+    await bench.submit(
+        job("a", 2, "1", host_ports=[8080]),
+        job("b", 2, "1", host_ports=[8080]),
+        job("other", 1, "1", host_ports=[8081]),
+    )
     await bench.cycle()
     assert sorted(hosts(bench, "a") + hosts(bench, "b")) == ["n0", "n1", "n2", "n3"]
     assert hosts(bench, "other") == ["n0"]
@@ -59,7 +65,13 @@ async def test_ports_of_foreign_pods_count_also_with_host_network(bench: Bench) 
     await bench.cycle()
     bench.pods.apply(running("plain", "n0", make_pod("plain").host_ports(8080)))
     on_host = make_pod("on-host").with_("spec.hostNetwork", True)
-    bench.pods.apply(running("on-host", "n1", on_host.with_("spec.containers", [{"name": "a", "ports": [{"containerPort": 8080}]}])))
+    bench.pods.apply(
+        running(
+            "on-host",
+            "n1",
+            on_host.with_("spec.containers", [{"name": "a", "ports": [{"containerPort": 8080}]}]),
+        )
+    )
     bench.pods.apply(running("other", "n2", make_pod("other").host_ports(8080, protocol="UDP")))
     await bench.submit(job("two", 2, "1", host_ports=[8080]))
     await bench.cycle()
@@ -111,31 +123,46 @@ async def test_an_unused_port_is_removed_from_the_graph_when_there_are_too_many(
 
 async def test_the_ports_in_the_graph_are_limited_for_each_namespace_and_in_total(bench: Bench) -> None:
     await bench.cycle()
-    many = [job(f"a{number}", 1, "1", host_ports=[1000 + number], namespace="a") for number in range(MAX_PORTS_OF_NAMESPACE + 1)]
+    many = [
+        job(f"a{number}", 1, "1", host_ports=[1000 + number], namespace="a")
+        for number in range(MAX_PORTS_OF_NAMESPACE + 1)
+    ]
     judged = bench.port_volume_pools.limit_types(many)
     assert [new.reason for new in judged] == [Reason.NONE] * MAX_PORTS_OF_NAMESPACE + [Reason.INVALID_REQUEST]
     assert judged[-1].message == (
-        "Job a/a16 wants host port 1016/TCP: work of namespace a together may ask for 16 different host ports, and does: "
+        "Job a/a16 wants host port 1016/TCP: work of namespace a together may ask for 16 different host "
+        "ports, and does: "
         "use one of those, or a Service"
     )
-    everywhere = [job(f"n{number}", 1, "1", host_ports=[number + 1], namespace=f"n{number}") for number in range(MAX_PORTS + 1)]
-    assert [new.reason for new in bench.port_volume_pools.limit_types(everywhere)] == [Reason.NONE] * MAX_PORTS + [Reason.INVALID_REQUEST]
+    everywhere = [
+        job(f"n{number}", 1, "1", host_ports=[number + 1], namespace=f"n{number}")
+        for number in range(MAX_PORTS + 1)
+    ]
+    assert [new.reason for new in bench.port_volume_pools.limit_types(everywhere)] == [
+        Reason.NONE
+    ] * MAX_PORTS + [Reason.INVALID_REQUEST]
 
 
 def on_address(name: str, pods: int, address: str) -> NewWorkload:
     ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": address}]
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}, "ports": ports}
     builder = make_job(name).indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
-    described = describe_job(a_job(builder.with_("spec.template.spec.containers", [container]), uid=name), around())
+    described = describe_job(
+        a_job(builder.with_("spec.template.spec.containers", [container]), uid=name), around()
+    )
     assert described is not None
     return described
 
 
 async def test_a_port_on_another_address_shares_the_node_and_on_all_addresses_does_not(bench: Bench) -> None:
-    await bench.submit(on_address("one", 4, "10.0.0.1"), on_address("two", 4, "10.0.0.2"), on_address("again", 1, "10.0.0.1"))
+    await bench.submit(
+        on_address("one", 4, "10.0.0.1"), on_address("two", 4, "10.0.0.2"), on_address("again", 1, "10.0.0.1")
+    )
     await bench.cycle()
     assert sorted(hosts(bench, "one")) == sorted(hosts(bench, "two")) == ["n0", "n1", "n2", "n3"]
-    assert bench.row("again").message == "host port 8080/TCP on 10.0.0.1 is taken on every node that it may use"
+    assert (
+        bench.row("again").message == "host port 8080/TCP on 10.0.0.1 is taken on every node that it may use"
+    )
     await bench.ledger.finish([Ending(bench.row("again").id, State.CANCELLED, Outcome.CANCELLED)])
     await bench.submit(job("all", 1, "1", host_ports=[8080]))
     await bench.cycle()

@@ -1,4 +1,6 @@
-"""An object that the code or the tables cannot process affects only itself. Store and controllers are real, the API server is fake."""
+"""An object that the code or the tables cannot process affects only itself.
+Store and controllers are real, the API server is fake.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Ears:
         self.recorded: list[tuple[str, str, str]] = []
         self._moved = asyncio.Event()
 
-    def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL) -> None:
+    def record(
+        self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
+    ) -> None:
         self.recorded.append((subject.name, reason, message))
         self._moved.set()
 
@@ -78,13 +82,18 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 def caches() -> Caches:
     made = Caches(cast(Api, StandIn()))
     made.namespaces.apply(
-        msgspec.convert({"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}, Namespace)
+        msgspec.convert(
+            {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}, Namespace
+        )
     )
     return made
 
 
 def suspended(name: str) -> Job:
-    return a_job(make_job(name).indexed(1).cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
+    return a_job(
+        make_job(name).indexed(1).cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook"),
+        uid=name,
+    )
 
 
 def ignored(_task: ControlTask) -> None:
@@ -114,12 +123,18 @@ def unstorable(name: str) -> Callable[..., NewWorkload | None]:
 
     def describe(job: Job, *args: Any, **more: Any) -> NewWorkload | None:
         described = describe_job(job, *args, **more)
-        return replace(described, queue="\x00") if described is not None and job.metadata.name == name else described
+        return (
+            replace(described, queue="\x00")
+            if described is not None and job.metadata.name == name
+            else described
+        )
 
     return describe
 
 
-@pytest.mark.parametrize("broken", [raising("bad"), unstorable("bad")], ids=["cannot be read", "cannot be stored"])
+@pytest.mark.parametrize(
+    "broken", [raising("bad"), unstorable("bad")], ids=["cannot be read", "cannot be stored"]
+)
 async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
     broken: Callable[..., NewWorkload | None], bench: Bench, caches: Caches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +142,9 @@ async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
     for name in ("a", "bad", "b"):
         caches.jobs.apply(suspended(name))
     ears, ledger = Ears(), bench.ledger
-    taking = IntakeController(cast(Api, StandIn()), caches, ledger, Trigger(ignored), cast(EventRecorder, ears))
+    taking = IntakeController(
+        cast(Api, StandIn()), caches, ledger, Trigger(ignored), cast(EventRecorder, ears)
+    )
     taking.resync()
     async with running(asyncio.create_task(taking.run())):
         await ears.until(lambda: bool(ears.recorded))
@@ -145,7 +162,9 @@ async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
                 await asyncio.sleep(0.01)
 
 
-async def test_a_release_that_fails_blocks_no_other_and_gives_its_reason(bench: Bench, caches: Caches) -> None:
+async def test_a_release_that_fails_blocks_no_other_and_gives_its_reason(
+    bench: Bench, caches: Caches
+) -> None:
     for name in ("a", "bad", "b"):
         job = suspended(name)
         caches.jobs.apply(job)
@@ -181,7 +200,9 @@ async def test_a_queue_whose_status_cannot_be_computed_blocks_no_other_status(
     bench: Bench, caches: Caches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "bad", "b"):
-        caches.fluxqueues.apply(msgspec.convert({"metadata": {"name": name, "uid": name, "generation": 1}, "spec": {}}, FluxQueue))
+        caches.fluxqueues.apply(
+            msgspec.convert({"metadata": {"name": name, "uid": name, "generation": 1}, "spec": {}}, FluxQueue)
+        )
 
     def status(queue: FluxQueue, *args: Any, **options: Any) -> Any:
         if queue.metadata.name == "bad":

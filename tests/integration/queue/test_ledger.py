@@ -30,9 +30,9 @@ class TestLedgerOnPostgres(LedgerContract):
     async def test_the_rows_of_a_walk_are_those_of_the_model(self, leader: Leader, database: str) -> None:
         await self.walk(leader, seed=7)
         problems = departures(database)
-        assert [each for each in problems if "never released" not in each and "was granted" not in each] == [], (
-            "a walk does not release first"
-        )
+        assert [
+            each for each in problems if "never released" not in each and "was granted" not in each
+        ] == [], "a walk does not release first"
 
 
 async def _ledger(leader: Leader) -> Ledger:
@@ -80,7 +80,13 @@ async def test_a_replaced_workload_leaves_nothing_in_the_ledger(leader: Leader) 
         if row.jobid is None:
             assert await ledger.grant([await leader.grant_for(row)]) == []
         (new,) = await ledger.upsert([described(f"new-{turn}")])
-        change = Replacement(replaced=former, replacement=new, state=State.CANCELLED, outcome=Outcome.CANCELLED, message="its pod is gone")
+        change = Replacement(
+            replaced=former,
+            replacement=new,
+            state=State.CANCELLED,
+            outcome=Outcome.CANCELLED,
+            message="its pod is gone",
+        )
         assert await ledger.replace([change]) == [new]
         assert ledger.get(former) is None
         former = new

@@ -1,7 +1,7 @@
 """A queue that serves for years keeps its size.
 
-``FLUXQUEUE_LONG_LIFE`` is the number of workloads (`make test-long-life`: 100,000). ``FLUXQUEUE_LONG_LIFE_REPORT`` is a file for the
-measurements.
+``FLUXQUEUE_LONG_LIFE`` is the number of workloads (`make test-long-life`: 100,000).
+``FLUXQUEUE_LONG_LIFE_REPORT`` is a file for the measurements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _report(measures: list[Measure]) -> None:
 
 
 @pytest.mark.timeout(60 + WORKLOADS // 50)
-async def test_memory_and_tables_do_not_grow_with_the_number_of_workloads_served(store: Store, epoch: Epoch, database: str) -> None:
+async def test_memory_and_tables_do_not_grow_with_the_number_of_workloads_served(
+    store: Store, epoch: Epoch, database: str
+) -> None:
     ledger = Ledger(store, epoch, lambda: datetime.now(UTC))
     life = LongLife(store, ledger, database)
     measures = []
@@ -45,7 +47,9 @@ async def test_memory_and_tables_do_not_grow_with_the_number_of_workloads_served
         assert measure.total_bytes <= first.total_bytes * 1.5 + 2**20
         assert measure.rows["history"] <= 40, "only those whose objects still stand"
         assert measure.rows["transition"] <= 40 * 8
-        assert {table: measure.rows[table] for table in ("workload", "allocation", "slot", "reservation")} == {
+        assert {
+            table: measure.rows[table] for table in ("workload", "allocation", "slot", "reservation")
+        } == {
             "workload": 0,
             "allocation": 0,
             "slot": 0,

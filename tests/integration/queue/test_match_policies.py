@@ -38,14 +38,23 @@ async def test_work_is_matched_by_the_policy_of_its_queue_and_edits_apply_at_onc
 
 async def test_whole_nodes_are_reserved_granted_and_restored_as_whole_nodes(bench: Bench) -> None:
     bench.match_policy = "lonodex"
-    await bench.submit(job("wide", 3, "8", "1h"), job("next", 4, "8", "1h"), job("small", 1, "1", "30m"), job("other", 1, "1", "30m"))
+    await bench.submit(
+        job("wide", 3, "8", "1h"),
+        job("next", 4, "8", "1h"),
+        job("small", 1, "1", "30m"),
+        job("other", 1, "1", "30m"),
+    )
     await bench.cycle()
     assert bench.row("small").state is State.ALLOCATED
-    assert bench.row("other").state is State.PENDING  # its core is free, but the other workload has the whole node
-    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # it lost the graph, as a restart does
+    # its core is free, but the other workload has the whole node
+    assert bench.row("other").state is State.PENDING
+    # it lost the graph, as a restart does
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())
     assert not await bench.graph.alive()
     await bench.cycle()
     promise = bench.ledger.reservation(bench.row("next").id)
     assert promise is not None
-    jobs = {each.jobid: each for each in await bench.fluxion.list_jobs(call=bench.graph.call(), with_shares=True)}
+    jobs = {
+        each.jobid: each for each in await bench.fluxion.list_jobs(call=bench.graph.call(), with_shares=True)
+    }
     assert all(share.exclusive for share in jobs[promise.jobid].shares)

@@ -1,4 +1,6 @@
-"""What is used on a node in addition to slots: DaemonSets, pods with copied keys, and pods that are larger than their slot."""
+"""What is used on a node in addition to slots: DaemonSets, pods with copied keys,
+and pods that are larger than their slot.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,23 @@ def daemonset(uid: str, **requests: str) -> DaemonSet:
 
 
 def owner(kind: str, uid: str) -> list[dict[str, Any]]:
-    return [{"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": uid, "uid": uid, "controller": True}]
+    return [
+        {
+            "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+            "kind": kind,
+            "name": uid,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
 
 
 def put(bench: Bench, builder: PodBuilder, version: int = 1, phase: str = "Running") -> None:
-    named = builder.uid(builder.build()["metadata"]["name"]).phase(phase).with_("metadata.resourceVersion", str(version))
+    named = (
+        builder.uid(builder.build()["metadata"]["name"])
+        .phase(phase)
+        .with_("metadata.resourceVersion", str(version))
+    )
     bench.pods.apply(msgspec.convert(named.build(), Pod))
 
 
@@ -50,17 +64,22 @@ async def use(bench: Bench, name: str) -> NodeUse:
     return next(each for each in stat.node_use if each.node == name)
 
 
-# ---- DaemonSets --------------------------------------------------------------------------------------------------------------------
+# ---- DaemonSets --------------------------------------------------------------------------------------------
 
 
-async def test_a_pod_that_fits_only_without_daemonsets_is_unsatisfiable_and_blocks_no_work(bench: Bench) -> None:
+async def test_a_pod_that_fits_only_without_daemonsets_is_unsatisfiable_and_blocks_no_work(
+    bench: Bench,
+) -> None:
     bench.daemonsets.apply(daemonset("agent", cpu="100m"))
     await bench.submit(job("whole", 1, "4"), job("small", 1, "1"))
     await bench.cycle()
     await bench.cycle()
     whole = bench.row("whole")
     assert whole.reason is Reason.UNSATISFIABLE
-    assert whole.message == "no node has 4 cpu: the largest has 3.9 cpu in all; the pods of DaemonSets take 0.1 cpu of a node"
+    assert (
+        whole.message
+        == "no node has 4 cpu: the largest has 3.9 cpu in all; the pods of DaemonSets take 0.1 cpu of a node"
+    )
     assert bench.row("small").state is State.ALLOCATED
     bench.daemonsets.remove(daemonset("agent", cpu="100m"))
     await bench.cycle()
@@ -87,7 +106,11 @@ async def test_a_daemonset_pod_like_its_template_changes_nothing_in_the_graph(be
     assert (await use(bench, "n0")).total["cpu"] == 3_700
 
 
-@pytest.mark.parametrize("requests", [{"cpu": "5"}, {"nvidia.com/gpu": "1"}, {"cpu": "19P"}], ids=["too large", "a gpu it lacks", "absurd"])
+@pytest.mark.parametrize(
+    "requests",
+    [{"cpu": "5"}, {"nvidia.com/gpu": "1"}, {"cpu": "19P"}],
+    ids=["too large", "a gpu it lacks", "absurd"],
+)
 async def test_a_daemonset_that_can_never_fit_closes_no_node(bench: Bench, requests: dict[str, str]) -> None:
     bench.daemonsets.apply(daemonset("never", **requests))
     await bench.submit(job("whole", 2, "4"))
@@ -119,12 +142,17 @@ async def end(bench: Bench, name: str) -> None:
     put(bench, pod.with_("metadata.ownerReferences", owner("Job", name)), version=2, phase="Succeeded")
 
 
-# ---- which pods are ours -----------------------------------------------------------------------------------------------------------
+# ---- which pods are ours -----------------------------------------------------------------------------------
 
 
 def of(workload: Workload, name: str, cpu: str = "2") -> PodBuilder:
     """A pod with the keys of a workload's allocation, bound to its node, owned by its Job."""
-    pod = make_pod(name).cpu(cpu).on_node(workload.hosts).allocation(workload.hosts, jobid=int(workload.jobid or 0))
+    pod = (
+        make_pod(name)
+        .cpu(cpu)
+        .on_node(workload.hosts)
+        .allocation(workload.hosts, jobid=int(workload.jobid or 0))
+    )
     return pod.with_("metadata.ownerReferences", owner("Job", workload.uid))
 
 
@@ -166,7 +194,7 @@ async def test_no_more_pods_count_as_ours_than_there_are_slots(bench: Bench) -> 
     assert (await use(bench, "n0")).used["cpu"] == 4_000
 
 
-# ---- pods larger than their slot ---------------------------------------------------------------------------------------------------
+# ---- pods larger than their slot ---------------------------------------------------------------------------
 
 
 async def test_a_pod_with_a_sidecar_beyond_its_slot_counts_with_its_full_size(bench: Bench) -> None:

@@ -60,4 +60,6 @@ async def test_work_that_fits_the_nodes_that_are_up_waits_for_nodes(bench: Bench
 
 def _open(name: str) -> Node:
     node = a_node(name)
-    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="3"))
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, resource_version="3")
+    )

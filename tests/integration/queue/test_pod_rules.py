@@ -34,10 +34,14 @@ def caches() -> Caches:
     """Four nodes of 8 cores: n0 and n1 in zone a, n2 and n3 in zone b."""
     filled = Caches(cast(Api, None))
     for number in range(4):
-        builder = make_node(f"n{number}").uid(f"uid-n{number}").allocatable(cpu="8", memory="32Gi", pods="110")
+        builder = (
+            make_node(f"n{number}").uid(f"uid-n{number}").allocatable(cpu="8", memory="32Gi", pods="110")
+        )
         builder = builder.label(HOST, f"n{number}").label(ZONE, "ab"[number // 2])
         filled.nodes.apply(msgspec.convert(builder.build(), Node))
-    filled.namespaces.apply(msgspec.convert({"metadata": {"name": "default", "uid": "uid-default"}}, Namespace))
+    filled.namespaces.apply(
+        msgspec.convert({"metadata": {"name": "default", "uid": "uid-default"}}, Namespace)
+    )
     return filled
 
 
@@ -56,7 +60,14 @@ def rule(kind: str, app: str, topology: str) -> dict[str, Any]:
 
 def spread(app: str, topology: str) -> list[dict[str, Any]]:
     selector = {"matchLabels": {"app": app}}
-    return [{"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": topology,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }
+    ]
 
 
 def pod(name: str, app: str, affinity: Any = None, cpu: str = "1") -> PodBuilder:
@@ -88,7 +99,12 @@ async def submit_job(bench: Bench, caches: Caches, builder: JobBuilder) -> None:
 def bound(caches: Caches, builder: Builder, node: str, version: str = "20") -> None:
     """Bind a pod to a node; its uid is its name."""
     name = builder.build()["metadata"]["name"]
-    document = builder.uid(name).with_("spec.nodeName", node).with_("spec.schedulingGates", []).with_("metadata.resourceVersion", version)
+    document = (
+        builder.uid(name)
+        .with_("spec.nodeName", node)
+        .with_("spec.schedulingGates", [])
+        .with_("metadata.resourceVersion", version)
+    )
     caches.pods.apply(msgspec.convert(document.build(), Pod))
 
 
@@ -96,17 +112,26 @@ def hosts(bench: Bench, name: str) -> list[str]:
     return sorted(hostlists.decode(bench.row(name).hosts))
 
 
-async def test_pods_with_anti_affinity_get_a_node_each_in_one_cycle_and_one_more_waits(bench: Bench, caches: Caches) -> None:
+async def test_pods_with_anti_affinity_get_a_node_each_in_one_cycle_and_one_more_waits(
+    bench: Bench, caches: Caches
+) -> None:
     apart = rule("podAntiAffinity", "web", HOST)
     await submit_pods(bench, caches, *(pod(f"web-{number}", "web", apart) for number in range(5)))
     await bench.cycle()
-    assert sorted(node for number in range(4) for node in hosts(bench, f"web-{number}")) == ["n0", "n1", "n2", "n3"]
+    assert sorted(node for number in range(4) for node in hosts(bench, f"web-{number}")) == [
+        "n0",
+        "n1",
+        "n2",
+        "n3",
+    ]
     last = bench.row("web-4")
     assert (last.state, last.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
     assert "its rules about other pods leave no place for it as pods lie now" in last.message
 
 
-async def test_work_that_waits_for_its_rules_starts_when_the_blocking_pod_is_deleted(bench: Bench, caches: Caches) -> None:
+async def test_work_that_waits_for_its_rules_starts_when_the_blocking_pod_is_deleted(
+    bench: Bench, caches: Caches
+) -> None:
     for number in range(4):
         bound(caches, pod(f"old-{number}", "old"), f"n{number}")
     await submit_pods(bench, caches, pod("new", "new", rule("podAntiAffinity", "old", HOST)))
@@ -125,17 +150,23 @@ async def test_anti_affinity_also_applies_to_later_pods_without_rules(bench: Ben
     await bench.cycle()
     assert bench.row("first").state is State.PENDING
     assert "required podAntiAffinity of other pods" in bench.row("first").message
-    assert bench.row("second").state is State.ALLOCATED, "a pod of the same size that nobody wants to be apart from"
+    assert bench.row("second").state is State.ALLOCATED, (
+        "a pod of the same size that nobody wants to be apart from"
+    )
 
 
 async def test_two_pods_of_one_cycle_do_not_contradict_each_other(bench: Bench, caches: Caches) -> None:
-    await submit_pods(bench, caches, pod("lonely", "lonely", rule("podAntiAffinity", "noisy", ZONE)), pod("noisy", "noisy"))
+    await submit_pods(
+        bench, caches, pod("lonely", "lonely", rule("podAntiAffinity", "noisy", ZONE)), pod("noisy", "noisy")
+    )
     await bench.cycle()
     assert hosts(bench, "lonely") == ["n0"]
     assert hosts(bench, "noisy") == ["n2"]
 
 
-async def test_a_pod_with_affinity_waits_for_the_other_pod_and_gets_its_node(bench: Bench, caches: Caches) -> None:
+async def test_a_pod_with_affinity_waits_for_the_other_pod_and_gets_its_node(
+    bench: Bench, caches: Caches
+) -> None:
     await submit_pods(bench, caches, pod("client", "client", rule("podAffinity", "server", ZONE)))
     await bench.cycle()
     assert "no pod it wants to be near is placed" in bench.row("client").message
@@ -147,14 +178,20 @@ async def test_a_pod_with_affinity_waits_for_the_other_pod_and_gets_its_node(ben
 async def test_pods_with_affinity_to_each_other_follow_the_first_one(bench: Bench, caches: Caches) -> None:
     near = rule("podAffinity", "web", ZONE)
     await submit_pods(
-        bench, caches, pod("web-0", "web", near, cpu="6"), pod("web-1", "web", near, cpu="6"), pod("web-2", "web", near, cpu="6")
+        bench,
+        caches,
+        pod("web-0", "web", near, cpu="6"),
+        pod("web-1", "web", near, cpu="6"),
+        pod("web-2", "web", near, cpu="6"),
     )
     await bench.cycle()
     assert [hosts(bench, f"web-{number}") for number in range(2)] == [["n0"], ["n1"]]
     assert bench.row("web-2").state is State.PENDING, "its zone is full, and it may not go into the other"
 
 
-async def test_single_pods_are_spread_as_granted_and_a_bound_pod_counts_once(bench: Bench, caches: Caches) -> None:
+async def test_single_pods_are_spread_as_granted_and_a_bound_pod_counts_once(
+    bench: Bench, caches: Caches
+) -> None:
     def web(number: int) -> PodBuilder:
         return pod(f"web-{number}", "web").with_("spec.topologySpreadConstraints", spread("web", ZONE))
 
@@ -172,7 +209,9 @@ async def test_a_gang_is_spread_evenly_together_with_existing_pods(bench: Bench,
     for number in range(2):
         bound(caches, pod(f"there-{number}", "md"), "n0")
     gang = make_job("md").namespace("default").indexed(6).cpu("2").pod_label("app", "md")
-    await submit_job(bench, caches, gang.with_("spec.template.spec.topologySpreadConstraints", spread("md", ZONE)))
+    await submit_job(
+        bench, caches, gang.with_("spec.template.spec.topologySpreadConstraints", spread("md", ZONE))
+    )
     await bench.cycle()
     zones = [caches.nodes.get("", node).metadata.label(ZONE) for node in hosts(bench, "md")]  # type: ignore[union-attr]
     assert (zones.count("a"), zones.count("b")) == (2, 4)
@@ -187,14 +226,18 @@ async def test_a_gang_with_affinity_is_in_one_zone(bench: Bench, caches: Caches)
     assert hosts(bench, "md") == ["n2", "n2", "n3", "n3"], "zone a has room for two of them only"
 
 
-async def test_a_gang_with_anti_affinity_by_zone_has_a_zone_for_each_pod(bench: Bench, caches: Caches) -> None:
+async def test_a_gang_with_anti_affinity_by_zone_has_a_zone_for_each_pod(
+    bench: Bench, caches: Caches
+) -> None:
     gang = make_job("md").namespace("default").indexed(2).cpu("1").pod_label("app", "md")
     await submit_job(bench, caches, gang.with_(PLACEMENT, rule("podAntiAffinity", "md", ZONE)))
     await bench.cycle()
     assert hosts(bench, "md") == ["n0", "n2"]
 
 
-async def test_a_reservation_ends_when_the_rules_no_longer_allow_its_nodes(bench: Bench, caches: Caches) -> None:
+async def test_a_reservation_ends_when_the_rules_no_longer_allow_its_nodes(
+    bench: Bench, caches: Caches
+) -> None:
     await bench.submit(*(job(f"runs-{number}", 1, "8", duration=f"{number + 1}h") for number in range(4)))
     await bench.cycle()
     await submit_pods(bench, caches, pod("picky", "picky", rule("podAntiAffinity", "old", HOST), cpu="8"))
@@ -208,7 +251,9 @@ async def test_a_reservation_ends_when_the_rules_no_longer_allow_its_nodes(bench
     assert "rules about other pods do not admit node n0 any more" in reserved.cause
 
 
-async def test_work_that_waits_for_its_rules_does_not_block_a_strict_queue(bench: Bench, caches: Caches) -> None:
+async def test_work_that_waits_for_its_rules_does_not_block_a_strict_queue(
+    bench: Bench, caches: Caches
+) -> None:
     bench.policy = Policy.FCFS
     await submit_pods(bench, caches, pod("client", "client", rule("podAffinity", "nobody", ZONE)))
     await bench.submit(job("behind", 1, "1"))
@@ -231,9 +276,20 @@ async def test_a_freed_slot_no_longer_counts_for_rules(bench: Bench, caches: Cac
     assert hosts(bench, "web-2") == ["n0"]
 
 
-async def test_a_pod_that_a_growing_job_added_is_matched_apart_from_its_siblings(bench: Bench, caches: Caches) -> None:
+async def test_a_pod_that_a_growing_job_added_is_matched_apart_from_its_siblings(
+    bench: Bench, caches: Caches
+) -> None:
     apart = rule("podAntiAffinity", "md", HOST)
-    await submit_job(bench, caches, make_job("md").namespace("default").indexed(3).cpu("1").pod_label("app", "md").with_(PLACEMENT, apart))
+    await submit_job(
+        bench,
+        caches,
+        make_job("md")
+        .namespace("default")
+        .indexed(3)
+        .cpu("1")
+        .pod_label("app", "md")
+        .with_(PLACEMENT, apart),
+    )
     await bench.cycle()
     for number, node in enumerate(hosts(bench, "md")[:2]):
         bound(caches, pod(f"md-{number}", "md", apart).owned_by("Job", "md"), node)
@@ -244,7 +300,9 @@ async def test_a_pod_that_a_growing_job_added_is_matched_apart_from_its_siblings
     await bench.submit(described)
     await bench.cycle()
     assert hosts(bench, "md") == ["n0", "n1", "n2"]
-    assert hosts(bench, "md-3") == ["n3"], "two siblings are bound, and the place of the third is still to be taken"
+    assert hosts(bench, "md-3") == ["n3"], (
+        "two siblings are bound, and the place of the third is still to be taken"
+    )
 
 
 async def test_no_work_is_preempted_for_work_that_waits_for_its_rules(bench: Bench, caches: Caches) -> None:
@@ -262,7 +320,9 @@ async def test_no_work_is_preempted_for_work_that_waits_for_its_rules(bench: Ben
     assert bench.row("low").state is State.RUNNING
 
 
-async def test_a_refilled_graph_has_no_reservation_that_rules_now_forbid(bench: Bench, caches: Caches) -> None:
+async def test_a_refilled_graph_has_no_reservation_that_rules_now_forbid(
+    bench: Bench, caches: Caches
+) -> None:
     await bench.submit(*(job(f"runs-{number}", 1, "8", duration=f"{number + 1}h") for number in range(4)))
     await bench.cycle()
     await submit_pods(bench, caches, pod("picky", "picky", rule("podAntiAffinity", "old", HOST), cpu="8"))

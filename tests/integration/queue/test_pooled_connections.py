@@ -1,4 +1,6 @@
-"""The store through a real PgBouncer that lends a server session for one transaction, and what needs a session of its own."""
+"""The store through a real PgBouncer that lends a server session for one transaction,
+and what needs a session of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,20 @@ async def test_transactions_of_many_tasks_share_few_server_sessions(pooled: Data
     store = Store(pooled)
     leader = Leader(store, await store.acquire_leadership("replica-0"))
     await leader.allocate("lammps")
-    for _ in range(12):  # often enough that psycopg would prepare a statement, which the next session does not know
-        await asyncio.gather(*(store.workload_by_uid("uid-lammps") for _ in range(12)), *(store.pending() for _ in range(6)))
-    (sessions,) = await _execute(database, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fluxqueue'")
+    # often enough that psycopg would prepare a statement, which the next session does not know
+    for _ in range(12):
+        await asyncio.gather(
+            *(store.workload_by_uid("uid-lammps") for _ in range(12)), *(store.pending() for _ in range(6))
+        )
+    (sessions,) = await _execute(
+        database, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fluxqueue'"
+    )
     assert sessions[0] in range(1, 5)
 
 
-async def test_each_transaction_has_the_settings_of_a_session_of_ours(pooled: Database, database: str) -> None:
+async def test_each_transaction_has_the_settings_of_a_session_of_ours(
+    pooled: Database, database: str
+) -> None:
     name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
     await _execute(database, f"ALTER DATABASE \"{name}\" SET timezone = 'Asia/Tokyo'")
     store = Store(pooled)
@@ -64,11 +73,15 @@ async def test_a_session_with_another_isolation_level_is_refused_with_the_remedy
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     await _execute(database, f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'serializable'")
     async with Database(pooler.dsn(dsn), pooled=True) as opened:
-        with pytest.raises(DatabaseUnavailable, match="ALTER ROLE .* SET default_transaction_isolation = 'read committed'"):
+        with pytest.raises(
+            DatabaseUnavailable, match="ALTER ROLE .* SET default_transaction_isolation = 'read committed'"
+        ):
             await Store(opened).acquire_leadership("replica-0")
 
 
-async def test_a_wait_for_a_lock_ends(pooled: Database, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_for_a_lock_ends(
+    pooled: Database, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(SESSION_SETTINGS, "lock_timeout", "200ms")
     store = Store(pooled)
     async with await psycopg.AsyncConnection.connect(database) as holder:
@@ -99,13 +112,19 @@ async def test_a_lost_postgres_is_reported_and_found_again(service_folder: Path)
 
 
 async def test_migrations_through_a_pooler_are_refused_with_the_remedy(database: str, pooler: Pooler) -> None:
-    with pytest.raises(DatabaseUnavailable, match="behind a connection pooler such as PgBouncer.*set DATABASE_DIRECT_URL"):
+    with pytest.raises(
+        DatabaseUnavailable, match="behind a connection pooler such as PgBouncer.*set DATABASE_DIRECT_URL"
+    ):
         await migrate(pooler.dsn(database))
-    locks = await _execute(database, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1")
+    locks = await _execute(
+        database, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+    )
     assert locks == [(0,)]
 
 
-async def test_two_databases_in_place_of_one_are_refused(pooled: Database, database: str, new_database: Callable[[], str]) -> None:
+async def test_two_databases_in_place_of_one_are_refused(
+    pooled: Database, database: str, new_database: Callable[[], str]
+) -> None:
     await pooled.refuse_other(database)
     with pytest.raises(DatabaseUnavailable, match="which are two databases: set both to the same one"):
         await pooled.refuse_other(new_database())
@@ -119,7 +138,9 @@ async def test_a_session_through_a_pooler_is_refused_with_the_remedy(database: s
             pass
 
 
-async def test_a_pooler_that_drops_settings_is_refused_too(postgres: LocalPostgres, database: str, service_folder: Path) -> None:
+async def test_a_pooler_that_drops_settings_is_refused_too(
+    postgres: LocalPostgres, database: str, service_folder: Path
+) -> None:
     careless = pooler_of(postgres, service_folder, ignored=["options", "extra_float_digits"])
     with careless as running, pytest.raises(DatabaseUnavailable, match="behind a connection pooler"):
         await migrate(make_conninfo(running.dsn(database), options="-c search_path=fluxqueue"))

@@ -1,4 +1,6 @@
-"""Preemption in whole cycles: which work is evicted, which is not, and that a failed trial does not change the graph."""
+"""Preemption in whole cycles: which work is evicted, which is not,
+and that a failed trial does not change the graph.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ async def start(bench: Bench, *names: str) -> None:
 
 
 async def requeued(bench: Bench, name: str) -> None:
-    """Requeue a Job as the requeuer does once its pods are gone, and submit it as the intake reads it again."""
+    """Requeue a Job as the requeuer does once its pods are gone,
+    and submit it as the intake reads it again.
+    """
     row = bench.row(name)
     await bench.ledger.requeue([Requeue(workload=row.id, reason=row.reason, message=row.message)])
     await bench.submit(job(name, row.pods, "8", "1h"))
@@ -62,11 +66,14 @@ async def test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its
     victim = drained(bench, "ab")
     assert len(victim) == 1
     row = bench.row(victim)
-    preempting = [(each["workload"], each["victims"]) for each in logs if each["event"] == "workload.preempting"]
+    preempting = [
+        (each["workload"], each["victims"]) for each in logs if each["event"] == "workload.preempting"
+    ]
     assert preempting == [(bench.row("urgent").id, [row.id])], "who may read the log learns of both"
     assert row.reason is Reason.PREEMPTED
     assert row.message == (
-        f"Job default/{victim} (priority 0) was preempted by Job default/urgent (priority 10): it is requeued and keeps its submit time"
+        f"Job default/{victim} (priority 0) was preempted by Job default/urgent (priority 10): it is "
+        "requeued and keeps its submit time"
     )
     await bench.cycle()
     assert drained(bench, "ab") == victim
@@ -130,9 +137,14 @@ async def test_free_nodes_next_to_victims_stay_reserved_while_they_drain(bench: 
     assert bench.row("urgent").state is State.ALLOCATED
 
 
-@pytest.mark.parametrize("limits", [QueueLimits(nodes=3), QueueLimits(per_namespace=NamespaceLimits(nodes=3))], ids=["queue", "namespace"])
+@pytest.mark.parametrize(
+    "limits",
+    [QueueLimits(nodes=3), QueueLimits(per_namespace=NamespaceLimits(nodes=3))],
+    ids=["queue", "namespace"],
+)
 async def test_no_work_is_evicted_for_work_over_a_limit(bench: Bench, limits: QueueLimits) -> None:
-    bench.policy, bench.limits = Policy.FCFS, limits  # FCFS learns of a limit on nodes only from the answer of the match
+    # FCFS learns of a limit on nodes only from the answer of the match
+    bench.policy, bench.limits = Policy.FCFS, limits
     bench.other_queues = {"low": Discipline(preemption=Preemption.LOWER_PRIORITY)}
     await bench.submit(replace(job("low", 4, "8", "1h"), queue="low"))
     await bench.cycle()
@@ -144,11 +156,15 @@ async def test_no_work_is_evicted_for_work_over_a_limit(bench: Bench, limits: Qu
 
 async def test_no_work_is_evicted_for_nodes_that_work_of_higher_order_would_take(bench: Bench) -> None:
     bench.other_queues = {"others": Discipline(Policy.EASY)}
-    await bench.submit(job("low", 2, "8", "1h"), replace(job("high", 2, "8", "1h", priority=30), queue="others"))
+    await bench.submit(
+        job("low", 2, "8", "1h"), replace(job("high", 2, "8", "1h", priority=30), queue="others")
+    )
     await bench.cycle()
     await start(bench, "low", "high")
     waiting = [job("wide", 3, "8", "1h", priority=20), job("ahead", 2, "8", "10m", priority=20)]
-    await bench.submit(*(replace(each, queue="others") for each in waiting), job("urgent", 2, "8", "1h", priority=10))
+    await bench.submit(
+        *(replace(each, queue="others") for each in waiting), job("urgent", 2, "8", "1h", priority=10)
+    )
     await bench.cycle()
     assert bench.row("low").state is State.RUNNING
     gone = [Ending(bench.row(name).id, State.CANCELLED, Outcome.CANCELLED, "") for name in ("wide", "ahead")]
@@ -211,14 +227,19 @@ async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench, store: 
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
-    words = r"; it waits for 2 pods of Job default/wide to end, since \S+Z, at most until \S+Z: \d+ node-seconds lost"
+    words = (
+        r"; it waits for 2 pods of Job default/wide to end, since \S+Z, at most until \S+Z: "
+        r"\d+ node-seconds lost"
+    )
     assert re.search(rf"{words}$", told := bench.row("urgent").message)
     matcher = LocalFluxion()
     async with a_leader(store, bench.nodes, matcher) as second:
         second.policy, second.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
         second.scheduler.show_victims(shown)
         await second.cycle()
-        assert second.row("urgent").message.endswith(told.partition("; it waits for ")[2]), "also under a new leader"
+        assert second.row("urgent").message.endswith(told.partition("; it waits for ")[2]), (
+            "also under a new leader"
+        )
         await second.ledger.end_slots([(held(second, "wide").jobid, rank) for rank in (2, 3)])
         await second.cycle()
         assert second.row("urgent").state is State.ALLOCATED

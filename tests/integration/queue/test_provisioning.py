@@ -24,7 +24,9 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
     nodes.replace([a_node("n0"), a_node("n1")])
     shapes = [NodeShape(name="large", allocatable={"cpu": "16", "memory": "32Gi"}, max_nodes=2)]
     fluxion = LocalFluxion()
-    async with a_leader(store, nodes, fluxion, node_shapes=NodeShapes(possible_nodes(shapes, NodeRules()))) as made:
+    async with a_leader(
+        store, nodes, fluxion, node_shapes=NodeShapes(possible_nodes(shapes, NodeRules()))
+    ) as made:
         yield made
     await fluxion.close()
 
@@ -34,9 +36,15 @@ def reasons_of(bench: Bench, *names: str) -> list[Reason]:
 
 
 async def test_work_that_fits_a_larger_cluster_waits_and_other_work_is_unsatisfiable(bench: Bench) -> None:
-    await bench.submit(job("later", 2, "16"), job("never", 1, "17"), job("too-many", 3, "16"), job("now", 1, "8"))
+    await bench.submit(
+        job("later", 2, "16"), job("never", 1, "17"), job("too-many", 3, "16"), job("now", 1, "8")
+    )
     await bench.cycle()
-    assert reasons_of(bench, "later", "never", "too-many") == [Reason.WAITING_FOR_NODES, Reason.UNSATISFIABLE, Reason.UNSATISFIABLE]
+    assert reasons_of(bench, "later", "never", "too-many") == [
+        Reason.WAITING_FOR_NODES,
+        Reason.UNSATISFIABLE,
+        Reason.UNSATISFIABLE,
+    ]
     assert "with more nodes of shape large it would fit" in bench.row("later").message
     assert bench.row("now").state is State.ALLOCATED
 

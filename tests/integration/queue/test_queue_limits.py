@@ -1,4 +1,6 @@
-"""Limits of a queue and of its namespaces in whole cycles: which work waits, which starts, and when that ends."""
+"""Limits of a queue and of its namespaces in whole cycles:
+which work waits, which starts, and when that ends.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 def states(bench: Bench, names: Iterable[str]) -> str:
     """One letter for each workload: R has nodes, L is over a limit, w waits for another reason."""
     rows = [bench.row(name) for name in names]
-    return "".join("R" if row.state is State.ALLOCATED else "L" if row.reason is Reason.QUEUE_LIMIT else "w" for row in rows)
+    return "".join(
+        "R" if row.state is State.ALLOCATED else "L" if row.reason is Reason.QUEUE_LIMIT else "w"
+        for row in rows
+    )
 
 
 async def end(bench: Bench, name: str) -> None:
@@ -42,12 +47,17 @@ async def end(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_no_more_run_than_the_queue_allows_and_an_end_starts_the_next(bench: Bench, policy: Policy) -> None:
+async def test_no_more_run_than_the_queue_allows_and_an_end_starts_the_next(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy, bench.limits = policy, QueueLimits(running=2)
     await bench.submit(*(job(name, 1, "1") for name in "abcd"))
     await bench.cycle()
     assert states(bench, "abcd") == "RRLL"
-    assert bench.row("c").message == "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
+    assert (
+        bench.row("c").message
+        == "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
+    )
     await end(bench, "a")
     await bench.cycle()
     assert states(bench, "bcd") == "RRL"
@@ -56,14 +66,18 @@ async def test_no_more_run_than_the_queue_allows_and_an_end_starts_the_next(benc
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_work_over_the_limit_of_its_namespace_lets_others_start(bench: Bench, policy: Policy) -> None:
     bench.policy, bench.limits = policy, QueueLimits(per_namespace=NamespaceLimits(running=1))
-    await bench.submit(job("a", 1, "1", namespace="x"), job("b", 1, "1", namespace="x"), job("c", 1, "1", namespace="y"))
+    await bench.submit(
+        job("a", 1, "1", namespace="x"), job("b", 1, "1", namespace="x"), job("c", 1, "1", namespace="y")
+    )
     await bench.cycle()
     assert states(bench, "abc") == "RLR"
     assert "namespace 'x' in the queue 'default' may run 1 " in bench.row("b").message
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_a_grant_on_too_many_nodes_is_cancelled_and_smaller_work_starts(bench: Bench, policy: Policy) -> None:
+async def test_a_grant_on_too_many_nodes_is_cancelled_and_smaller_work_starts(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy, bench.limits = policy, QueueLimits(nodes=2)
     await bench.submit(job("a", 1, "8"), job("b", 2, "8"), job("c", 1, "8"))
     await bench.cycle()
@@ -73,10 +87,17 @@ async def test_a_grant_on_too_many_nodes_is_cancelled_and_smaller_work_starts(be
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-@pytest.mark.parametrize("limits", [QueueLimits(nodes=2), QueueLimits(per_workload=WorkloadLimits(nodes=2))], ids=["queue", "each"])
-async def test_much_work_that_alone_is_too_wide_lets_what_is_behind_it_start(bench: Bench, policy: Policy, limits: QueueLimits) -> None:
+@pytest.mark.parametrize(
+    "limits", [QueueLimits(nodes=2), QueueLimits(per_workload=WorkloadLimits(nodes=2))], ids=["queue", "each"]
+)
+async def test_much_work_that_alone_is_too_wide_lets_what_is_behind_it_start(
+    bench: Bench, policy: Policy, limits: QueueLimits
+) -> None:
     bench.policy, bench.limits = policy, limits
-    await bench.submit(*(job(f"wide-{number}", 3 + number % 2, "8", f"{number + 1}m") for number in range(45)), job("a", 1, "8"))
+    await bench.submit(
+        *(job(f"wide-{number}", 3 + number % 2, "8", f"{number + 1}m") for number in range(45)),
+        job("a", 1, "8"),
+    )
     for _ in range(5):
         await bench.cycle()
     assert states(bench, ["wide-0", "wide-44", "a"]) == "LLR"
@@ -88,11 +109,15 @@ async def test_much_work_that_alone_is_too_wide_lets_what_is_behind_it_start(ben
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_much_work_that_is_too_wide_beside_others_lets_what_is_behind_it_start(bench: Bench, policy: Policy) -> None:
+async def test_much_work_that_is_too_wide_beside_others_lets_what_is_behind_it_start(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy, bench.limits = policy, QueueLimits(nodes=3)
     await bench.submit(job("runs", 2, "8"))
     await bench.cycle()
-    await bench.submit(*(job(f"wide-{number}", 2, "8", f"{number + 1}m") for number in range(45)), job("a", 1, "8"))
+    await bench.submit(
+        *(job(f"wide-{number}", 2, "8", f"{number + 1}m") for number in range(45)), job("a", 1, "8")
+    )
     for _ in range(5):
         await bench.cycle()
     assert states(bench, ["wide-0", "wide-44", "a"]) == "LLR"
@@ -150,7 +175,9 @@ async def test_unsatisfiable_work_over_a_limit_is_unsatisfiable(bench: Bench) ->
     assert bench.row("huge").reason is Reason.UNSATISFIABLE
 
 
-async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     at_limit = wait_reasons._at_limit
 
@@ -165,7 +192,12 @@ async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_t
     await bench.submit(*(job(name, 1, "1") for name in "abcdef"))
     bench.asked.clear()
     await bench.cycle()
-    assert [bench.row(name).reason for name in "abcdef"] == [Reason.NONE, *[Reason.QUEUE_LIMIT] * 3, Reason.NONE, Reason.NONE]
+    assert [bench.row(name).reason for name in "abcdef"] == [
+        Reason.NONE,
+        *[Reason.QUEUE_LIMIT] * 3,
+        Reason.NONE,
+        Reason.NONE,
+    ]
     await until(lambda: ControlTask.SCHEDULE in bench.asked)
     await bench.cycle()
     assert states(bench, "abcdef") == "RLLLLL"

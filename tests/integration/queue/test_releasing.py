@@ -68,9 +68,13 @@ class ReleaseBench:
 
 
 def _job(generation: int) -> Job:
-    builder: JobBuilder = make_job("lammps").indexed(2).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder: JobBuilder = (
+        make_job("lammps").indexed(2).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
     job = a_job(builder, uid="lammps", generation=generation)
-    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version=str(10 + generation)))
+    return msgspec.structs.replace(
+        job, metadata=msgspec.structs.replace(job.metadata, resource_version=str(10 + generation))
+    )
 
 
 @pytest.fixture

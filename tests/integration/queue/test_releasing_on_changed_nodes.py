@@ -64,7 +64,10 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 async def granted(bench: Bench, api: StandIn, *names: str) -> dict[str, str]:
     """Match Jobs of one pod that fills its node, and return the node of each."""
     for name in names:
-        job = a_job(make_job(name).indexed(1).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
+        job = a_job(
+            make_job(name).indexed(1).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook"),
+            uid=name,
+        )
         api.caches.jobs.apply(job)
         described = describe_job(job, api.caches.cluster_context("default"))
         assert described is not None

@@ -30,7 +30,9 @@ async def running(bench: Bench, name: str, pods: int) -> Workload:
     row = bench.row(name)
     assert row.jobid is not None
     await bench.ledger.mark_released([FluxionJobId(row.jobid)])
-    await bench.ledger.take_slots([TakenSlot(FluxionJobId(row.jobid), rank, f"{name}-{rank}", f"{name}-{rank}") for rank in range(pods)])
+    await bench.ledger.take_slots(
+        [TakenSlot(FluxionJobId(row.jobid), rank, f"{name}-{rank}", f"{name}-{rank}") for rank in range(pods)]
+    )
     await bench.ledger.mark_started([row.id])
     return bench.row(name)
 
@@ -38,7 +40,9 @@ async def running(bench: Bench, name: str, pods: int) -> Workload:
 async def lose(bench: Bench, row: Workload, *ranks: int, requeue_state: RequeueState | None = None) -> None:
     """Evict and requeue a workload whose pods of these ranks are on lost nodes."""
     why = Reason.NODES_UNAVAILABLE, "node n0 was lost"
-    await bench.ledger.evict([Eviction(workload=row.id, reason=why[0], message=why[1], requeue_state=requeue_state)])
+    await bench.ledger.evict(
+        [Eviction(workload=row.id, reason=why[0], message=why[1], requeue_state=requeue_state)]
+    )
     kept = tuple((FluxionJobId(row.jobid or 0), rank) for rank in ranks)
     await bench.ledger.requeue([Requeue(workload=row.id, reason=why[0], message=why[1], kept=kept)])
 
@@ -47,13 +51,20 @@ async def test_evicted_work_drains_with_its_reason_and_keeps_its_submit_time(ben
     before = await running(bench, "first", 2)
     await bench.ledger.evict([Eviction(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
     draining = bench.row("first")
-    assert (draining.state, draining.reason, draining.message) == (State.DRAINING, Reason.PREEMPTED, "for others")
+    assert (draining.state, draining.reason, draining.message) == (
+        State.DRAINING,
+        Reason.PREEMPTED,
+        "for others",
+    )
     await bench.ledger.requeue([Requeue(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
     (stored,) = await bench.store.pending()
     assert stored == bench.row("first")
     assert (stored.submitted_at, stored.requeues, stored.generation) == (before.submitted_at, 1, UNREAD)
     history = [(line.before, line.after, line.reason) for line in await bench.store.history(before.id)][-2:]
-    assert history == [(State.RUNNING, State.DRAINING, "Preempted"), (State.DRAINING, State.PENDING, "Preempted")]
+    assert history == [
+        (State.RUNNING, State.DRAINING, "Preempted"),
+        (State.DRAINING, State.PENDING, "Preempted"),
+    ]
 
 
 async def test_requeued_work_is_not_matched_before_its_object_was_read_again(bench: Bench) -> None:
@@ -108,7 +119,9 @@ async def test_the_end_of_a_workload_frees_its_booked_slots(bench: Bench) -> Non
     assert await bench.store.live_allocations() == []
 
 
-async def test_work_is_not_matched_before_the_end_of_its_backoff(store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion) -> None:
+async def test_work_is_not_matched_before_the_end_of_its_backoff(
+    store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion
+) -> None:
     now = datetime.now(UTC)
     async with a_leader(store, nodes, fluxion, lambda: now) as bench:
         row = await running(bench, "first", 2)

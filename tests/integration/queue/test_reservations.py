@@ -1,4 +1,6 @@
-"""Reservations in whole cycles: how they are made, kept, moved, explained, and restored by the next leader."""
+"""Reservations in whole cycles: how they are made, kept, moved, explained,
+and restored by the next leader.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def nodes() -> ObjectCache[Node]:
 
 
 @pytest.fixture
-async def bench(store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion, clock: Clock) -> AsyncIterator[Bench]:
+async def bench(
+    store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion, clock: Clock
+) -> AsyncIterator[Bench]:
     async with a_leader(store, nodes, fluxion, clock) as made:
         made.policy = Policy.EASY
         yield made
@@ -75,7 +79,12 @@ async def end(bench: Bench, name: str) -> None:
 
 
 async def test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled(bench: Bench) -> None:
-    await bench.submit(job("wide", 3, "8", "1h"), job("all", 4, "8", "1h"), job("long", 1, "8", "2h"), job("short", 1, "8", "30m"))
+    await bench.submit(
+        job("wide", 3, "8", "1h"),
+        job("all", 4, "8", "1h"),
+        job("long", 1, "8", "2h"),
+        job("short", 1, "8", "30m"),
+    )
     await bench.cycle()
     assert reservation(bench, "all").start == START + timedelta(hours=1)
     assert {share.node for share in reservation(bench, "all").shares} == {"n0", "n1", "n2", "n3"}
@@ -91,8 +100,12 @@ async def test_the_reason_of_work_behind_a_reservation_names_its_holder(bench: B
     assert "reserved for Job default/all from 2026-11-21T09:00:00Z on" in bench.row("long").message
 
 
-async def test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_namespace(bench: Bench) -> None:
-    others = [job(name, pods, "8", "1h", namespace="b") for name, pods in (("wide", 3), ("secret-project", 4))]
+async def test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_namespace(
+    bench: Bench,
+) -> None:
+    others = [
+        job(name, pods, "8", "1h", namespace="b") for name, pods in (("wide", 3), ("secret-project", 4))
+    ]
     await bench.submit(*others, job("long", 1, "8", "2h"))
     await bench.cycle()
     assert bench.row("long").reason is Reason.BLOCKED_BY_RESERVATION
@@ -100,7 +113,9 @@ async def test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_
     assert "secret-project" not in bench.row("long").message
 
 
-async def test_reserved_work_starts_on_its_nodes_and_the_reservation_is_deleted(bench: Bench, clock: Clock) -> None:
+async def test_reserved_work_starts_on_its_nodes_and_the_reservation_is_deleted(
+    bench: Bench, clock: Clock
+) -> None:
     await bench.submit(job("wide", 3, "8", "1h"), job("all", 4, "8", "1h"))
     await bench.cycle()
     clock.advance(hours=1)
@@ -110,7 +125,9 @@ async def test_reserved_work_starts_on_its_nodes_and_the_reservation_is_deleted(
     assert await bench.store.reservations() == []
 
 
-async def test_an_early_end_moves_the_start_forward_and_the_first_start_is_kept(bench: Bench, clock: Clock) -> None:
+async def test_an_early_end_moves_the_start_forward_and_the_first_start_is_kept(
+    bench: Bench, clock: Clock
+) -> None:
     await bench.submit(job("a", 2, "8", "2h"), job("b", 2, "8", "1h"), job("all", 4, "8", "1h"))
     await bench.cycle()
     assert reservation(bench, "all").start == START + timedelta(hours=2)
@@ -125,10 +142,14 @@ async def test_conservative_reserves_up_to_the_depth(bench: Bench) -> None:
     bench.policy = Policy.CONSERVATIVE
     await bench.submit(job("now", 4, "8", "1h"), *(job(f"w{number}", 4, "8", "1h") for number in range(3)))
     await bench.cycle()
-    assert [reservation(bench, f"w{number}").start - START for number in range(3)] == [timedelta(hours=hours) for hours in (1, 2, 3)]
+    assert [reservation(bench, f"w{number}").start - START for number in range(3)] == [
+        timedelta(hours=hours) for hours in (1, 2, 3)
+    ]
 
 
-async def test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so(bench: Bench, clock: Clock) -> None:
+async def test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so(
+    bench: Bench, clock: Clock
+) -> None:
     planning = Planning(reserved_nodes=ReservedNodes.FREE_LAST)
     bench.other_queues = {"default": Discipline(Policy.EASY, planning=planning)}
     await bench.submit(job("short", 1, "8", "1h"), job("rest", 3, "8", "2h"))
@@ -145,7 +166,9 @@ PREDICTING = Discipline(Policy.EASY, planning=Planning(backfill_durations=Backfi
 
 
 async def short_runs(bench: Bench, clock: Clock) -> None:
-    """Have two Jobs end that stated an hour. Postgres notes starts by its own clock, so they ran for less than a minute there."""
+    """Have two Jobs end that stated an hour.
+    Postgres notes starts by its own clock, so they ran for less than a minute there.
+    """
     await bench.submit(job("one", 1, "8", "1h"), job("two", 1, "8", "1h"))
     await bench.cycle()
     await bench.ledger.mark_started([bench.row(name).id for name in ("one", "two")])
@@ -154,7 +177,9 @@ async def short_runs(bench: Bench, clock: Clock) -> None:
     await end(bench, "two")
 
 
-async def test_work_that_is_predicted_to_end_before_a_reservation_backfills(bench: Bench, clock: Clock) -> None:
+async def test_work_that_is_predicted_to_end_before_a_reservation_backfills(
+    bench: Bench, clock: Clock
+) -> None:
     bench.other_queues = {"default": PREDICTING}
     await short_runs(bench, clock)
     began = clock()
@@ -171,7 +196,9 @@ async def test_work_that_is_predicted_to_end_before_a_reservation_backfills(benc
     clock.advance(hours=1, seconds=1)
     await end(bench, "base")
     await bench.cycle()
-    assert reservation(bench, "wide").start == began + timedelta(hours=3), "it is promised by what was stated again"
+    assert reservation(bench, "wide").start == began + timedelta(hours=3), (
+        "it is promised by what was stated again"
+    )
     assert "runs longer than predicted" in (await bench.store.reservations())[0].cause
 
 
@@ -191,7 +218,13 @@ async def test_no_prediction_runs_into_what_is_set_aside_for_people(bench: Bench
     bench.other_queues = {"default": PREDICTING}
     await short_runs(bench, clock)
     start = clock() + timedelta(hours=1)
-    bench.reserve("works", start=start.isoformat(), end=(start + timedelta(hours=1)).isoformat(), maintenance=True, nodes={"count": 4})
+    bench.reserve(
+        "works",
+        start=start.isoformat(),
+        end=(start + timedelta(hours=1)).isoformat(),
+        maintenance=True,
+        nodes={"count": 4},
+    )
     await bench.submit(job("base", 2, "8", "50m"), job("wide", 4, "8", "1h"), job("next", 2, "8", "3h"))
     await bench.cycle()
     assert bench.row("next").state is State.PENDING
@@ -221,7 +254,9 @@ async def test_the_next_leader_keeps_the_reservations(
         assert modes[before.jobid] is JobMode.RESERVED
 
 
-async def test_an_overrun_moves_the_reservation_on_its_nodes_with_its_cause(bench: Bench, clock: Clock) -> None:
+async def test_an_overrun_moves_the_reservation_on_its_nodes_with_its_cause(
+    bench: Bench, clock: Clock
+) -> None:
     await bench.submit(job("late", 3, "8", "1h"), job("all", 4, "8", "1h"))
     await bench.cycle()
     clock.advance(hours=1, seconds=1)
@@ -262,7 +297,9 @@ async def test_a_queue_changed_to_fcfs_loses_its_reservations(bench: Bench) -> N
     assert len(await bench.held()) == 1
 
 
-async def test_a_reservation_moves_away_from_a_node_that_goes_down(bench: Bench, nodes: ObjectCache[Node]) -> None:
+async def test_a_reservation_moves_away_from_a_node_that_goes_down(
+    bench: Bench, nodes: ObjectCache[Node]
+) -> None:
     await bench.submit(job("wide", 3, "8", "1h"), job("two", 2, "8", "1h"))
     await bench.cycle()
     on = {share.node for share in reservation(bench, "two").shares}
@@ -314,7 +351,7 @@ def test_the_discipline_of_a_queue_is_that_of_its_fluxqueue() -> None:
     assert disciplines_of(()) == {"default": Discipline(FluxQueueSpec().policy)}
 
 
-# ---- nodes that change -----------------------------------------------------------------------------------------------------------------
+# ---- nodes that change -------------------------------------------------------------------------------------
 
 
 _versions = itertools.count(10)
@@ -331,14 +368,20 @@ def labelled(name: str, **labels: str) -> Node:
 
 def of_disk(name: str, pods: int, duration: str) -> NewWorkload:
     """A Job for nodes with the label ``disk=ssd``."""
-    builder = make_job(name).indexed(pods).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
-    builder = builder.annotation("fluxqueue/duration", duration).with_("spec.template.spec.nodeSelector", {"disk": "ssd"})
+    builder = (
+        make_job(name).indexed(pods).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
+    builder = builder.annotation("fluxqueue/duration", duration).with_(
+        "spec.template.spec.nodeSelector", {"disk": "ssd"}
+    )
     described = describe_job(a_job(builder, uid=name), around())
     assert described is not None
     return described
 
 
-async def test_a_reservation_ends_with_the_label_of_its_node_and_returns_with_it(bench: Bench, nodes: ObjectCache[Node]) -> None:
+async def test_a_reservation_ends_with_the_label_of_its_node_and_returns_with_it(
+    bench: Bench, nodes: ObjectCache[Node]
+) -> None:
     nodes.replace([labelled("n0", disk="ssd"), labelled("n1")])
     await bench.submit(job("running", 2, "8", "1h"), of_disk("picky", 1, "1h"))
     await bench.cycle()
@@ -353,7 +396,9 @@ async def test_a_reservation_ends_with_the_label_of_its_node_and_returns_with_it
     assert bench.row("picky").reason is Reason.WAITING_FOR_NODES
 
 
-async def test_work_starts_on_a_node_that_loses_the_label_another_reserved_it_for(bench: Bench, nodes: ObjectCache[Node]) -> None:
+async def test_work_starts_on_a_node_that_loses_the_label_another_reserved_it_for(
+    bench: Bench, nodes: ObjectCache[Node]
+) -> None:
     nodes.replace([labelled("n0", disk="ssd"), labelled("n1", disk="ssd")])
     await bench.submit(job("running", 1, "8", "1h"), of_disk("pair", 2, "1h"), job("other", 1, "8", "2h"))
     await bench.cycle()
@@ -363,7 +408,9 @@ async def test_work_starts_on_a_node_that_loses_the_label_another_reserved_it_fo
     assert bench.row("other").state is State.ALLOCATED
 
 
-async def test_a_reservation_moves_to_another_node_when_its_own_loses_the_label(bench: Bench, nodes: ObjectCache[Node]) -> None:
+async def test_a_reservation_moves_to_another_node_when_its_own_loses_the_label(
+    bench: Bench, nodes: ObjectCache[Node]
+) -> None:
     nodes.replace([labelled("n0", disk="ssd"), labelled("n1", disk="ssd")])
     await bench.submit(job("running", 2, "8", "1h"), of_disk("picky", 1, "1h"))
     await bench.cycle()
@@ -374,7 +421,7 @@ async def test_a_reservation_moves_to_another_node_when_its_own_loses_the_label(
     assert moved.cause == "its nodes are gone, changed, filled up or set aside"
 
 
-# ---- priority across queues ------------------------------------------------------------------------------------------------------------
+# ---- priority across queues --------------------------------------------------------------------------------
 
 
 async def test_a_reservation_displaced_by_another_queue_is_planned_again_with_its_cause(bench: Bench) -> None:
@@ -387,7 +434,10 @@ async def test_a_reservation_displaced_by_another_queue_is_planned_again_with_it
     assert bench.row("now").state is State.ALLOCATED
     (stored,) = await bench.store.reservations()
     assert (stored.first_start, stored.start) == (START + timedelta(hours=11), START + timedelta(hours=24))
-    assert stored.cause == "its nodes went to Job default/now of priority 1000 in the queue 'urgent': its own is 0"
+    assert (
+        stored.cause
+        == "its nodes went to Job default/now of priority 1000 in the queue 'urgent': its own is 0"
+    )
 
 
 async def test_a_reason_names_no_reservation_that_yields(bench: Bench) -> None:

@@ -54,10 +54,14 @@ async def test_the_next_leader_keeps_the_nodes_that_were_chosen(store: Store) ->
         await matcher.close()
 
 
-@pytest.mark.parametrize(("reason", "state"), [(Reason.RESERVATION, "available"), (Reason.RESERVATION_NOT_ALLOWED, "pending")])
+@pytest.mark.parametrize(
+    ("reason", "state"), [(Reason.RESERVATION, "available"), (Reason.RESERVATION_NOT_ALLOWED, "pending")]
+)
 async def test_the_reasons_are_stored_and_shown_in_the_view(bench: Bench, reason: Reason, state: str) -> None:
     await bench.submit(job("waits", 1, "1"))
-    await bench.ledger.set_reasons([ReasonChange(workload=bench.row("waits").id, reason=reason, message="why")])
+    await bench.ledger.set_reasons(
+        [ReasonChange(workload=bench.row("waits").id, reason=reason, message="why")]
+    )
     assert bench.row("waits").reason is reason
     async with bench.store._database.connection() as connection:
         (found,) = await (await connection.execute("SELECT state::text FROM fluxqueue.river_job")).fetchall()

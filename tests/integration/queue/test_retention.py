@@ -38,22 +38,31 @@ async def _rows(connection: psycopg.AsyncConnection, table: str) -> int:
 
 async def _end(leader: Leader, *workloads: Workload, state: State = State.COMPLETED) -> None:
     outcome = Outcome.SUCCEEDED if state is State.COMPLETED else Outcome.CANCELLED
-    await leader.store.finish(leader.epoch, [Ending(workload.id, state, outcome, "") for workload in workloads])
+    await leader.store.finish(
+        leader.epoch, [Ending(workload.id, state, outcome, "") for workload in workloads]
+    )
 
 
-def a_pruner(leader: Leader, *, exists: Callable[[str], bool] = lambda _uid: False, later: timedelta = DAY) -> Pruner:
+def a_pruner(
+    leader: Leader, *, exists: Callable[[str], bool] = lambda _uid: False, later: timedelta = DAY
+) -> Pruner:
     """Return a pruner with a retention of a day, whose clock is ahead by ``later``."""
     ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC) + later + timedelta(seconds=1))
     return Pruner(ledger, exists, retention_s=DAY.total_seconds())
 
 
-async def test_work_that_ended_before_the_retention_is_removed_from_all_tables(leader: Leader, connection: psycopg.AsyncConnection) -> None:
+async def test_work_that_ended_before_the_retention_is_removed_from_all_tables(
+    leader: Leader, connection: psycopg.AsyncConnection
+) -> None:
     ended = await leader.allocate("a", "b")
     (cancelled,) = await leader.submit("c")
     await _end(leader, *ended)
     await _end(leader, cancelled, state=State.CANCELLED)
     await a_pruner(leader).prune()
-    assert {table: await _rows(connection, table) for table in ("workload", "allocation", "slot", "transition", "history")} == {
+    assert {
+        table: await _rows(connection, table)
+        for table in ("workload", "allocation", "slot", "transition", "history")
+    } == {
         "workload": 0,
         "allocation": 0,
         "slot": 0,
@@ -73,7 +82,9 @@ async def test_work_that_ended_within_the_retention_keeps_all_its_history(leader
     assert kept.jobspec != ""
 
 
-async def test_pending_and_live_work_is_never_pruned(leader: Leader, connection: psycopg.AsyncConnection) -> None:
+async def test_pending_and_live_work_is_never_pruned(
+    leader: Leader, connection: psycopg.AsyncConnection
+) -> None:
     (pending,) = await leader.submit("waits")
     allocated, running, draining = await leader.allocate("allocated", "running", "draining")
     await leader.store.mark_started(leader.epoch, [running.id, draining.id])
@@ -83,7 +94,11 @@ async def test_pending_and_live_work_is_never_pruned(leader: Leader, connection:
     await a_pruner(leader, later=400 * DAY).prune()
     assert {table: await _rows(connection, table) for table in tables} == before
     assert [each.id for each in await leader.store.pending()] == [pending.id]
-    assert [each.id for each in await leader.store.live_workloads()] == [allocated.id, running.id, draining.id]
+    assert [each.id for each in await leader.store.live_workloads()] == [
+        allocated.id,
+        running.id,
+        draining.id,
+    ]
 
 
 async def test_a_workload_that_has_not_ended_loses_allocations_freed_long_ago(leader: Leader) -> None:
@@ -127,13 +142,24 @@ async def test_a_forgotten_workload_is_in_history_and_never_inserted_again(leade
     assert await leader.store.allocations([old.jobid]) == []
     remembered = await leader.store.workload_by_uid("uid-old")
     assert remembered is not None
-    assert (remembered.id, remembered.jobspec, remembered.outcome, remembered.hosts) == (old.id, "", Outcome.SUCCEEDED, "node-[1-2]")
-    assert [line.after for line in await leader.store.history(old.id)] == [State.PENDING, State.ALLOCATED, State.COMPLETED]
+    assert (remembered.id, remembered.jobspec, remembered.outcome, remembered.hosts) == (
+        old.id,
+        "",
+        Outcome.SUCCEEDED,
+        "node-[1-2]",
+    )
+    assert [line.after for line in await leader.store.history(old.id)] == [
+        State.PENDING,
+        State.ALLOCATED,
+        State.COMPLETED,
+    ]
     assert await leader.store.upsert(leader.epoch, [described("old")]) == Delta()
     assert [workload.id for workload in await leader.store.live_workloads()] == [kept.id]
 
 
-async def test_history_is_deleted_with_its_object_while_many_others_exist(leader: Leader, connection: psycopg.AsyncConnection) -> None:
+async def test_history_is_deleted_with_its_object_while_many_others_exist(
+    leader: Leader, connection: psycopg.AsyncConnection
+) -> None:
     names = [f"job-{number}" for number in range(1_300)]
     ended = await leader.submit(*names)
     await _end(leader, *ended)
@@ -177,7 +203,7 @@ async def test_a_workload_with_an_allocation_left_is_not_forgotten(leader: Leade
     assert await leader.store.forget(leader.epoch, await leader.store.now() + timedelta(seconds=1)) == 0
 
 
-# ---- at any depth -----------------------------------------------------------------------------------------------------------------------
+# ---- at any depth ------------------------------------------------------------------------------------------
 
 
 _DEEP = """
@@ -224,10 +250,13 @@ async def test_each_step_of_pruning_finds_its_rows_by_an_index(connection: psyco
         assert {index for index in indexes if index in plan} == indexes, f"{name}:\n{plan}"
 
 
-async def test_the_deletion_of_a_workload_or_allocation_finds_references_by_an_index(connection: psycopg.AsyncConnection) -> None:
+async def test_the_deletion_of_a_workload_or_allocation_finds_references_by_an_index(
+    connection: psycopg.AsyncConnection,
+) -> None:
     cursor = await connection.execute(
         "SELECT c.conrelid::regclass::text FROM pg_constraint c"
         " WHERE c.contype = 'f' AND c.connamespace = 'fluxqueue'::regnamespace"
-        " AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indpred IS NULL AND i.indkey[0] = c.conkey[1])"
+        " AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indpred IS NULL AND "
+        "i.indkey[0] = c.conkey[1])"
     )
     assert await cursor.fetchall() == []

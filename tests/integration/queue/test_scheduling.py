@@ -68,7 +68,8 @@ async def test_a_lost_graph_is_filled_with_live_allocations_without_ended_slots(
     first = bench.row("a")
     assert first.jobid is not None
     await bench.ledger.end_slots([(first.jobid, 1)])
-    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # another client initializes the graph
+    # another client initializes the graph
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())
     await bench.scheduler.cycle()
     assert bench.scheduler.last_error
     await bench.cycle()
@@ -91,7 +92,9 @@ async def test_a_new_leader_continues_and_the_old_one_is_refused(
 async def test_a_grant_whose_workload_ended_meanwhile_is_cancelled(bench: Bench) -> None:
     await bench.submit(job("a", 1, "8"))
     ended = bench.row("a")
-    await bench.store.finish(bench.ledger.epoch, [Ending(ended.id, State.CANCELLED, Outcome.CANCELLED, "deleted")])
+    await bench.store.finish(
+        bench.ledger.epoch, [Ending(ended.id, State.CANCELLED, Outcome.CANCELLED, "deleted")]
+    )
     await bench.cycle()
     await bench.cycle()
     assert await bench.held() == {}
@@ -135,8 +138,18 @@ async def test_pods_of_the_queue_count_through_their_slots_only(bench: Bench) ->
     await bench.submit(job("a", 1, "4"))
     await bench.cycle()
     ours = bench.row("a")
-    pod = make_pod("a-0").cpu("4").uid("a-0").on_node(ours.hosts).phase("Running").allocation(ours.hosts, jobid=int(ours.jobid or 0))
-    pod = pod.with_("metadata.ownerReferences", [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": True}])
+    pod = (
+        make_pod("a-0")
+        .cpu("4")
+        .uid("a-0")
+        .on_node(ours.hosts)
+        .phase("Running")
+        .allocation(ours.hosts, jobid=int(ours.jobid or 0))
+    )
+    pod = pod.with_(
+        "metadata.ownerReferences",
+        [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": True}],
+    )
     bench.pods.apply(msgspec.convert(pod.with_("metadata.resourceVersion", "1").build(), Pod))
     await bench.submit(job("b", 1, "4"))
     await bench.cycle()

@@ -27,15 +27,20 @@ def _jobid(workload: Workload) -> FluxionJobId:
 
 async def _due(database: str) -> None:
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
-        await connection.execute("UPDATE fluxqueue.allocation SET next_release_at = now() WHERE released_at IS NULL")
+        await connection.execute(
+            "UPDATE fluxqueue.allocation SET next_release_at = now() WHERE released_at IS NULL"
+        )
 
 
-async def test_the_tables_refuse_a_second_live_grant_and_a_wrong_transition(leader: Leader, database: str) -> None:
+async def test_the_tables_refuse_a_second_live_grant_and_a_wrong_transition(
+    leader: Leader, database: str
+) -> None:
     (workload,) = await leader.allocate("once")
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.UniqueViolation, match="allocation_one_live_grant"):
             await connection.execute(
-                "INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, next_release_at)"
+                "INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, "
+                "starts_at, next_release_at)"
                 " VALUES (999, %s, '[]', now(), now(), now())",
                 (workload.id,),
             )
@@ -47,7 +52,9 @@ async def test_the_tables_refuse_a_second_live_grant_and_a_wrong_transition(lead
             )
 
 
-async def test_a_failed_release_is_due_soon_then_later_and_never_after_its_claim(leader: Leader, database: str) -> None:
+async def test_a_failed_release_is_due_soon_then_later_and_never_after_its_claim(
+    leader: Leader, database: str
+) -> None:
     (workload,) = await leader.allocate("lammps")
     waits = []
     for _ in range(5):

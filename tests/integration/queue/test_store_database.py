@@ -14,7 +14,14 @@ from support.queue_records import Leader, described
 
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.queue.model.records import Epoch, WorkloadId
-from fluxqueue.queue.store import Database, DatabaseUnavailable, MigrationChanged, SchemaTooNew, Store, migrate
+from fluxqueue.queue.store import (
+    Database,
+    DatabaseUnavailable,
+    MigrationChanged,
+    SchemaTooNew,
+    Store,
+    migrate,
+)
 from fluxqueue.queue.store.arrays import array_text
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.migrations import our_migrations
@@ -53,18 +60,23 @@ async def test_our_tables_and_those_of_procrastinate_have_separate_schemas(empty
     kinds = await _fetch(
         empty_database,
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.relkind IN ('r', 'S') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'",
+        " WHERE c.relkind IN ('r', 'S') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> "
+        "'information_schema'",
     )
     assert {schema for schema, _ in kinds} == {"fluxqueue", "procrastinate"}
     assert all(("procrastinate" in str(name)) == (schema == "procrastinate") for schema, name in kinds)
 
 
 async def test_a_statement_with_long_lists_is_planned_each_time(database: str) -> None:
-    """A cached plan was made for short lists: with it, 15,000 slots at once took more than a minute in a new database."""
+    """A cached plan was made for short lists: with it, 15,000 slots at once took more than a minute in a new
+    database.
+    """
 
     async def kept_plans() -> int:
         async with pool.connection() as connection:
-            cursor = await connection.execute("SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements")
+            cursor = await connection.execute(
+                "SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements"
+            )
             return int((await cursor.fetchall())[0][0] or 0)
 
     async with Database(database, size=1) as pool:
@@ -96,7 +108,9 @@ async def test_a_wait_for_postgres_is_not_interrupted(database: str, monkeypatch
         assert delays
         assert min(delays) > 30
         waiting = asyncio.create_task(connection.execute("SELECT pg_sleep(600)"))
-        while not (await _fetch(database, "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")):
+        while not (
+            await _fetch(database, "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")
+        ):
             await asyncio.sleep(0.01)
         waiting.cancel()
         async with asyncio.timeout(60):
@@ -106,7 +120,19 @@ async def test_a_wait_for_postgres_is_not_interrupted(database: str, monkeypatch
 
 async def test_postgres_reads_the_texts_of_arrays(database: str) -> None:
     at = datetime(2026, 11, 23, 1, 2, 3, 4, UTC)
-    texts = ["", "NULL", 'a"b', "c\\d", "{e,f}", " g ", "\n\t", "\u2603 \U0001f600", "'; --", '{"json": ["\\""]}', None]
+    texts = [
+        "",
+        "NULL",
+        'a"b',
+        "c\\d",
+        "{e,f}",
+        " g ",
+        "\n\t",
+        "\u2603 \U0001f600",
+        "'; --",
+        '{"json": ["\\""]}',
+        None,
+    ]
     columns: dict[str, list[Any]] = {
         "text": texts, "bigint": [1, -2, 2**62, None], "integer": [], "boolean": [True, False], "timestamptz": [at, None]
     }  # fmt: skip
@@ -117,8 +143,13 @@ async def test_postgres_reads_the_texts_of_arrays(database: str) -> None:
 
 
 async def test_two_processes_may_migrate_at_once(empty_database: str) -> None:
-    program = "import asyncio, sys; from fluxqueue.queue.store import migrate; sys.exit(len(asyncio.run(migrate(sys.argv[1]))))"
-    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", program, empty_database) for _ in range(2)]
+    program = (
+        "import asyncio, sys; from fluxqueue.queue.store import migrate; "
+        "sys.exit(len(asyncio.run(migrate(sys.argv[1]))))"
+    )
+    processes = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", program, empty_database) for _ in range(2)
+    ]
     async with asyncio.timeout(60):
         applied = sorted([await process.wait() for process in processes])
     assert applied[0] == 0
@@ -126,7 +157,9 @@ async def test_two_processes_may_migrate_at_once(empty_database: str) -> None:
     assert await migrate(empty_database) == []
 
 
-async def test_a_broken_migration_applies_no_part_of_its_file(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_migration_applies_no_part_of_its_file(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = our_migrations()
     broken = files | {"fluxqueue/9999_broken": "CREATE TABLE fluxqueue.half (a int); SELECT 1 / 0;"}
     monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: broken)
@@ -137,7 +170,9 @@ async def test_a_broken_migration_applies_no_part_of_its_file(empty_database: st
     assert await migrate(empty_database) == []
 
 
-async def test_an_edited_migration_and_a_newer_database_are_refused(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_edited_migration_and_a_newer_database_are_refused(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await migrate(empty_database)
     files = our_migrations()
     edited = {name: text + "\n-- edited" for name, text in files.items()}
@@ -150,20 +185,27 @@ async def test_an_edited_migration_and_a_newer_database_are_refused(empty_databa
         await migrate(empty_database)
 
 
-async def test_the_upgrades_of_a_newer_procrastinate_are_applied(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_upgrades_of_a_newer_procrastinate_are_applied(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await migrate(empty_database)
     monkeypatch.setattr(
         "fluxqueue.queue.store.migrations._procrastinate_migrations",
         lambda: {"procrastinate/03.99.00_01_pre_more": "CREATE TABLE procrastinate_more (a int);"},
     )
     assert await migrate(empty_database) == ["procrastinate/03.99.00_01_pre_more"]
-    assert await _fetch(empty_database, "SELECT to_regclass('procrastinate.procrastinate_more') IS NOT NULL") == [(True,)]
+    assert await _fetch(
+        empty_database, "SELECT to_regclass('procrastinate.procrastinate_more') IS NOT NULL"
+    ) == [(True,)]
 
 
-async def test_an_older_version_reads_tables_that_have_more_columns(store: Store, epoch: Epoch, database: str) -> None:
+async def test_an_older_version_reads_tables_that_have_more_columns(
+    store: Store, epoch: Epoch, database: str
+) -> None:
     leader = Leader(store, epoch)
     (before,) = await leader.allocate("lammps")
-    for _ in range(12):  # often enough that psycopg prepares its statements: the change then invalidates their plans
+    # often enough that psycopg prepares its statements: the change then invalidates their plans
+    for _ in range(12):
         assert await store.live_workloads() == [before]
         assert await store.workload_by_uid("uid-lammps") == before
         assert await store.upsert(epoch, [described("lammps")]) == Delta()
@@ -176,11 +218,15 @@ async def test_an_older_version_reads_tables_that_have_more_columns(store: Store
 
 async def test_an_unreachable_database_is_named_without_its_password() -> None:
     dsn = "postgresql://queue:sesame@127.0.0.1:9/flux"
-    with pytest.raises(DatabaseUnavailable, match=r"Postgres 127\.0\.0\.1:9/flux gave no connection for 0\.5 s: .*refused") as caught:
+    with pytest.raises(
+        DatabaseUnavailable, match=r"Postgres 127\.0\.0\.1:9/flux gave no connection for 0\.5 s: .*refused"
+    ) as caught:
         async with Database(dsn, timeout_s=0.5):
             pass
     assert "sesame" not in str(caught.value)
-    with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1:9/flux cannot be reached to be migrated") as caught:
+    with pytest.raises(
+        DatabaseUnavailable, match=r"127\.0\.0\.1:9/flux cannot be reached to be migrated"
+    ) as caught:
         await migrate(dsn, timeout_s=5)
     assert "sesame" not in str(caught.value)
 
@@ -197,20 +243,25 @@ async def test_connections_cut_while_idle_fail_no_call(database: str) -> None:
         await asyncio.gather(*(store.now() for _ in range(4)))
         await _fetch(
             database,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
+            "pid <> pg_backend_pid()",
         )
         await asyncio.gather(*(store.now() for _ in range(4)))
         assert await store.now()
 
 
-async def test_the_pool_answers_only_while_the_database_answers(new_database: Callable[[], str], postgres: LocalPostgres) -> None:
+async def test_the_pool_answers_only_while_the_database_answers(
+    new_database: Callable[[], str], postgres: LocalPostgres
+) -> None:
     dsn = new_database()
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     async with Database(dsn, timeout_s=1.0, trusted_s=0.0) as pool:
         assert await Store(pool).now()
         administration = psycopg.conninfo.make_conninfo(dsn, dbname="postgres")
         await _fetch(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-        await _fetch(administration, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        await _fetch(
+            administration, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
         with pytest.raises(DatabaseUnavailable, match="not currently accepting connections"):
             await Store(pool).now()
         await _fetch(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')

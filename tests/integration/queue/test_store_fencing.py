@@ -45,7 +45,9 @@ async def _grant(leader: Leader, there: There) -> object:
 
 
 async def _replace(leader: Leader, there: There) -> object:
-    left = Replacement(replaced=there.allocated.id, replacement=there.pending.id, state=State.FAILED, outcome=Outcome.FAILED)
+    left = Replacement(
+        replaced=there.allocated.id, replacement=there.pending.id, state=State.FAILED, outcome=Outcome.FAILED
+    )
     return await leader.store.replace(leader.epoch, [left])
 
 
@@ -54,15 +56,21 @@ CHANGES: dict[str, Change] = {
     "set_reasons": lambda by, there: by.store.set_reasons(
         by.epoch, [ReasonChange(workload=there.pending.id, reason=Reason.HELD, message="")]
     ),
-    "set_requeue_states": lambda by, there: by.store.set_requeue_states(by.epoch, {there.pending.id: RequeueState(starts=1)}),
+    "set_requeue_states": lambda by, there: by.store.set_requeue_states(
+        by.epoch, {there.pending.id: RequeueState(starts=1)}
+    ),
     "grant": _grant,
     "skip_jobids": lambda by, there: by.store.skip_jobids(by.epoch, FluxionJobId(10**9)),
     "claim_releases": lambda by, there: by.store.claim_releases(by.epoch, 1, 60.0),
     "void_claims": lambda by, there: by.store.void_claims(by.epoch),
     "mark_released": lambda by, there: by.store.mark_released(by.epoch, [_jobid(there.allocated)]),
-    "mark_release_failed": lambda by, there: by.store.mark_release_failed(by.epoch, _jobid(there.allocated), "503"),
+    "mark_release_failed": lambda by, there: by.store.mark_release_failed(
+        by.epoch, _jobid(there.allocated), "503"
+    ),
     "retry_releases": lambda by, there: by.store.retry_releases(by.epoch, [_jobid(there.allocated)]),
-    "retry_releases_soon": lambda by, there: by.store.retry_releases_soon(by.epoch, [_jobid(there.allocated)]),
+    "retry_releases_soon": lambda by, there: by.store.retry_releases_soon(
+        by.epoch, [_jobid(there.allocated)]
+    ),
     "move_ends": lambda by, there: by.store.move_ends(by.epoch, [(_jobid(there.allocated), START)]),
     "replace": _replace,
     "resubmit": lambda by, there: by.store.resubmit(by.epoch, [there.cancelled.uid]),
@@ -70,16 +78,26 @@ CHANGES: dict[str, Change] = {
     "charge_accounts": lambda by, there: by.store.charge_accounts(by.epoch, 3600.0, {"cpu": 1.0}),
     "charge_users": lambda by, there: by.store.charge_users(by.epoch, 3600.0, {"cpu": 1.0}, ["physics"]),
     "reserve": lambda by, there: by.store.reserve(by.epoch, [], [there.allocated.id]),
-    "take_slots": lambda by, there: by.store.take_slots(by.epoch, [TakenSlot(_jobid(there.allocated), 0, "pod-a", "a")]),
-    "vacate_slots": lambda by, there: by.store.vacate_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a")]),
-    "end_slots": lambda by, there: by.store.end_slots(by.epoch, [(_jobid(there.allocated), 0), (_jobid(there.allocated), 1)]),
+    "take_slots": lambda by, there: by.store.take_slots(
+        by.epoch, [TakenSlot(_jobid(there.allocated), 0, "pod-a", "a")]
+    ),
+    "vacate_slots": lambda by, there: by.store.vacate_slots(
+        by.epoch, [(_jobid(there.allocated), 0, "pod-a")]
+    ),
+    "end_slots": lambda by, there: by.store.end_slots(
+        by.epoch, [(_jobid(there.allocated), 0), (_jobid(there.allocated), 1)]
+    ),
     "write_slots": lambda by, there: by.store.write_slots(
         by.epoch, SlotWrites(started=[there.allocated.id], ended=[(_jobid(there.allocated), 0)])
     ),
     "mark_started": lambda by, there: by.store.mark_started(by.epoch, [there.allocated.id]),
     "mark_draining": lambda by, there: by.store.mark_draining(by.epoch, [there.allocated.id]),
-    "evict": lambda by, there: by.store.evict(by.epoch, [Eviction(workload=there.allocated.id, reason=Reason.PREEMPTED, message="")]),
-    "finish": lambda by, there: by.store.finish(by.epoch, [Ending(there.allocated.id, State.FAILED, Outcome.FAILED, "")]),
+    "evict": lambda by, there: by.store.evict(
+        by.epoch, [Eviction(workload=there.allocated.id, reason=Reason.PREEMPTED, message="")]
+    ),
+    "finish": lambda by, there: by.store.finish(
+        by.epoch, [Ending(there.allocated.id, State.FAILED, Outcome.FAILED, "")]
+    ),
     "requeue": lambda by, there: by.store.requeue(by.epoch, [a_requeue(there.allocated.id)]),
     "forget": lambda by, there: by.store.forget(by.epoch, LATER),
     "prune_allocations": lambda by, there: by.store.prune_allocations(by.epoch, LATER),
@@ -103,18 +121,34 @@ def test_every_method_that_writes_is_in_this_test() -> None:
 
 async def _contents(database: str) -> list[object]:
     """Return all rows of the queue, as text."""
-    of_work = ("workload", "allocation", "slot", "transition", "history", "ended_workload", "ended_allocation")
+    of_work = (
+        "workload",
+        "allocation",
+        "slot",
+        "transition",
+        "history",
+        "ended_workload",
+        "ended_allocation",
+    )
     tables = (*of_work, "leader", "fair_share", "account_day", "reserved_nodes")
     async with await psycopg.AsyncConnection.connect(database) as connection:
         return [
-            await (await connection.execute(f"SELECT t::text FROM fluxqueue.{table} t ORDER BY 1".encode())).fetchall() for table in tables
+            await (
+                await connection.execute(f"SELECT t::text FROM fluxqueue.{table} t ORDER BY 1".encode())
+            ).fetchall()
+            for table in tables
         ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_leader_that_was_replaced_changes_nothing(store: Store, epoch: Epoch, database: str, change: str) -> None:
+async def test_a_leader_that_was_replaced_changes_nothing(
+    store: Store, epoch: Epoch, database: str, change: str
+) -> None:
     old = Leader(store, epoch)
-    (pending, cancelled), (allocated,) = await old.submit("pending", "cancelled"), await old.allocate("allocated")
+    (pending, cancelled), (allocated,) = (
+        await old.submit("pending", "cancelled"),
+        await old.allocate("allocated"),
+    )
     await store.finish(epoch, [Ending(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")])
     await store.claim_releases(epoch, 1, 60.0)
     await store.mark_release_failed(epoch, _jobid(allocated), "503")
@@ -131,14 +165,20 @@ async def test_an_epoch_that_was_never_issued_is_refused(store: Store) -> None:
 
 
 async def test_each_new_leader_raises_the_epoch_above_all_shards(store: Store) -> None:
-    taken = [await store.acquire_leadership(f"replica-{n}", shard) for n, shard in enumerate(["default", "gpu", "default", "gpu"])]
+    taken = [
+        await store.acquire_leadership(f"replica-{n}", shard)
+        for n, shard in enumerate(["default", "gpu", "default", "gpu"])
+    ]
     assert taken == sorted(set(taken))
     assert (await store.current_epoch(), await store.current_epoch("gpu")) == (taken[2], taken[3])
     assert await store.current_epoch("unknown") is None
 
 
 async def test_shards_do_not_fence_each_other(store: Store) -> None:
-    default, gpu = await store.acquire_leadership("replica-0"), await store.acquire_leadership("replica-0", "gpu")
+    default, gpu = (
+        await store.acquire_leadership("replica-0"),
+        await store.acquire_leadership("replica-0", "gpu"),
+    )
     await store.upsert(default, [described("a")])
     await store.upsert(gpu, [described("b")])
     assert len(await store.pending()) == 2
@@ -161,7 +201,9 @@ async def test_of_concurrent_new_leaders_one_remains(store: Store) -> None:
                 await store.mark_started(epoch, [])
 
 
-async def test_a_new_leader_waits_for_a_change_in_progress_and_reads_it(store: Store, epoch: Epoch, database: str) -> None:
+async def test_a_new_leader_waits_for_a_change_in_progress_and_reads_it(
+    store: Store, epoch: Epoch, database: str
+) -> None:
     async with await psycopg.AsyncConnection.connect(database) as old:
         await old.execute("SELECT fluxqueue.hold_epoch(%s)", (epoch,))
         take_over = asyncio.create_task(store.acquire_leadership("replica-1"))
@@ -184,7 +226,9 @@ async def test_a_new_leader_waits_for_a_change_in_progress_and_reads_it(store: S
 
 
 async def _until(watcher: psycopg.AsyncConnection, query: LiteralString) -> None:
-    """Wait until a query returns a row. It reads the state of the server, which has no notification for it."""
+    """Wait until a query returns a row.
+    It reads the state of the server, which has no notification for it.
+    """
     async with asyncio.timeout(60):
         while True:
             if await (await watcher.execute(query)).fetchall():
@@ -200,7 +244,9 @@ async def test_two_leaders_that_grant_at_once_store_each_workload_once(store: St
         stored = 0
         with suppress(StaleLeader):
             for workload in workloads:
-                stored += len((await store.grant(leader.epoch, [await leader.grant_for(workload)])).allocations)
+                stored += len(
+                    (await store.grant(leader.epoch, [await leader.grant_for(workload)])).allocations
+                )
                 begun.set()
         return stored
 
@@ -228,7 +274,8 @@ async def test_a_connection_killed_in_a_transaction_leaves_nothing_behind(
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as watcher:
             await _until(
                 watcher,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND wait_event_type = 'Lock'",
             )
         with pytest.raises(DatabaseUnavailable, match="went away"):
             await asyncio.wait_for(doomed, 60)
@@ -247,7 +294,9 @@ class _BrokenAtTheEnd(Store):
         return await super()._write(epoch, *statements, Statement("lock_workloads", {"ids": self.last}))
 
 
-async def test_what_is_sent_before_a_failure_of_the_client_is_not_committed(pool: Database, store: Store, epoch: Epoch) -> None:
+async def test_what_is_sent_before_a_failure_of_the_client_is_not_committed(
+    pool: Database, store: Store, epoch: Epoch
+) -> None:
     leader = Leader(store, epoch)
     (workload,) = await leader.submit("victim")
     broken, grant = _BrokenAtTheEnd(pool), await leader.grant_for(workload)
@@ -258,7 +307,9 @@ async def test_what_is_sent_before_a_failure_of_the_client_is_not_committed(pool
     assert (await store.workloads([workload.id]))[0].state is State.PENDING
 
 
-async def test_a_leader_that_was_replaced_is_told_so_before_it_has_stopped(pool: Database, store: Store, epoch: Epoch) -> None:
+async def test_a_leader_that_was_replaced_is_told_so_before_it_has_stopped(
+    pool: Database, store: Store, epoch: Epoch
+) -> None:
     told: list[str] = []
     former = Store(pool, on_stale=lambda: told.append("stale"))
     await former.upsert(epoch, [described("a")])
@@ -277,7 +328,9 @@ async def test_what_is_sent_before_a_cancellation_is_not_committed(
     broken, grant = _BrokenAtTheEnd(pool), await leader.grant_for(workload)
     execute: Any = psycopg.AsyncCursor.execute
 
-    async def cancelled_at_the_last(self: object, query: object, parameters: object = None, **options: object) -> object:
+    async def cancelled_at_the_last(
+        self: object, query: object, parameters: object = None, **options: object
+    ) -> object:
         if cast("Any", parameters or {}).get("ids") == "cancel":
             raise asyncio.CancelledError
         return await execute(self, query, parameters, **options)
@@ -290,7 +343,9 @@ async def test_what_is_sent_before_a_cancellation_is_not_committed(
     assert (await store.workloads([workload.id]))[0].state is State.PENDING
 
 
-async def test_an_unfinished_change_of_a_frozen_leader_does_not_block_the_next(store: Store, epoch: Epoch, database: str) -> None:
+async def test_an_unfinished_change_of_a_frozen_leader_does_not_block_the_next(
+    store: Store, epoch: Epoch, database: str
+) -> None:
     """No time-out of idle transactions applies between two messages of a pipeline."""
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as frozen:
         await frozen.execute("BEGIN")

@@ -71,7 +71,10 @@ async def tasks(database: str, store: Store) -> AsyncIterator[ControlTasks]:
 
 async def _jobs(database: str, condition: str = "true") -> list[tuple[Any, ...]]:
     async with await psycopg.AsyncConnection.connect(database) as connection:
-        query = f"SELECT id, task_name, status::text FROM procrastinate.procrastinate_jobs WHERE {condition} ORDER BY id"
+        query = (
+            f"SELECT id, task_name, status::text FROM procrastinate.procrastinate_jobs WHERE {condition} "
+            "ORDER BY id"
+        )
         return await (await connection.execute(query.encode())).fetchall()
 
 
@@ -84,7 +87,9 @@ async def _execute(database: str, statement: str) -> None:
 async def _deferred(database: str) -> int:
     """Return how many jobs were ever deferred."""
     async with await psycopg.AsyncConnection.connect(database) as connection:
-        rows = await (await connection.execute("SELECT last_value FROM procrastinate.procrastinate_jobs_id_seq")).fetchall()
+        rows = await (
+            await connection.execute("SELECT last_value FROM procrastinate.procrastinate_jobs_id_seq")
+        ).fetchall()
         return int(rows[0][0])
 
 
@@ -142,7 +147,9 @@ async def test_a_slow_cycle_does_not_keep_releases_waiting(tasks: ControlTasks, 
         await handlers.until(ControlTask.RELEASE, 2)
 
 
-async def test_requests_after_a_long_cycle_are_collected_for_one_more(tasks: ControlTasks, epoch: Epoch) -> None:
+async def test_requests_after_a_long_cycle_are_collected_for_one_more(
+    tasks: ControlTasks, epoch: Epoch
+) -> None:
     handlers = CountingHandlers()
 
     async def work() -> None:
@@ -160,7 +167,9 @@ async def test_requests_after_a_long_cycle_are_collected_for_one_more(tasks: Con
         await handlers.until(ControlTask.SCHEDULE, 2)
 
 
-async def test_a_run_that_is_under_way_may_end_within_the_grace(store: Store, epoch: Epoch, database: str) -> None:
+async def test_a_run_that_is_under_way_may_end_within_the_grace(
+    store: Store, epoch: Epoch, database: str
+) -> None:
     handlers, hold, ended = CountingHandlers(), asyncio.Event(), list[str]()
 
     async def finish() -> None:
@@ -201,7 +210,9 @@ async def test_no_request_is_lost_during_many_changes(tasks: ControlTasks, epoch
 
 
 @pytest.mark.parametrize("task", [ControlTask.RELEASE, ControlTask.SWEEP])
-async def test_after_an_error_the_task_runs_again(tasks: ControlTasks, epoch: Epoch, database: str, task: ControlTask) -> None:
+async def test_after_an_error_the_task_runs_again(
+    tasks: ControlTasks, epoch: Epoch, database: str, task: ControlTask
+) -> None:
     handlers = CountingHandlers()
 
     async def fail_twice() -> None:
@@ -215,7 +226,9 @@ async def test_after_an_error_the_task_runs_again(tasks: ControlTasks, epoch: Ep
     assert await _jobs(database, "status NOT IN ('todo', 'doing')") == []
 
 
-async def test_a_stale_leader_ends_the_workers_with_that_error(tasks: ControlTasks, store: Store, epoch: Epoch) -> None:
+async def test_a_stale_leader_ends_the_workers_with_that_error(
+    tasks: ControlTasks, store: Store, epoch: Epoch
+) -> None:
     handlers = CountingHandlers()
 
     async def write() -> None:
@@ -230,7 +243,9 @@ async def test_a_stale_leader_ends_the_workers_with_that_error(tasks: ControlTas
             await asyncio.wait_for(running, 60)
 
 
-async def test_requests_of_a_burst_cost_a_handful_of_tasks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_requests_of_a_burst_cost_a_handful_of_tasks(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers, served = CountingHandlers(), 0
     requests = 0
 
@@ -254,7 +269,9 @@ async def test_requests_of_a_burst_cost_a_handful_of_tasks(tasks: ControlTasks, 
         assert await _deferred(database) - before <= 25, "a task for every 20 requests at most"
 
 
-async def test_the_row_of_a_task_stands_while_it_works(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_the_row_of_a_task_stands_while_it_works(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers, hold = CountingHandlers(), asyncio.Event()
     handlers.bodies[ControlTask.RELEASE] = hold.wait  # type: ignore[assignment]  # its result is ignored
     async with _in_background(tasks.run_workers(handlers, epoch)):
@@ -268,33 +285,51 @@ async def test_the_row_of_a_task_stands_while_it_works(tasks: ControlTasks, epoc
         await _until_no_task(database)
 
 
-async def test_a_request_whose_notification_is_lost_is_served(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_a_request_whose_notification_is_lost_is_served(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)):
         await handlers.until(ControlTask.SCHEDULE, 1)
-        await _execute(database, "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1")
+        await _execute(
+            database,
+            "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1",
+        )
         await _until_no_task(database)
         before = handlers.begun[ControlTask.SCHEDULE]
         tasks.trigger.schedule()
         await handlers.until(ControlTask.SCHEDULE, before + 1)
 
 
-async def test_a_request_whose_row_is_deleted_is_served(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_a_request_whose_row_is_deleted_is_served(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)):
         await handlers.until(ControlTask.SCHEDULE, 1)
         await _until_no_task(database)
-        await _execute(database, "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1")
+        await _execute(
+            database,
+            "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1",
+        )
         before = handlers.begun[ControlTask.SCHEDULE]
         tasks.trigger.schedule()
         async with asyncio.timeout(60):
-            while not await _jobs(database, "task_name = 'fluxqueue.schedule'") and handlers.begun[ControlTask.SCHEDULE] == before:
+            while (
+                not await _jobs(database, "task_name = 'fluxqueue.schedule'")
+                and handlers.begun[ControlTask.SCHEDULE] == before
+            ):
                 await asyncio.sleep(0.01)
-        await _execute(database, "DELETE FROM procrastinate_jobs WHERE task_name = 'fluxqueue.schedule' AND status = 'todo'")
+        await _execute(
+            database,
+            "DELETE FROM procrastinate_jobs WHERE task_name = 'fluxqueue.schedule' AND status = 'todo'",
+        )
         await handlers.until(ControlTask.SCHEDULE, before + 1)
 
 
-async def test_a_row_that_no_worker_runs_stops_no_request(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_a_row_that_no_worker_runs_stops_no_request(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)):
         await handlers.until(ControlTask.SCHEDULE, 1)
@@ -310,7 +345,9 @@ async def test_a_row_that_no_worker_runs_stops_no_request(tasks: ControlTasks, e
         await handlers.until(ControlTask.SCHEDULE, before + 1, 60)
 
 
-async def test_a_replica_that_does_not_lead_any_more_carries_nothing_out(tasks: ControlTasks, store: Store, epoch: Epoch) -> None:
+async def test_a_replica_that_does_not_lead_any_more_carries_nothing_out(
+    tasks: ControlTasks, store: Store, epoch: Epoch
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)) as running:
         await handlers.until(ControlTask.SCHEDULE, 1)
@@ -330,7 +367,8 @@ async def test_a_task_that_ran_when_the_leader_changed_runs_on_the_new_leader(
     await _execute(
         database,
         "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
-        f" VALUES ('{task}/default', 'fluxqueue.{task}', '{task}:default', '{task}:default', '{{\"shard\": \"default\"}}', 'doing')",
+        f" VALUES ('{task}/default', 'fluxqueue.{task}', '{task}:default', '{task}:default', "
+        f"'{{\"shard\": \"default\"}}', 'doing')",
     )
     ((old, _, _),) = await _jobs(database)
     await store.acquire_leadership("replica-1")
@@ -339,7 +377,9 @@ async def test_a_task_that_ran_when_the_leader_changed_runs_on_the_new_leader(
     assert new != old, "the old worker could acknowledge and so delete it"
 
 
-async def test_a_new_leader_does_not_duplicate_a_waiting_task(tasks: ControlTasks, store: Store, epoch: Epoch, database: str) -> None:
+async def test_a_new_leader_does_not_duplicate_a_waiting_task(
+    tasks: ControlTasks, store: Store, epoch: Epoch, database: str
+) -> None:
     await tasks.request_sweep()
     await _execute(database, "UPDATE procrastinate_jobs SET status = 'doing'")
     await tasks.request_sweep()
@@ -358,7 +398,9 @@ async def test_a_new_leader_does_not_touch_the_tasks_of_other_shards(store: Stor
     assert await _jobs(database) == before
 
 
-async def test_a_task_that_no_worker_runs_waits_again_after_two_checks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_a_task_that_no_worker_runs_waits_again_after_two_checks(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)):
         await handlers.until(ControlTask.SWEEP, 1)
@@ -408,7 +450,9 @@ async def test_workers_that_lose_the_database_end_with_an_error_and_can_run_agai
     name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
     administration = psycopg.conninfo.make_conninfo(database, dbname="postgres")
     await _execute(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-    await _execute(administration, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    await _execute(
+        administration, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    )
     with pytest.raises(WorkersEnded, match="lost"):
         await asyncio.wait_for(running, 60)
     await _execute(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
@@ -422,7 +466,9 @@ async def test_workers_that_lose_the_database_end_with_an_error_and_can_run_agai
         await handlers.until(ControlTask.SCHEDULE, handlers.begun[ControlTask.SCHEDULE] + 1, 40)
 
 
-async def test_the_tables_of_jobs_and_events_stay_empty(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+async def test_the_tables_of_jobs_and_events_stay_empty(
+    tasks: ControlTasks, epoch: Epoch, database: str
+) -> None:
     handlers = CountingHandlers()
     async with _in_background(tasks.run_workers(handlers, epoch)):
         for times in range(1, 20):
@@ -431,6 +477,8 @@ async def test_the_tables_of_jobs_and_events_stay_empty(tasks: ControlTasks, epo
         await handlers.until(ControlTask.SWEEP, 20)
     async with await psycopg.AsyncConnection.connect(database) as connection:
         for table, most in (("jobs", 3), ("events", 9)):
-            rows = await (await connection.execute(f"SELECT count(*) FROM procrastinate.procrastinate_{table}".encode())).fetchone()
+            rows = await (
+                await connection.execute(f"SELECT count(*) FROM procrastinate.procrastinate_{table}".encode())
+            ).fetchone()
             assert rows is not None
             assert rows[0] <= most

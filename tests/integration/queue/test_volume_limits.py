@@ -36,7 +36,12 @@ async def bench(store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion) -
     async with a_leader(store, nodes, fluxion) as made:
         made.storage.classes.apply(
             msgspec.convert(
-                {"metadata": {"name": "fast", "uid": "c"}, "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass
+                {
+                    "metadata": {"name": "fast", "uid": "c"},
+                    "provisioner": DRIVER,
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                },
+                StorageClass,
             )
         )
         yield made
@@ -51,12 +56,20 @@ def limit(bench: Bench, node: str, count: int, version: int = 1) -> None:
 def volumes(bench: Bench, *claims: str) -> list[dict[str, Any]]:
     for name in claims:
         meta = {"name": name, "namespace": "default", "uid": name}
-        bench.storage.claims.apply(msgspec.convert({"metadata": meta, "spec": {"storageClassName": "fast"}}, PersistentVolumeClaim))
+        bench.storage.claims.apply(
+            msgspec.convert({"metadata": meta, "spec": {"storageClassName": "fast"}}, PersistentVolumeClaim)
+        )
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
 
 
 def job(bench: Bench, name: str, *claims: str) -> NewWorkload:
-    builder = make_job(name).namespace("default").cpu("1").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = (
+        make_job(name)
+        .namespace("default")
+        .cpu("1")
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
     spec = builder.with_("spec.template.spec.volumes", volumes(bench, *claims))
     described = describe_job(a_job(spec, uid=name), around(storage=bench.storage))
     assert described is not None
@@ -73,13 +86,22 @@ async def test_pods_get_nodes_that_can_still_attach_their_volumes(bench: Bench) 
     limit(bench, "n1", 2)
     await bench.submit(*(job(bench, f"j{number}", f"claim-{number}") for number in range(4)))
     await bench.cycle()
-    assert [host(bench, f"j{number}") for number in range(4)] == ["n0", "n1", "n1", "n2"], "n2 states no limit"
+    assert [host(bench, f"j{number}") for number in range(4)] == ["n0", "n1", "n1", "n2"], (
+        "n2 states no limit"
+    )
 
 
 async def test_volumes_of_foreign_pods_count_once_for_a_claim(bench: Bench) -> None:
     limit(bench, "n0", 2)
     for name in ("a", "b"):
-        pod = make_pod(name).namespace("default").uid(name).on_node("n0").phase("Running").with_("spec.volumes", volumes(bench, "shared"))
+        pod = (
+            make_pod(name)
+            .namespace("default")
+            .uid(name)
+            .on_node("n0")
+            .phase("Running")
+            .with_("spec.volumes", volumes(bench, "shared"))
+        )
         bench.pods.apply(msgspec.convert(pod.with_("metadata.resourceVersion", "1").build(), Pod))
     await bench.submit(job(bench, "one", "x"), job(bench, "two", "y"))
     await bench.cycle()
@@ -98,9 +120,17 @@ async def test_a_node_that_can_attach_more_than_before_is_used_at_once(bench: Be
 
 
 def gang(bench: Bench, name: str, pods: int, cpu: str, *claims: str) -> NewWorkload:
-    builder = make_job(name).namespace("default").cpu(cpu).indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = (
+        make_job(name)
+        .namespace("default")
+        .cpu(cpu)
+        .indexed(pods)
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+    )
     described = describe_job(
-        a_job(builder.with_("spec.template.spec.volumes", volumes(bench, *claims)), uid=name), around(storage=bench.storage)
+        a_job(builder.with_("spec.template.spec.volumes", volumes(bench, *claims)), uid=name),
+        around(storage=bench.storage),
     )
     assert described is not None
     return described
@@ -113,7 +143,10 @@ async def test_a_claim_that_pods_of_a_gang_share_counts_once_on_each_node(bench:
     await bench.cycle()
     allocation = bench.ledger.allocation(bench.row("shares").id)
     assert allocation is not None
-    assert {share.node: share.amounts["volumes:csi:example.com"] for share in allocation.shares} == {"n0": 1, "n1": 1}
+    assert {share.node: share.amounts["volumes:csi:example.com"] for share in allocation.shares} == {
+        "n0": 1,
+        "n1": 1,
+    }
     assert host(bench, "other") == "n2"
 
 
@@ -124,4 +157,6 @@ async def test_a_gang_that_shares_more_claims_than_any_node_attaches_is_unsatisf
     await bench.cycle()
     row = bench.row("shares")
     assert row.reason is Reason.UNSATISFIABLE
-    assert row.message == "no node has 2 volumes of example.com: the largest has 1 volumes of example.com in all"
+    assert (
+        row.message == "no node has 2 volumes of example.com: the largest has 1 volumes of example.com in all"
+    )

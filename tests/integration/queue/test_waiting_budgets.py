@@ -1,4 +1,6 @@
-"""Work beyond what may wait of its namespace, with real tables and a real matcher: over cycles, a change of leader and a deletion."""
+"""Work beyond what may wait of its namespace, with real tables and a real matcher:
+over cycles, a change of leader and a deletion.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Intake:
 
     def __init__(self, bench: Bench, caches: Caches) -> None:
         self.caches = caches
-        self.controller = IntakeController(cast(Api, object()), caches, bench.ledger, Trigger(ignored), waiting=WaitingBudget(workloads=2))
+        self.controller = IntakeController(
+            cast(Api, object()), caches, bench.ledger, Trigger(ignored), waiting=WaitingBudget(workloads=2)
+        )
 
     async def sweep(self) -> None:
         """Read every object and every row once, the newest first."""
@@ -54,7 +58,11 @@ def shown() -> Caches:
     """Six Jobs that wait, each of which takes a whole node."""
     caches = managed_caches(MemoryApi())
     for name in NAMES:
-        caches.jobs.apply(a_job(make_job(name).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name))
+        caches.jobs.apply(
+            a_job(
+                make_job(name).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name
+            )
+        )
     return caches
 
 
@@ -62,12 +70,22 @@ def states(bench: Bench, names: list[str]) -> str:
     """One letter for each workload: R has nodes, - was left out, w waits with its request, . has ended."""
     rows = [bench.ledger.by_uid(name) for name in names]
     return "".join(
-        "." if row is None else "R" if row.state is State.ALLOCATED else "-" if row.left_out else "w" if row.jobspec else "?"
+        "."
+        if row is None
+        else "R"
+        if row.state is State.ALLOCATED
+        else "-"
+        if row.left_out
+        else "w"
+        if row.jobspec
+        else "?"
         for row in rows
     )
 
 
-async def test_what_was_left_out_starts_in_order_over_leaders_and_deletions(store: Store, nodes: ObjectCache[Node]) -> None:
+async def test_what_was_left_out_starts_in_order_over_leaders_and_deletions(
+    store: Store, nodes: ObjectCache[Node]
+) -> None:
     async with LocalFluxion() as matcher, a_leader(store, nodes, matcher) as bench:
         intake = Intake(bench, shown())
         await intake.controller.take_in(NAMES)
@@ -78,7 +96,9 @@ async def test_what_was_left_out_starts_in_order_over_leaders_and_deletions(stor
         await intake.sweep()
         assert states(bench, NAMES) == "RRww--"
         rows = {row.name: row for row in await store.pending()}
-        assert [(rows[name].jobspec, rows[name].shape, rows[name].reason) for name in NAMES[4:]] == [("", "", Reason.QUEUE_LIMIT)] * 2
+        assert [(rows[name].jobspec, rows[name].shape, rows[name].reason) for name in NAMES[4:]] == [
+            ("", "", Reason.QUEUE_LIMIT)
+        ] * 2
         assert "at once (2 workloads over all queues)" in rows["j4"].message
         await bench.cycle()
         assert bench.row("j2").reason is Reason.WAITING_FOR_NODES
@@ -94,7 +114,9 @@ async def test_what_was_left_out_starts_in_order_over_leaders_and_deletions(stor
         await intake.controller.take_in(["j3"])
         await intake.sweep()
         assert states(bench, NAMES) == "RRw.w-"
-        await bench.ledger.finish([Ending(bench.row(name).id, State.COMPLETED, Outcome.SUCCEEDED) for name in ("j0", "j1")])
+        await bench.ledger.finish(
+            [Ending(bench.row(name).id, State.COMPLETED, Outcome.SUCCEEDED) for name in ("j0", "j1")]
+        )
         await bench.cycle()
         await intake.sweep()
         assert states(bench, NAMES) == "..R.Rw"

@@ -1,4 +1,6 @@
-"""`fluxqueue rest` as it runs next to a leader: a process, a token, and a stand-in `flux` that records its arguments."""
+"""`fluxqueue rest` as it runs next to a leader:
+a process, a token, and a stand-in `flux` that records its arguments.
+"""
 
 import json
 import threading
@@ -28,13 +30,23 @@ def test_a_job_is_submitted_listed_shown_and_cancelled(service: RestService) -> 
 
 
 def test_nodes_are_listed_by_state(service: RestService) -> None:
-    assert service.call("GET", "/v1/nodes") == (200, [{"state": "free", "nodes": ["flux-0", "flux-1"], "cores": 8, "gpus": 0}])
+    assert service.call("GET", "/v1/nodes") == (
+        200,
+        [{"state": "free", "nodes": ["flux-0", "flux-1"], "cores": 8, "gpus": 0}],
+    )
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "right but longer"])
-def test_without_the_token_nothing_is_revealed_and_nothing_runs(service: RestService, token: str | None) -> None:
+def test_without_the_token_nothing_is_revealed_and_nothing_runs(
+    service: RestService, token: str | None
+) -> None:
     before = (service.folder / "calls").exists() and service.calls()
-    for method, path in (("GET", "/v1/jobs"), ("GET", "/v1/nodes"), ("DELETE", "/v1/jobs/f2ABC"), ("GET", "/v1/jobs/f2ABC/output")):
+    for method, path in (
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/nodes"),
+        ("DELETE", "/v1/jobs/f2ABC"),
+        ("GET", "/v1/jobs/f2ABC/output"),
+    ):
         status, content = service.call(method, path, token=token)
         assert status == 401
         assert "bearer token" in content["detail"]
@@ -52,7 +64,9 @@ def test_without_the_token_nothing_is_revealed_and_nothing_runs(service: RestSer
         ({"command": ["x" * 2**21]}, 413, "bytes"),
     ],
 )
-def test_bad_requests_are_answered_with_a_sentence(service: RestService, body: Any, code: int, content: str) -> None:
+def test_bad_requests_are_answered_with_a_sentence(
+    service: RestService, body: Any, code: int, content: str
+) -> None:
     status, answer = service.call("POST", "/v1/jobs", body)
     assert status == code
     assert content in json.dumps(answer)
@@ -75,7 +89,8 @@ def test_an_unknown_job_is_not_found(service: RestService) -> None:
 def test_output_is_streamed_while_the_job_runs(service: RestService) -> None:
     assert service.call("GET", "/v1/jobs/f2ABC/output") == (200, "so far")
     request = urllib.request.Request(
-        f"http://127.0.0.1:{service.port}/v1/jobs/f2ABC/output?follow=true", headers={"Authorization": "Bearer right"}
+        f"http://127.0.0.1:{service.port}/v1/jobs/f2ABC/output?follow=true",
+        headers={"Authorization": "Bearer right"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.readline() == b"one\n"  # the job has not ended

@@ -49,7 +49,9 @@ def new_node(control_plane: ControlPlane) -> Iterator[Callable[..., str]]:
             """True if the node is Ready and has lost its initial taint."""
             found = control_plane.client.get(f"/api/v1/nodes/{name}")
             conditions = found["status"].get("conditions") or []
-            return not found["spec"].get("taints") and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            return not found["spec"].get("taints") and any(
+                each["type"] == "Ready" and each["status"] == "True" for each in conditions
+            )
 
         wait_until(is_ready, f"{name} ready", WAIT_S)
         return name

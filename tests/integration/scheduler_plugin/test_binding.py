@@ -53,7 +53,9 @@ def test_the_label_of_the_go_project_is_followed(scheduler: SchedulerProcess, ro
         room.wait_bound(f"go-{index}", node)
 
 
-def test_a_list_of_the_go_project_that_is_too_short_is_reported_on_its_pod(scheduler: SchedulerProcess, room: Room) -> None:
+def test_a_list_of_the_go_project_that_is_too_short_is_reported_on_its_pod(
+    scheduler: SchedulerProcess, room: Room
+) -> None:
     pod = released("go", "").without("metadata.annotations").index(2)
     room.create(pod.label(names.GO_NODES_LABEL, "node-5__node-2"))
     room.wait_condition("go", "Unschedulable", "completion index 2")
@@ -81,7 +83,9 @@ def test_a_gang_is_bound_when_the_last_of_its_pods_is_there(scheduler: Scheduler
         room.wait_bound(f"gang-{index}", f"node-{index + 1}")
 
 
-def test_a_gang_whose_pod_is_gated_by_somebody_else_waits_as_a_whole(scheduler: SchedulerProcess, room: Room) -> None:
+def test_a_gang_whose_pod_is_gated_by_somebody_else_waits_as_a_whole(
+    scheduler: SchedulerProcess, room: Room
+) -> None:
     room.create(released("gang-0", "node-1", gang=2).index(0))
     room.create(released("gang-1", "node-2", gang=2).index(1).gate(FOREIGN_GATE))
     room.create(released("other", "node-1", allocation="other"))
@@ -112,7 +116,9 @@ def test_the_rest_of_a_started_gang_is_bound_pod_by_pod(scheduler: SchedulerProc
     room.wait_bound("gang-1-again", "node-2")
 
 
-def test_a_gang_of_which_one_pod_has_no_room_is_not_bound_at_all(scheduler: SchedulerProcess, room: Room, new_node: NewNode) -> None:
+def test_a_gang_of_which_one_pod_has_no_room_is_not_bound_at_all(
+    scheduler: SchedulerProcess, room: Room, new_node: NewNode
+) -> None:
     full = new_node(cpu="1")
     room.create(released("foreign", full, allocation="6", cpu="800m"))
     room.wait_bound("foreign", full)
@@ -125,7 +131,9 @@ def test_a_gang_of_which_one_pod_has_no_room_is_not_bound_at_all(scheduler: Sche
     room.wait_bound("gang-0", "node-1")
 
 
-def test_members_of_a_gang_on_one_node_are_counted_together(scheduler: SchedulerProcess, room: Room, new_node: NewNode) -> None:
+def test_members_of_a_gang_on_one_node_are_counted_together(
+    scheduler: SchedulerProcess, room: Room, new_node: NewNode
+) -> None:
     small = new_node(cpu="1")
     for index in range(2):
         room.create(released(f"gang-{index}", small, gang=2, cpu="600m").index(index))
@@ -143,13 +151,17 @@ def test_two_allocations_are_never_both_bound_where_there_is_room_for_one(
 
     def is_decided() -> bool:
         bound = [name for name in pods if room.node_of(name)]
-        return bool(bound) and all("cpu" in room.condition(name).get("message", "") for name in pods if name not in bound)
+        return bool(bound) and all(
+            "cpu" in room.condition(name).get("message", "") for name in pods if name not in bound
+        )
 
     wait_until(is_decided, "all decided", WAIT_S)
     assert [room.node_of(name) for name in pods if room.node_of(name)] == [small]
 
 
-def test_a_refusal_is_reported_once_as_condition_and_event(scheduler: SchedulerProcess, room: Room, new_node: NewNode) -> None:
+def test_a_refusal_is_reported_once_as_condition_and_event(
+    scheduler: SchedulerProcess, room: Room, new_node: NewNode
+) -> None:
     small = new_node(cpu="1")
     room.create(released("large", small, cpu="2"))
     condition = room.wait_condition("large", "Unschedulable", small, "cpu")
@@ -157,12 +169,18 @@ def test_a_refusal_is_reported_once_as_condition_and_event(scheduler: SchedulerP
     wait_until(lambda: len(room.events("large", "FailedScheduling")) == 1, "the Event", WAIT_S)
     version = room.pod("large")["metadata"]["resourceVersion"]
     for number in range(3):  # the node changes, the pod is checked again, and there is nothing new to report
-        room.cluster.client.request("PATCH", f"/api/v1/nodes/{small}", {"metadata": {"labels": {"changed": str(number)}}})
+        room.cluster.client.request(
+            "PATCH", f"/api/v1/nodes/{small}", {"metadata": {"labels": {"changed": str(number)}}}
+        )
         room.create(released(f"other-{number}", "node-1", allocation="other"))
         room.wait_bound(f"other-{number}", "node-1")
     assert room.pod("large")["metadata"]["resourceVersion"] == version
     (event,) = room.events("large", "FailedScheduling")
-    assert (event["type"], event["count"], event["reportingComponent"]) == ("Warning", 1, "fluxqueue-scheduler")
+    assert (event["type"], event["count"], event["reportingComponent"]) == (
+        "Warning",
+        1,
+        "fluxqueue-scheduler",
+    )
     assert small in event["message"]
 
 
@@ -176,7 +194,9 @@ def test_a_refused_pod_whose_annotation_changes_is_bound_to_its_new_node(
     room.wait_bound("moved", "node-4")
 
 
-def test_a_pod_that_gets_a_refusing_node_again_is_reported_again(scheduler: SchedulerProcess, room: Room, new_node: NewNode) -> None:
+def test_a_pod_that_gets_a_refusing_node_again_is_reported_again(
+    scheduler: SchedulerProcess, room: Room, new_node: NewNode
+) -> None:
     small = new_node(cpu="1")
     room.create(released("again", small, cpu="2"))
     room.wait_condition("again", "Unschedulable", small)
@@ -243,7 +263,11 @@ async def test_the_api_server_refuses_to_bind_a_pod_that_is_not_as_it_was_checke
         room.create(released("gated", "node-1").without("metadata.annotations").gate(FOREIGN_GATE))
         with pytest.raises(Conflict):
             await bind("gated")
-        pod = released("leaving", "node-1").without("metadata.annotations").with_("metadata.finalizers", ["example.com/keep"])
+        pod = (
+            released("leaving", "node-1")
+            .without("metadata.annotations")
+            .with_("metadata.finalizers", ["example.com/keep"])
+        )
         room.create(pod)
         await api.delete(PODS, "leaving", namespace=room.namespace)
         with pytest.raises(Conflict):
@@ -274,9 +298,13 @@ def test_the_metrics_have_the_names_of_the_stock_scheduler(scheduler: SchedulerP
     room.create(released("counted", "node-1"))
     room.wait_bound("counted", "node-1")
     scheduled = 'scheduler_schedule_attempts_total{profile="FluxionScheduler",result="scheduled"}'
-    wait_until(lambda: scheduler.metrics()[scheduled] > before.get(scheduled, 0.0), "the attempt counted", WAIT_S)
+    wait_until(
+        lambda: scheduler.metrics()[scheduled] > before.get(scheduled, 0.0), "the attempt counted", WAIT_S
+    )
     now = scheduler.metrics()
     assert now["scheduler_pod_scheduling_attempts_count"] > 0
-    assert {f'scheduler_pending_pods{{queue="{queue}"}}' for queue in ("active", "gated", "unschedulable")} <= now.keys()
+    assert {
+        f'scheduler_pending_pods{{queue="{queue}"}}' for queue in ("active", "gated", "unschedulable")
+    } <= now.keys()
     assert 'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"}' in now
     assert not [name for name in now if name.startswith("fluxqueue_cycles")]

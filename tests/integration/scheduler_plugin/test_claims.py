@@ -61,11 +61,22 @@ class Stage:
 
     async def storage_class(self, name: str, provisioner: str) -> None:
         """Create a StorageClass for this test only, so that no volume of another test is free for it."""
-        body = {"metadata": {"name": f"{self.room}-{name}"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        body = {
+            "metadata": {"name": f"{self.room}-{name}"},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
         await self.api.create(STORAGE_CLASSES, body)
         await self.until(lambda: self.caches.storage.storage_class(f"{self.room}-{name}") is not None)
 
-    async def claim(self, name: str, storage_class: str = "late", size: str = "1Gi", mode: str = "ReadWriteOnce", **metadata: Any) -> None:
+    async def claim(
+        self,
+        name: str,
+        storage_class: str = "late",
+        size: str = "1Gi",
+        mode: str = "ReadWriteOnce",
+        **metadata: Any,
+    ) -> None:
         spec = {
             "storageClassName": f"{self.room}-{storage_class}",
             "accessModes": [mode],
@@ -88,12 +99,22 @@ class Stage:
         full = f"{self.room}-{name}"
         await self.api.create(VOLUMES, {"metadata": {"name": full}, "spec": whole})
         if "claimRef" not in spec:
-            await self.until(lambda: (found := self.caches.storage.volume(full)) is not None and found.status.phase == "Available")
+            await self.until(
+                lambda: (
+                    (found := self.caches.storage.volume(full)) is not None
+                    and found.status.phase == "Available"
+                )
+            )
         return full
 
     async def pod(self, name: str, *claims: str, **changes: Any) -> Pod:
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
-        pod = make_pod(name).namespace(self.room).with_("spec.schedulerName", "FluxionScheduler").with_("spec.volumes", volumes)
+        pod = (
+            make_pod(name)
+            .namespace(self.room)
+            .with_("spec.schedulerName", "FluxionScheduler")
+            .with_("spec.volumes", volumes)
+        )
         for path, value in changes.items():
             pod = pod.with_(path.replace("__", "."), value)
         await self.until(lambda: self.caches.namespaces.get("", self.room) is not None)
@@ -118,8 +139,15 @@ class Stage:
         """Create a volume for a claim, as its provisioner does."""
         asked = await self.api.get(CLAIMS, claim, self.room)
         assert asked.selected_node == node
-        reference = {"kind": "PersistentVolumeClaim", "namespace": self.room, "name": claim, "uid": asked.metadata.uid}
-        await self.volume(f"made-for-{claim}", node=node, storageClassName=f"{self.room}-late", claimRef=reference)
+        reference = {
+            "kind": "PersistentVolumeClaim",
+            "namespace": self.room,
+            "name": claim,
+            "uid": asked.metadata.uid,
+        }
+        await self.volume(
+            f"made-for-{claim}", node=node, storageClassName=f"{self.room}-late", claimRef=reference
+        )
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
@@ -142,7 +170,10 @@ async def test_a_claim_gets_its_volume_on_the_node_of_its_pod(stage: Stage) -> N
     pod = await stage.pod("p", "data")
     found = await stage.binder.prepare(pod, "node-1")
     assert found.status is FitStatus.WAITS
-    assert found.message == f"the volume of PersistentVolumeClaim {stage.room}/data is being made for node node-1"
+    assert (
+        found.message
+        == f"the volume of PersistentVolumeClaim {stage.room}/data is being made for node node-1"
+    )
     await stage.provision("data")
     assert await stage.prepared(pod) == FITS
     assert check_gang([(pod, "node-1")], stage.caches)[pod.metadata.uid] == FITS
@@ -165,7 +196,10 @@ async def test_a_claim_of_another_node_refuses_and_one_for_many_is_awaited(stage
     await stage.claim("shared", mode="ReadWriteMany", annotations={SELECTED_NODE: "node-2"})
     refused = await stage.binder.prepare(await stage.pod("p", "alone"), "node-1")
     assert refused.status is FitStatus.REFUSED
-    assert refused.message == f"the volume of PersistentVolumeClaim {stage.room}/alone is being made for node node-2, not for node node-1"
+    assert refused.message == (
+        f"the volume of PersistentVolumeClaim {stage.room}/alone is being made for node node-2, "
+        "not for node node-1"
+    )
     waits = await stage.binder.prepare(await stage.pod("q", "shared"), "node-1")
     assert waits.status is FitStatus.WAITS
     assert "is being made for node node-2" in waits.message
@@ -175,7 +209,9 @@ async def test_a_provisioner_that_fails_refuses_the_node_once(stage: Stage) -> N
     await stage.claim("data")
     pod = await stage.pod("p", "data")
     assert (await stage.binder.prepare(pod, "node-1")).status is FitStatus.WAITS
-    given_up = await stage.api.patch(CLAIMS, "data", {"metadata": {"annotations": {SELECTED_NODE: None}}}, namespace=stage.room)
+    given_up = await stage.api.patch(
+        CLAIMS, "data", {"metadata": {"annotations": {SELECTED_NODE: None}}}, namespace=stage.room
+    )
     version = given_up.metadata.resource_version
 
     def seen() -> bool:
@@ -203,7 +239,9 @@ async def test_the_smallest_free_volume_of_the_node_is_chosen(stage: Stage) -> N
     assert "finds no free volume of the StorageClass" in refused.message
 
 
-async def test_a_new_leader_goes_on_with_the_volume_that_was_chosen(cluster: ControlPlane, stage: Stage) -> None:
+async def test_a_new_leader_goes_on_with_the_volume_that_was_chosen(
+    cluster: ControlPlane, stage: Stage
+) -> None:
     await stage.volume("one")
     await stage.volume("two")
     await stage.claim("data", "static")
@@ -213,7 +251,9 @@ async def test_a_new_leader_goes_on_with_the_volume_that_was_chosen(cluster: Con
         assert (await stage.binder.prepare(pod, "node-1")).status is FitStatus.WAITS
         _, successor = await stage.another_binder()
         before = stage.api.calls["patch", "persistentvolumes"]
-        assert (await successor.prepare(pod, "node-1")).message.endswith(f"is being bound to the volume {stage.room}-one")
+        assert (await successor.prepare(pod, "node-1")).message.endswith(
+            f"is being bound to the volume {stage.room}-one"
+        )
         assert stage.api.calls["patch", "persistentvolumes"] == before
     finally:
         cluster.start_component(Component.CONTROLLER_MANAGER)
@@ -229,21 +269,32 @@ async def test_claims_that_want_one_volume_at_once_get_one_each(stage: Stage) ->
         await stage.claim(name, "static")
     pods = [await stage.pod(f"p-{name}", name) for name in ("a", "b", "c")]
     binders = (stage.binder, stage.binder, rival)
-    found = await asyncio.gather(*(stage.prepared(pod, binder=binder) for pod, binder in zip(pods, binders, strict=True)))
+    found = await asyncio.gather(
+        *(stage.prepared(pod, binder=binder) for pod, binder in zip(pods, binders, strict=True))
+    )
     assert found == [FITS] * 3
     chosen = {(await stage.api.get(CLAIMS, name, stage.room)).spec.volume_name for name in ("a", "b", "c")}
     assert chosen == {f"{stage.room}-{name}" for name in ("one", "two", "three")}
 
 
 async def test_the_claim_of_an_ephemeral_volume_is_awaited_and_must_be_its_pods(stage: Stage) -> None:
-    spec = {"storageClassName": f"{stage.room}-late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "storageClassName": f"{stage.room}-late",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]
     pod = await stage.pod("p", spec__volumes=volumes)
     async with asyncio.timeout(WAIT_S):
-        while (found := await stage.binder.prepare(pod, "node-1")).message.endswith("for the ephemeral volume 'scratch'"):
+        while (found := await stage.binder.prepare(pod, "node-1")).message.endswith(
+            "for the ephemeral volume 'scratch'"
+        ):
             assert found.status is FitStatus.WAITS
             await asyncio.sleep(0.05)
-    assert found.message == f"the volume of PersistentVolumeClaim {stage.room}/p-scratch is being made for node node-1"
+    assert (
+        found.message
+        == f"the volume of PersistentVolumeClaim {stage.room}/p-scratch is being made for node node-1"
+    )
     await stage.provision("p-scratch")
     assert await stage.prepared(pod) == FITS
     await stage.claim("q-scratch")

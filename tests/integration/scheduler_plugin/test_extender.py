@@ -50,7 +50,9 @@ class Extender:
             "--extender-client-ca",
             str(cluster.authority),
         ]
-        process = SchedulerProcess(cluster.kubeconfig, folder, "extender", lease="extender", arguments=arguments)
+        process = SchedulerProcess(
+            cluster.kubeconfig, folder, "extender", lease="extender", arguments=arguments
+        )
         extender = cls(cluster, folder, port, authority, process)
         (folder / "ca.crt").write_bytes(authority.certificate)
         extender.renew()
@@ -60,12 +62,18 @@ class Extender:
     def renew(self) -> None:
         """Replace its certificate as the kubelet does."""
         now = dt.datetime.now(dt.UTC)
-        write_pair(self.folder / "tls", issue_leaf(self.authority, ServingNames(addresses=("127.0.0.1",)), now), now)
+        write_pair(
+            self.folder / "tls", issue_leaf(self.authority, ServingNames(addresses=("127.0.0.1",)), now), now
+        )
 
     def configure(self, **settings: Any) -> None:
         """Start kube-scheduler with the documented configuration."""
         pki = self.cluster.folder / "pki"
-        tls = {"caFile": self.folder / "ca.crt", "certFile": pki / "scheduler.crt", "keyFile": pki / "scheduler.key"}
+        tls = {
+            "caFile": self.folder / "ca.crt",
+            "certFile": pki / "scheduler.crt",
+            "keyFile": pki / "scheduler.key",
+        }
         extender = {
             "urlPrefix": f"https://127.0.0.1:{self.port}/v1",
             "filterVerb": "filter",
@@ -124,7 +132,9 @@ def test_our_pod_goes_to_its_node_and_the_extender_binds_it(extender: Extender, 
     wait_until(lambda: bool(room.events("ours", "Scheduled")), "kube-scheduler's Event", WAIT_S)
 
 
-def test_a_gang_with_one_blocked_member_starts_only_when_all_can(extender: Extender, room: Room, new_node: NewNode) -> None:
+def test_a_gang_with_one_blocked_member_starts_only_when_all_can(
+    extender: Extender, room: Room, new_node: NewNode
+) -> None:
     nodes = [new_node(cpu="2") for _ in range(3)]
     cordon(extender.cluster, nodes[1])
     for rank, node in enumerate(nodes):
@@ -133,7 +143,10 @@ def test_a_gang_with_one_blocked_member_starts_only_when_all_can(extender: Exten
     room.wait_condition("g2", "Unschedulable", f"pod g1 cannot start: node {nodes[1]} is cordoned")
     room.wait_condition("g1", "Unschedulable")
     assert [room.node_of(f"g{rank}") for rank in range(3)] == ["", "", ""]
-    assert any("starts with the others of its group" in event["message"] for event in room.events("g0", "FailedScheduling"))
+    assert any(
+        "starts with the others of its group" in event["message"]
+        for event in room.events("g0", "FailedScheduling")
+    )
     cordon(extender.cluster, nodes[1], False)
     for rank, node in enumerate(nodes):
         room.wait_bound(f"g{rank}", node)
@@ -148,7 +161,9 @@ def test_a_gang_waits_for_its_last_pod(extender: Extender, room: Room, new_node:
     room.wait_bound("g0", nodes[0])
 
 
-def test_other_pods_do_not_get_reserved_capacity_until_it_is_free(extender: Extender, room: Room, new_node: NewNode) -> None:
+def test_other_pods_do_not_get_reserved_capacity_until_it_is_free(
+    extender: Extender, room: Room, new_node: NewNode
+) -> None:
     node = new_node(cpu="2")
     room.create(released("ours", node, cpu="1500m").gate("example.com/licence"))
     room.create(pending("small", "100m", node))
@@ -173,7 +188,9 @@ def test_a_certificate_is_renewed_under_load_without_a_failure(extender: Extende
         room.create(released(name, f"node-{number % 8 + 1}", cpu="10m"))
     for number, name in enumerate(names):
         room.wait_bound(name, f"node-{number % 8 + 1}")
-    events = extender.cluster.client.get(f"{room.path}/events", fieldSelector="reason=FailedScheduling")["items"]
+    events = extender.cluster.client.get(f"{room.path}/events", fieldSelector="reason=FailedScheduling")[
+        "items"
+    ]
     assert not events, [event["message"] for event in events]
 
 

@@ -1,4 +1,6 @@
-"""Schedulers that are killed, frozen, stopped or cut off from the API server: no pod is bound twice, and none stays unbound."""
+"""Schedulers that are killed, frozen, stopped or cut off from the API server:
+no pod is bound twice, and none stays unbound.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,27 @@ def room(cluster: ControlPlane) -> Room:
     """A namespace for one test, in which pods can be created."""
     name = f"failover-{next(_numbers)}"
     cluster.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    wait_until(lambda: cluster.client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default") is not None, "service account", WAIT_S)
+    wait_until(
+        lambda: cluster.client.find(f"/api/v1/namespaces/{name}/serviceaccounts/default") is not None,
+        "service account",
+        WAIT_S,
+    )
     return Room(cluster, name)
 
 
 @pytest.fixture
 def start(cluster: ControlPlane, room: Room, tmp_path: Path) -> Iterator[Start]:
-    """Start a replica: ``start("a")`` leads, ``start("b", role="follower")`` follows. They share a Lease in the test's namespace."""
+    """Start a replica: ``start("a")`` leads, ``start("b", role="follower")`` follows.
+    They share a Lease in the test's namespace.
+    """
     made: list[SchedulerProcess] = []
 
     def begin(replica: str, *, role: str = "leader", **environment: str) -> SchedulerProcess:
-        made.append(SchedulerProcess(cluster.kubeconfig, tmp_path, replica, namespace=room.namespace, environment=environment))
+        made.append(
+            SchedulerProcess(
+                cluster.kubeconfig, tmp_path, replica, namespace=room.namespace, environment=environment
+            )
+        )
         return made[-1].start(role=role)
 
     yield begin
@@ -80,7 +92,9 @@ def test_a_leader_that_is_asked_to_stop_hands_over_at_once(start: Start, room: R
     standby = start("b", role="follower")
     first.process.send(signal.SIGTERM)
     assert first.wait_end() == 0
-    lease = room.cluster.client.get(f"/apis/coordination.k8s.io/v1/namespaces/{room.namespace}/leases/fluxqueue-scheduler")
+    lease = room.cluster.client.get(
+        f"/apis/coordination.k8s.io/v1/namespaces/{room.namespace}/leases/fluxqueue-scheduler"
+    )
     assert not lease["spec"].get("holderIdentity", "").startswith("a_")
     standby.wait_role("leader")
     gang(room, 0, 1, 2, 3)
@@ -103,13 +117,17 @@ def test_a_leader_that_was_frozen_binds_nothing_when_it_wakes_up(start: Start, r
 
 
 def wait_crash(doomed: SchedulerProcess) -> None:
-    """Wait until the crash point ends the process. If it loses its Lease on a busy machine, start it again, as the kubelet does."""
+    """Wait until the crash point ends the process.
+    If it loses its Lease on a busy machine, start it again, as the kubelet does.
+    """
     while (code := doomed.wait_end()) == 1:
         doomed.start()
     assert code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("point", [SchedulerCrashPoint.CHECKED, SchedulerCrashPoint.BOUND_ONE, SchedulerCrashPoint.BOUND])
+@pytest.mark.parametrize(
+    "point", [SchedulerCrashPoint.CHECKED, SchedulerCrashPoint.BOUND_ONE, SchedulerCrashPoint.BOUND]
+)
 def test_the_next_life_completes_a_gang_that_a_crash_interrupted(
     point: SchedulerCrashPoint, start: Start, room: Room, tmp_path: Path
 ) -> None:
@@ -120,11 +138,19 @@ def test_the_next_life_completes_a_gang_that_a_crash_interrupted(
     wait_crash(doomed)
     doomed.start()
     wait_all_bound(room)
-    assert sum(name.startswith("scheduler_schedule_attempts_total") and "error" in name for name in doomed.metrics()) == 0
+    assert (
+        sum(
+            name.startswith("scheduler_schedule_attempts_total") and "error" in name
+            for name in doomed.metrics()
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("point", [SchedulerCrashPoint.REFUSED, SchedulerCrashPoint.REPORTED])
-def test_a_restart_reports_what_a_crash_left_unreported(point: SchedulerCrashPoint, start: Start, room: Room, tmp_path: Path) -> None:
+def test_a_restart_reports_what_a_crash_left_unreported(
+    point: SchedulerCrashPoint, start: Start, room: Room, tmp_path: Path
+) -> None:
     armed = tmp_path / "armed"
     doomed = start("a", **{VARIABLE: str(armed)})
     armed.write_text(str(point))
@@ -149,10 +175,14 @@ def test_pods_released_around_a_restart_of_the_api_server_are_bound(start: Start
     wait_until(is_bound, "the gang bound", 2 * WAIT_S)
 
 
-def test_two_that_both_believe_to_lead_bind_each_pod_once(start: Start, cluster: ControlPlane, room: Room, tmp_path: Path) -> None:
+def test_two_that_both_believe_to_lead_bind_each_pod_once(
+    start: Start, cluster: ControlPlane, room: Room, tmp_path: Path
+) -> None:
     """Two Leases, so that both lead: only the preconditions prevent double binding."""
     start("a")
-    other = SchedulerProcess(cluster.kubeconfig, tmp_path, "b", namespace=room.namespace, lease="another").start()
+    other = SchedulerProcess(
+        cluster.kubeconfig, tmp_path, "b", namespace=room.namespace, lease="another"
+    ).start()
     try:
         pods = [f"p{number}" for number in range(40)]
         for number, name in enumerate(pods):

@@ -1,11 +1,13 @@
-"""Our checks against kube-scheduler: pods that it binds must fit, pods that it leaves must not, in hundreds of small random worlds.
+"""Our checks against kube-scheduler: pods that it binds must fit, pods that it leaves must not, in hundreds
+of small random worlds.
 
-The worlds are created while nobody schedules, and read by our caches. Then the real scheduler is started on them. So both decide about the
-same objects, and neither sees the other's work. A pod whose claims are still to be provided for passes the filters and fails only
-when its volumes do not come; the scheduler says so with another reason.
+The worlds are created while nobody schedules, and read by our caches. Then the real scheduler is started on
+them. So both decide about the same objects, and neither sees the other's work. A pod whose claims are still
+to be provided for passes the filters and fails only when its volumes do not come; the scheduler says so with
+another reason.
 
-``FLUXQUEUE_ORACLE_CASES`` sets how many worlds, ``FLUXQUEUE_ORACLE_SEED`` which; both are printed, and every case can be made again by its
-number.
+``FLUXQUEUE_ORACLE_CASES`` sets how many worlds, ``FLUXQUEUE_ORACLE_SEED`` which; both are printed, and every
+case can be made again by its number.
 """
 
 from __future__ import annotations
@@ -83,18 +85,33 @@ def oracle(service_folder: Path) -> Iterator[ControlPlane]:
 
 def stock_scheduler(cluster: ControlPlane, folder: Path) -> Process:
     """kube-scheduler with its default plugins and a short wait for volumes."""
-    arguments = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "VolumeBindingArgs", "bindTimeoutSeconds": VOLUMES_TIMEOUT_S}
+    arguments = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "VolumeBindingArgs",
+        "bindTimeoutSeconds": VOLUMES_TIMEOUT_S,
+    }
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(cluster.folder / "scheduler.kubeconfig"), "qps": 1000, "burst": 2000},
+        "clientConnection": {
+            "kubeconfig": str(cluster.folder / "scheduler.kubeconfig"),
+            "qps": 1000,
+            "burst": 2000,
+        },
         "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": [{"name": "VolumeBinding", "args": arguments}]}],
+        "profiles": [
+            {
+                "schedulerName": "default-scheduler",
+                "pluginConfig": [{"name": "VolumeBinding", "args": arguments}],
+            }
+        ],
     }
     path = folder / "oracle-scheduler.json"
     path.write_text(json.dumps(config))
     return Process(
-        "oracle-scheduler", [cluster.binaries[Tool.SCHEDULER], f"--config={path}", "--secure-port=0"], folder / "oracle-scheduler.log"
+        "oracle-scheduler",
+        [cluster.binaries[Tool.SCHEDULER], f"--config={path}", "--secure-port=0"],
+        folder / "oracle-scheduler.log",
     )
 
 
@@ -124,7 +141,11 @@ async def create(api: Api, cases: list[Case]) -> list[Case]:
     lost: set[int] = set()
     for stage in stages(cases):
         done = await gather([("POST", path, body) for _, path, body in stage], api)
-        lost |= {case.number for (case, _, body), ok in zip(stage, done, strict=True) if not ok and body["metadata"]["name"] == case.pod}
+        lost |= {
+            case.number
+            for (case, _, body), ok in zip(stage, done, strict=True)
+            if not ok and body["metadata"]["name"] == case.pod
+        }
         if stage is not None and any(path == "/api/v1/nodes" for _, path, _ in stage):
             await gather([("PATCH", path, body) for case in cases for path, body in case.node_specs], api)
     await gather([("PATCH", path, body) for case in cases for path, body in case.statuses], api)
@@ -161,7 +182,9 @@ async def stocks(api: Api, cases: list[Case]) -> dict[int, str]:
     deadline = asyncio.get_running_loop().time() + WAIT_S
     wanted = {case.namespace: case for case in cases}
     while len(answers) < len(cases):
-        assert asyncio.get_running_loop().time() < deadline, f"{len(cases) - len(answers)} pods have no answer"
+        assert asyncio.get_running_loop().time() < deadline, (
+            f"{len(cases) - len(answers)} pods have no answer"
+        )
         for pod in await api.list(PODS):
             case = wanted.get(pod.metadata.namespace)
             if case is not None and pod.metadata.name == case.pod and (answer := answered(pod)) is not None:
@@ -209,11 +232,24 @@ async def test_our_checks_agree_with_the_stock_scheduler(oracle: ControlPlane, t
                 answers = await stocks(api, cases)
             finally:
                 scheduler.stop(0)
-            await gather([("DELETE", path, {}) for case in cases for path in (f"/api/v1/nodes/{node}" for node in nodes_of(case))], api)
+            await gather(
+                [
+                    ("DELETE", path, {})
+                    for case in cases
+                    for path in (f"/api/v1/nodes/{node}" for node in nodes_of(case))
+                ],
+                api,
+            )
             verdicts.update(findings[case.number].status for case in cases)
-            differ |= {case.number: why for case in cases if (why := disagreement(findings[case.number], answers[case.number]))}
+            differ |= {
+                case.number: why
+                for case in cases
+                if (why := disagreement(findings[case.number], answers[case.number]))
+            }
     log.info("oracle.compared", verdicts=dict(verdicts), differ=len(differ))
-    assert not differ, "\n".join(f"seed {SEED} case {number}: {why}" for number, why in sorted(differ.items())[:40])
+    assert not differ, "\n".join(
+        f"seed {SEED} case {number}: {why}" for number, why in sorted(differ.items())[:40]
+    )
     assert sum(verdicts.values()) > 0.7 * CASES, "the API server took too few of the pods"
     assert min(verdicts[FitStatus.FITS], verdicts[FitStatus.REFUSED]) > 0.1 * CASES
 

@@ -1,4 +1,6 @@
-"""The webhook called by a real API server: created objects are held, and a Job released by one patch runs on exactly its nodes."""
+"""The webhook called by a real API server: created objects are held,
+and a Job released by one patch runs on exactly its nodes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Admission:
 
     def create(self, thing: Builder | Json, **query: str) -> Json:
         document = thing.namespace(NAMESPACE).build() if isinstance(thing, Builder) else thing
-        created: Json = self.cluster.client.request("POST", self.path(f"{document['kind'].lower()}s"), document, query=query)
+        created: Json = self.cluster.client.request(
+            "POST", self.path(f"{document['kind'].lower()}s"), document, query=query
+        )
         return created
 
     def patch(self, kind: str, name: str, change: Json) -> None:
@@ -59,7 +63,11 @@ class Admission:
 
     def release(self, job: str, nodes: str | None, generation: int = 7) -> None:
         """The queue's release patch: pinned to these nodes, or without nodes gated pod by pod."""
-        given = {"fluxqueue/allocation": str(generation), "fluxqueue/fluxion-nodes": nodes, "fluxqueue/pin-until": "2100-01-01T00:00:00Z"}
+        given = {
+            "fluxqueue/allocation": str(generation),
+            "fluxqueue/fluxion-nodes": nodes,
+            "fluxqueue/pin-until": "2100-01-01T00:00:00Z",
+        }
         metadata = {} if nodes is None else {"annotations": given}
         template = {"metadata": metadata, "spec": {"schedulingGates": [{"name": "fluxqueue"}]}}
         self.patch("jobs", job, {"spec": {"suspend": False, "template": template}})
@@ -77,9 +85,16 @@ class Admission:
 
     def bound(self, job: str, count: int) -> dict[int, str]:
         """Return the node of each completion index once all pods have one."""
-        wait_until(lambda: all(pod["spec"].get("nodeName") for pod in self.pods(f"job-name={job}", count)), "all pods bound", WAIT_S)
+        wait_until(
+            lambda: all(pod["spec"].get("nodeName") for pod in self.pods(f"job-name={job}", count)),
+            "all pods bound",
+            WAIT_S,
+        )
         key = "batch.kubernetes.io/job-completion-index"
-        return {int(pod["metadata"]["annotations"].get(key, 0)): pod["spec"]["nodeName"] for pod in self.pods(f"job-name={job}", count)}
+        return {
+            int(pod["metadata"]["annotations"].get(key, 0)): pod["spec"]["nodeName"]
+            for pod in self.pods(f"job-name={job}", count)
+        }
 
     def keep_certificate(self, at: dt.datetime) -> tuple[str, ...]:
         """Do what the queue's leader does: carry out the next step of the plan, the bundle first."""
@@ -88,7 +103,13 @@ class Admission:
             self.bundle = step.ca_bundle
             encoded = base64.b64encode(self.bundle).decode()
             change = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": encoded}]
-            self.cluster.kubectl("patch", "mutatingwebhookconfiguration", "admission-test", "--type=json", f"--patch={json.dumps(change)}")
+            self.cluster.kubectl(
+                "patch",
+                "mutatingwebhookconfiguration",
+                "admission-test",
+                "--type=json",
+                f"--patch={json.dumps(change)}",
+            )
         if step.secret is not None:
             self.secret = step.secret
             write_pair(self.certificates, Pair(step.secret["tls.crt"], step.secret["tls.key"]), at)
@@ -107,23 +128,57 @@ def admission(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     """The webhook process, and a configuration for one namespace. Its authority is due for renewal."""
     folder = tmp_path_factory.mktemp("admission")
     log = folder / "log"
-    command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0", "--cert-dir", str(folder / "tls")]
-    with log.open("w") as stream, subprocess.Popen([*command, "--look-seconds", "0.05", "--drain-seconds", "0"], stderr=stream) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "fluxqueue.webhook.main",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--cert-dir",
+        str(folder / "tls"),
+    ]
+    with (
+        log.open("w") as stream,
+        subprocess.Popen(
+            [*command, "--look-seconds", "0.05", "--drain-seconds", "0"], stderr=stream
+        ) as process,
+    ):
         try:
-            wait_until(lambda: '"event": "webhook.listening"' in log.read_text(), "the webhook listening", WAIT_S)
-            port = next(entry["port"] for entry in map(json.loads, log.read_text().splitlines()) if entry["event"] == "webhook.listening")
+            wait_until(
+                lambda: '"event": "webhook.listening"' in log.read_text(), "the webhook listening", WAIT_S
+            )
+            port = next(
+                entry["port"]
+                for entry in map(json.loads, log.read_text().splitlines())
+                if entry["event"] == "webhook.listening"
+            )
             made = now() - AUTHORITY_LIFETIME * 2 / 3 - dt.timedelta(days=1)
             authority = make_authority("old", made)
             leaf = issue_leaf(authority, NAMES, now())
-            secret = {"ca.crt": authority.certificate, "ca.key": authority.key, "tls.crt": leaf.certificate, "tls.key": leaf.key}
+            secret = {
+                "ca.crt": authority.certificate,
+                "ca.key": authority.key,
+                "tls.crt": leaf.certificate,
+                "tls.key": leaf.key,
+            }
             write_pair(folder / "tls", leaf, now())
-            wait_until(lambda: '"event": "certificate.loaded"' in log.read_text(), "the certificate served", WAIT_S)
+            wait_until(
+                lambda: '"event": "certificate.loaded"' in log.read_text(), "the certificate served", WAIT_S
+            )
             control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-            wait_until(lambda: control_plane.client.find(account) is not None, "the default service account", WAIT_S)
+            wait_until(
+                lambda: control_plane.client.find(account) is not None, "the default service account", WAIT_S
+            )
             control_plane.apply(configuration(port, authority.certificate))
             admission = Admission(control_plane, folder / "tls", log, port, secret, authority.certificate)
-            wait_until(lambda: gates(admission.create(make_pod("probe"), dryRun="All")) == ["fluxqueue"], "the webhook being asked", WAIT_S)
+            wait_until(
+                lambda: gates(admission.create(make_pod("probe"), dryRun="All")) == ["fluxqueue"],
+                "the webhook being asked",
+                WAIT_S,
+            )
             yield admission
         finally:
             control_plane.client.request("DELETE", CONFIGURATION)
@@ -150,10 +205,19 @@ def configuration(port: int, authority: bytes) -> Json:
                 "failurePolicy": "Fail",
                 "reinvocationPolicy": "IfNeeded",
                 "timeoutSeconds": 5,
-                "clientConfig": {"url": f"https://127.0.0.1:{port}/mutate", "caBundle": base64.b64encode(authority).decode()},
+                "clientConfig": {
+                    "url": f"https://127.0.0.1:{port}/mutate",
+                    "caBundle": base64.b64encode(authority).decode(),
+                },
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
                 "rules": [
-                    {"apiGroups": groups, "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [kind]} for groups, kind in rules
+                    {
+                        "apiGroups": groups,
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": [kind],
+                    }
+                    for groups, kind in rules
                 ],
             }
         ],
@@ -195,12 +259,16 @@ def test_a_grown_indexed_job_gets_its_new_pods_gated_and_without_an_allocation(a
 def test_a_job_of_one_pod_keeps_what_its_user_required(admission: Admission) -> None:
     nodes = nodes_of(admission.cluster)
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
     admission.create(make_job("one").with_("spec.template.spec.affinity", affinity))
     admission.release("one", nodes[4])
     assert admission.bound("one", 1) == {0: nodes[4]}
     (pod,) = admission.pods("job-name=one", 1)
-    (kept,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (kept,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     assert kept["matchExpressions"] == term["matchExpressions"]
 
 
@@ -219,13 +287,20 @@ def test_a_job_that_another_client_unsuspended_gets_gated_pods(admission: Admiss
 def test_a_job_without_completions_is_complete_at_once(admission: Admission) -> None:
     admission.create(make_job("empty").pods(1, 0))
     path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/empty"
-    wait_until(lambda: "completionTime" in admission.cluster.client.get(path)["status"], "the Job to be complete", WAIT_S)
+    wait_until(
+        lambda: "completionTime" in admission.cluster.client.get(path)["status"],
+        "the Job to be complete",
+        WAIT_S,
+    )
 
 
 def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission: Admission) -> None:
     for kind, extra in (("Deployment", {"replicas": 2}), ("DaemonSet", {})):
         labels = {"app": kind.lower()}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+        }
         spec = {**extra, "selector": {"matchLabels": labels}, "template": template}
         metadata = {"name": kind.lower(), "namespace": NAMESPACE}
         admission.create({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
@@ -238,11 +313,20 @@ def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission:
     [
         (
             make_pod("forged").allocation("n1"),
-            "Pod admission/forged: fluxqueue/allocation, fluxqueue/fluxion-nodes, fluxqueue/pin-until are written by fluxqueue only",
+            (
+                "Pod admission/forged: fluxqueue/allocation, fluxqueue/fluxion-nodes, "
+                "fluxqueue/pin-until are written by fluxqueue only"
+            ),
         ),
         (make_pod("owned").owned_by("Job").allocation("n1"), "are written by fluxqueue only, not by"),
-        (make_job("late").annotation("fluxqueue/duration", "soon"), "annotation fluxqueue/duration: 'soon' is not a duration: write 90,"),
-        (make_job("high").annotation("fluxqueue/priority", "very"), "annotation fluxqueue/priority: 'very' is not a priority"),
+        (
+            make_job("late").annotation("fluxqueue/duration", "soon"),
+            "annotation fluxqueue/duration: 'soon' is not a duration: write 90,",
+        ),
+        (
+            make_job("high").annotation("fluxqueue/priority", "very"),
+            "annotation fluxqueue/priority: 'very' is not a priority",
+        ),
     ],
 )
 def test_a_person_reads_why_an_object_is_refused(admission: Admission, thing: Builder, sentence: str) -> None:
@@ -251,13 +335,25 @@ def test_a_person_reads_why_an_object_is_refused(admission: Admission, thing: Bu
     assert sentence in str(refused.value)
 
 
-def test_kubectl_shows_warnings_and_finds_nothing_to_change_afterwards(admission: Admission, tmp_path: Path) -> None:
-    job: JobBuilder = make_job("kueued").namespace(NAMESPACE).label("kueue.x-k8s.io/queue-name", "q").label("fluxqueue/queue", "long")
-    for name, thing in (("kueued", job), ("plain", make_job("plain").namespace(NAMESPACE).without("spec.suspend"))):
+def test_kubectl_shows_warnings_and_finds_nothing_to_change_afterwards(
+    admission: Admission, tmp_path: Path
+) -> None:
+    job: JobBuilder = (
+        make_job("kueued")
+        .namespace(NAMESPACE)
+        .label("kueue.x-k8s.io/queue-name", "q")
+        .label("fluxqueue/queue", "long")
+    )
+    for name, thing in (
+        ("kueued", job),
+        ("plain", make_job("plain").namespace(NAMESPACE).without("spec.suspend")),
+    ):
         manifest = tmp_path / f"{name}.json"
         manifest.write_text(json.dumps(thing.build()))
         applied = admission.cluster.kubectl("apply", "-f", str(manifest))
-        assert ("Warning: Job admission/kueued: label fluxqueue/queue has no effect" in applied.stderr) == (name == "kueued")
+        assert ("Warning: Job admission/kueued: label fluxqueue/queue has no effect" in applied.stderr) == (
+            name == "kueued"
+        )
         assert admission.cluster.kubectl("diff", "-f", str(manifest), check=False).returncode == 0
         assert "unchanged" in admission.cluster.kubectl("apply", "-f", str(manifest)).stdout
 
@@ -291,7 +387,9 @@ def test_an_authority_is_replaced_without_one_failed_admission(admission: Admiss
         assert admission.keep_certificate(now() + SPREAD_TIME)
         following = admission.secret["ca.crt"]
         assert admission.bundle == old + following
-        wait_until(lambda: admission.logged('"event": "certificate.loaded"') >= 2, "the new leaf served", WAIT_S)
+        wait_until(
+            lambda: admission.logged('"event": "certificate.loaded"') >= 2, "the new leaf served", WAIT_S
+        )
         asked_again()
         assert admission.keep_certificate(now() + SPREAD_TIME + SETTLE_TIME)
         assert admission.bundle == following

@@ -1,4 +1,6 @@
-"""The webhook process and clients that hold what they can: slow ones, large ones, and those that speak HTTP otherwise."""
+"""The webhook process and clients that hold what they can:
+slow ones, large ones, and those that speak HTTP otherwise.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ async def ended_for(webhook: WebhookProcess, limit: str) -> int:
     """Return the number of connections that were ended because of this limit."""
     text = (await webhook.ask(TLS, "GET", "/metrics")).body.decode()
     name = f'fluxqueue_webhook_connections_ended_total{{limit="{limit}"}} '
-    return next((int(float(line.removeprefix(name))) for line in text.splitlines() if line.startswith(name)), 0)
+    return next(
+        (int(float(line.removeprefix(name))) for line in text.splitlines() if line.startswith(name)), 0
+    )
 
 
 async def closed(connection: Connection) -> bool:
@@ -62,7 +66,10 @@ async def test_a_handshake_a_head_and_a_body_that_do_not_end_are_cut_off(tmp_pat
         slow[1].write_raw(HEAD % len(REVIEW) + REVIEW[:-1])
         for connection in slow:
             answer = await connection.answer()
-            assert (answer.status, answer.body) == (408, b"the request was not complete in time: send it at once\n")
+            assert (answer.status, answer.body) == (
+                408,
+                b"the request was not complete in time: send it at once\n",
+            )
             assert await closed(connection)
         async with asyncio.timeout(WAIT_S):
             with contextlib.suppress(ConnectionError):
@@ -75,7 +82,9 @@ async def test_a_handshake_a_head_and_a_body_that_do_not_end_are_cut_off(tmp_pat
 async def test_more_silent_connections_than_open_files_keep_nobody_out(tmp_path: Path) -> None:
     """Neither the API server nor the kubelet; it was so when connections were more than files may be open."""
     port = free_port()
-    async with a_webhook(tmp_path, "--request-seconds", "300", "--health-port", str(port), files=192) as webhook:
+    async with a_webhook(
+        tmp_path, "--request-seconds", "300", "--health-port", str(port), files=192
+    ) as webhook:
         silent = [await asyncio.open_connection("127.0.0.1", webhook.port) for _ in range(300)]
         assert (await webhook.ask(TLS, "POST", "/mutate", REVIEW)).status == 200
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -93,11 +102,17 @@ async def test_unfinished_bodies_together_hold_a_limited_number_of_bytes(tmp_pat
         unfinished = [await webhook.connect(TLS) for _ in range(13)]
         for connection in unfinished:
             connection.write_raw(HEAD % size + b" " * (size - 10))
-        first = await asyncio.wait({asyncio.create_task(each.answer()) for each in unfinished}, return_when=asyncio.FIRST_COMPLETED)
+        first = await asyncio.wait(
+            {asyncio.create_task(each.answer()) for each in unfinished}, return_when=asyncio.FIRST_COMPLETED
+        )
         for task in first[1]:
             task.cancel()
         answer = first[0].pop().result()
-        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (429, "1", "close")
+        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (
+            429,
+            "1",
+            "close",
+        )
         assert (await webhook.ask(TLS, "POST", "/mutate", REVIEW)).status == 200
         assert await ended_for(webhook, "memory") >= 1
         for connection in unfinished:
@@ -111,7 +126,8 @@ async def test_what_the_api_server_never_sends_is_refused_with_a_sentence(tmp_pa
             b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + many + b"\r\n",
             b"POST /mutate HTTP/1.1\r\nHost: " + b"x" * 400_000,
             b"\x16\x03 what is this\r\n\r\n",
-            b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 40_000,
+            b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\nx\r\n" * 40_000,
         ):
             connection = await webhook.connect(TLS)
             connection.write_raw(sent)
@@ -136,7 +152,10 @@ async def test_pipelined_requests_end_their_connection_and_no_other(tmp_path: Pa
 async def test_a_client_that_asks_before_it_sends_is_told_to_send(tmp_path: Path) -> None:
     async with a_webhook(tmp_path) as webhook:
         connection = await webhook.connect(TLS)
-        connection.write_raw(b"POST /mutate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(REVIEW))
+        connection.write_raw(
+            b"POST /mutate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+            % len(REVIEW)
+        )
         assert (await connection.answer()).status == 100
         connection.write_raw(REVIEW)
         assert (await connection.answer()).status == 200

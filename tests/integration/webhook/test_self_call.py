@@ -1,11 +1,21 @@
-"""The webhook is ready only once it can be called by its own name, with the authority that came with its certificate."""
+"""The webhook is ready only once it can be called by its own name,
+with the authority that came with its certificate.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from support.webhook_process import WAIT_S, WebhookProcess, make_leaf, new_authority, now, running_webhook, trusting_anybody
+from support.webhook_process import (
+    WAIT_S,
+    WebhookProcess,
+    make_leaf,
+    new_authority,
+    now,
+    running_webhook,
+    trusting_anybody,
+)
 
 from fluxqueue.certs.pairs import write_pair
 
@@ -22,7 +32,9 @@ async def ready(webhook: WebhookProcess, *, ok: bool, because: str = "") -> None
             await asyncio.sleep(0.05)
 
 
-async def test_a_certificate_of_another_authority_or_name_is_named_until_it_is_replaced(tmp_path: Path) -> None:
+async def test_a_certificate_of_another_authority_or_name_is_named_until_it_is_replaced(
+    tmp_path: Path,
+) -> None:
     trusted, other = new_authority(), new_authority()
     (tmp_path / "ca.crt").write_bytes(trusted.certificate)
     write_pair(tmp_path, make_leaf(other), now())
@@ -36,7 +48,9 @@ async def test_a_certificate_of_another_authority_or_name_is_named_until_it_is_r
         (tmp_path / "ca.crt").write_bytes(trusted.certificate)
         await ready(webhook, ok=True)
     async with running_webhook(tmp_path, "--server-name", "fluxqueue-webhook.elsewhere.svc") as webhook:
-        await ready(webhook, ok=False, because="certificate is not valid for 'fluxqueue-webhook.elsewhere.svc'")
+        await ready(
+            webhook, ok=False, because="certificate is not valid for 'fluxqueue-webhook.elsewhere.svc'"
+        )
 
 
 async def test_a_refused_pair_does_not_end_the_readiness_of_the_one_in_use(tmp_path: Path) -> None:

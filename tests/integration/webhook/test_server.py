@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 from support.builders import make_job, make_pod, make_review
-from support.webhook_process import Answer, make_leaf, new_authority, now, running_webhook, trusting, trusting_anybody
+from support.webhook_process import (
+    Answer,
+    make_leaf,
+    new_authority,
+    now,
+    running_webhook,
+    trusting,
+    trusting_anybody,
+)
 
 from fluxqueue.certs.authority import Pair
 from fluxqueue.certs.pairs import parse_certificate, write_pair
@@ -110,9 +118,13 @@ async def test_a_client_that_hangs_up_in_the_middle_harms_nobody(tmp_path: Path)
         assert not [line for line in webhook.lines if "plain" in line or line["level"] == "error"]
 
 
-@pytest.mark.parametrize(("highest", "works"), [(ssl.TLSVersion.TLSv1_2, True), (ssl.TLSVersion.TLSv1_1, False)])
+@pytest.mark.parametrize(
+    ("highest", "works"), [(ssl.TLSVersion.TLSv1_2, True), (ssl.TLSVersion.TLSv1_1, False)]
+)
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
-async def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path, highest: ssl.TLSVersion, works: bool) -> None:
+async def test_nothing_older_than_tls_1_2_is_spoken(
+    tmp_path: Path, highest: ssl.TLSVersion, works: bool
+) -> None:
     authority = new_authority()
     write_pair(tmp_path, make_leaf(authority), now())
     context = trusting(authority)
@@ -155,7 +167,10 @@ async def test_without_a_certificate_it_runs_and_readiness_names_what_is_missing
         assert len([line for line in webhook.lines if line["event"] == "certificate.missing"]) == 1
         ends = parse_certificate(leaf.certificate).not_valid_after_utc.timestamp()
         shown = (await webhook.ask(trusting(authority), "GET", "/metrics")).body.decode()
-        assert float(shown.partition("\nfluxqueue_webhook_certificate_expiry_timestamp_seconds ")[2].split()[0]) == ends
+        assert (
+            float(shown.partition("\nfluxqueue_webhook_certificate_expiry_timestamp_seconds ")[2].split()[0])
+            == ends
+        )
 
 
 async def test_certificates_change_under_load_without_one_failed_review(tmp_path: Path) -> None:
@@ -267,8 +282,12 @@ async def test_the_drain_ends_by_itself(tmp_path: Path) -> None:
         assert await webhook.ended() == 0
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
-async def test_an_impatient_end_does_not_wait_for_the_drain(tmp_path: Path, signals: list[signal.Signals]) -> None:
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
+)
+async def test_an_impatient_end_does_not_wait_for_the_drain(
+    tmp_path: Path, signals: list[signal.Signals]
+) -> None:
     write_pair(tmp_path, make_leaf(new_authority()), now())
     async with running_webhook(tmp_path, "--drain-seconds", "600") as webhook:
         first, *rest = signals
@@ -283,7 +302,17 @@ async def test_an_impatient_end_does_not_wait_for_the_drain(tmp_path: Path, sign
 async def test_an_address_that_cannot_be_had_is_named(tmp_path: Path, host: str, why: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", host, "--port", port, "--cert-dir", str(tmp_path)]
+        command = [
+            sys.executable,
+            "-m",
+            "fluxqueue.webhook.main",
+            "--host",
+            host,
+            "--port",
+            port,
+            "--cert-dir",
+            str(tmp_path),
+        ]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         async with asyncio.timeout(60):
             _, error = await process.communicate()

@@ -8,7 +8,11 @@ from fluxqueue.queue.model.sources import kueue, leaderworkersets, volcano
 
 
 def test_all_annotations_that_are_named_are_kept() -> None:
-    named = {text for name, text in vars(names).items() if name.endswith(("_ANNOTATION", "_KEY")) and isinstance(text, str)}
+    named = {
+        text
+        for name, text in vars(names).items()
+        if name.endswith(("_ANNOTATION", "_KEY")) and isinstance(text, str)
+    }
     assert named <= READ_ANNOTATIONS
     assert {*names.START_ANNOTATIONS, *names.TOPOLOGY_KEYS, *names.ALLOCATION_ANNOTATIONS} <= READ_ANNOTATIONS
 

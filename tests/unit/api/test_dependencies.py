@@ -16,14 +16,18 @@ def test_reads_every_condition_kind_and_delay() -> None:
         WorkloadDependency(condition=DependencyCondition.OK, kind=DependencyKind.JOB, name="a"),
         WorkloadDependency(condition=DependencyCondition.ANY, kind=DependencyKind.POD_GROUP, name="B_1"),
         WorkloadDependency(condition=DependencyCondition.FAIL, kind=DependencyKind.MINICLUSTER, name="c.d"),
-        WorkloadDependency(condition=DependencyCondition.START, kind=DependencyKind.JOB, name="e", delay_s=600),
+        WorkloadDependency(
+            condition=DependencyCondition.START, kind=DependencyKind.JOB, name="e", delay_s=600
+        ),
     )
 
 
 def test_an_entry_is_written_as_it_is_read() -> None:
     for text in ("ok:job/a", "start:minicluster/b+600s"):
         assert str(parse_dependencies(text)[0]) == text
-    assert parse_dependencies(str(parse_dependencies("any:job/x+01:00:00")[0])) == parse_dependencies("any:job/x+1h")
+    assert parse_dependencies(str(parse_dependencies("any:job/x+01:00:00")[0])) == parse_dependencies(
+        "any:job/x+1h"
+    )
 
 
 def test_a_repeated_entry_counts_once_and_no_text_is_no_dependency() -> None:

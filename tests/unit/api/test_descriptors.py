@@ -33,7 +33,9 @@ class _Limits:
         pytest.param(_Limits(1_024, resource.RLIM_INFINITY), 1_024, 1_024, 65_536, id="raised to a bound"),
         pytest.param(_Limits(1_024, 4_096, forbidden=True), 1_024, 1_024 - RESERVED, 1_024, id="forbidden"),
         pytest.param(_Limits(100_000, 100_000), 200_000, 100_000 - RESERVED, 100_000, id="more already"),
-        pytest.param(_Limits(resource.RLIM_INFINITY, resource.RLIM_INFINITY), 64, 64, resource.RLIM_INFINITY, id="none"),
+        pytest.param(
+            _Limits(resource.RLIM_INFINITY, resource.RLIM_INFINITY), 64, 64, resource.RLIM_INFINITY, id="none"
+        ),
         pytest.param(_Limits(64, 64), 64, 1, 64, id="nearly none"),
     ],
 )

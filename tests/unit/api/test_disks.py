@@ -18,8 +18,16 @@ RBD = {"monitors": ["a", "b"], "pool": "rbd", "image": "x"}
 @pytest.mark.parametrize(
     ("one", "other", "shared"),
     [
-        ({"gcePersistentDisk": {"pdName": "d"}}, {"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, True),
-        ({"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, {"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, False),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            True,
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            False,
+        ),
         ({"gcePersistentDisk": {"pdName": "d"}}, {"gcePersistentDisk": {"pdName": "e"}}, False),
         (
             {"awsElasticBlockStore": {"volumeID": "v", "readOnly": True}},
@@ -33,5 +41,7 @@ RBD = {"monitors": ["a", "b"], "pool": "rbd", "image": "x"}
         ({"emptyDir": {}}, {"emptyDir": {}}, False),
     ],
 )
-def test_two_pods_of_a_node_share_a_disk_only_to_read_it(one: dict[str, Any], other: dict[str, Any], shared: bool) -> None:
+def test_two_pods_of_a_node_share_a_disk_only_to_read_it(
+    one: dict[str, Any], other: dict[str, Any], shared: bool
+) -> None:
     assert conflicting_disk(using(**one), [using(**other)]) == ("data" if shared else "")

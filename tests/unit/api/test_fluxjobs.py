@@ -5,7 +5,14 @@ import re
 
 import pytest
 
-from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, fluxjob_name, fluxjob_names, is_named_for_its_object
+from fluxqueue.api.fluxjobs import (
+    FluxJob,
+    FluxJobSpec,
+    ObjectRef,
+    fluxjob_name,
+    fluxjob_names,
+    is_named_for_its_object,
+)
 from fluxqueue.api.metadata import ObjectMeta
 
 UID = "2f3ba0c4-8a16-4a3e-9c1d-0d9a4a7b5e11"
@@ -35,7 +42,8 @@ def test_a_long_name_is_cut_and_its_hash_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("called", "ours"), [*((name, True) for name in fluxjob_names("Job", "a", UID)), ("mine", False), ("job-a", False)]
+    ("called", "ours"),
+    [*((name, True) for name in fluxjob_names("Job", "a", UID)), ("mine", False), ("job-a", False)],
 )
 def test_a_fluxjob_that_names_an_object_under_another_name_is_somebody_elses(called: str, ours: bool) -> None:
     spec = FluxJobSpec(object_ref=ObjectRef(kind="Job", name="a", uid=UID))

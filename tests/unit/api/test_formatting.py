@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.api.formatting import format_constraint, format_graph_amount, format_node_set, format_nodes, format_quantity, natural_order
+from fluxqueue.api.formatting import (
+    format_constraint,
+    format_graph_amount,
+    format_node_set,
+    format_nodes,
+    format_quantity,
+    natural_order,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,12 +34,18 @@ from fluxqueue.api.formatting import format_constraint, format_graph_amount, for
         ("volumes:csi:ebs.csi.aws.com", 3, "3 volumes of ebs.csi.aws.com"),
     ],
 )
-def test_an_amount_of_the_graph_is_shown_in_cores_bytes_and_items(kind: str, amount: int, message: str) -> None:
+def test_an_amount_of_the_graph_is_shown_in_cores_bytes_and_items(
+    kind: str, amount: int, message: str
+) -> None:
     assert format_graph_amount(kind, amount) == message
 
 
 def test_an_amount_of_a_pod_has_the_same_form() -> None:
-    assert [format_quantity("cpu", 1.5), format_quantity("memory", 4 << 30), format_quantity("memory", 100)] == [
+    assert [
+        format_quantity("cpu", 1.5),
+        format_quantity("memory", 4 << 30),
+        format_quantity("memory", 100),
+    ] == [
         "1.5 cpu",
         "4 GiB memory",
         "100 memory",
@@ -48,10 +61,19 @@ def test_an_amount_of_a_pod_has_the_same_form() -> None:
         ({"properties": ["disk=ssd", "^zone=a"]}, "disk=ssd, not zone=a"),
         ({"properties": ["gpu"]}, "with the label gpu"),
         ({"not": [{"properties": ["gpu"]}]}, "without the label gpu"),
-        ({"not": [{"properties": ["taint:dedicated=ml:NoSchedule"]}]}, "without the taint dedicated=ml:NoSchedule"),
-        ({"and": [{"properties": ["disk=ssd"]}, {"not": [{"hostlist": ["node-2"]}]}]}, "disk=ssd, not on node-2"),
+        (
+            {"not": [{"properties": ["taint:dedicated=ml:NoSchedule"]}]},
+            "without the taint dedicated=ml:NoSchedule",
+        ),
+        (
+            {"and": [{"properties": ["disk=ssd"]}, {"not": [{"hostlist": ["node-2"]}]}]},
+            "disk=ssd, not on node-2",
+        ),
         ({"or": [{"properties": ["zone=a"]}, {"properties": ["zone=b"]}]}, "zone=a or zone=b"),
-        ({"and": [{"properties": ["x=1"]}, {"or": [{"properties": ["z=a"]}, {"properties": ["z=b"]}]}]}, "x=1, (z=a or z=b)"),
+        (
+            {"and": [{"properties": ["x=1"]}, {"or": [{"properties": ["z=a"]}, {"properties": ["z=b"]}]}]},
+            "x=1, (z=a or z=b)",
+        ),
         ({"not": [{"or": [{"properties": ["z=a"]}, {"properties": ["z=b"]}]}]}, "not z=a, not z=b"),
         ({"not": [{"properties": ["z=a", "d=hdd"]}]}, "not z=a or not d=hdd"),
         ({"hostlist": [f"n{number}" for number in range(8)]}, "on n0, n1, n2, n3, n4 and 3 more"),

@@ -38,5 +38,8 @@ def test_labels_and_taints_are_properties_that_cannot_be_taken_for_each_other() 
 
 
 def test_the_taints_of_a_node_are_read_from_its_properties() -> None:
-    taints = [Taint(key="example.com/gpu", value="yes", effect="NoSchedule"), Taint(key="gpu", effect="NoExecute")]
+    taints = [
+        Taint(key="example.com/gpu", value="yes", effect="NoSchedule"),
+        Taint(key="gpu", effect="NoExecute"),
+    ]
     assert taints_in(["gpu", "gpu=yes", "taint=", *map(taint_property, taints)]) == taints

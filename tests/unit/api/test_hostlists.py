@@ -100,7 +100,10 @@ def test_each_host_of_a_list_is_the_one_of_its_place(hosts: list[str]) -> None:
     assert [listed[place] for place in range(len(listed))] == hosts
 
 
-@pytest.mark.parametrize("text", ["a[1-1000000]", "a[1-1000000000000000000]", "a," * 131_072, f"a[{'1,' * 131_072}1]", "[" * 262_144])
+@pytest.mark.parametrize(
+    "text",
+    ["a[1-1000000]", "a[1-1000000000000000000]", "a," * 131_072, f"a[{'1,' * 131_072}1]", "[" * 262_144],
+)
 def test_a_hostile_text_costs_no_more_than_it_is_long(text: str) -> None:
     tracemalloc.start()
     with pytest.raises(InvalidHostlist) as refused:

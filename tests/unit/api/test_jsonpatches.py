@@ -33,7 +33,10 @@ def test_equal_values_differ_in_nothing() -> None:
 
 def test_what_grew_is_added_and_nothing_else_is_named() -> None:
     old = {"containers": [{"name": "app", "new": 1}], "volumes": [{"name": "a"}]}
-    new = {"containers": [{"name": "init"}, {"name": "app", "new": 1, "probe": {}}], "volumes": [{"name": "a"}, {"name": "b"}]}
+    new = {
+        "containers": [{"name": "init"}, {"name": "app", "new": 1, "probe": {}}],
+        "volumes": [{"name": "a"}, {"name": "b"}],
+    }
     assert [(each.op, each.path) for each in difference("/spec", old, new)] == [
         ("add", "/spec/containers/0"),
         ("add", "/spec/containers/1/probe"),

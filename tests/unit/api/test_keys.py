@@ -35,8 +35,12 @@ def test_what_stands_in_the_wrong_place_is_told() -> None:
 def test_known_keys_and_those_of_others_are_not_mentioned() -> None:
     few = {names.MANAGED_LABEL: "true", names.GANG_ANNOTATION: "true", names.REPLACE_ANNOTATION: "pod"}
     known = {text: few.get(text, "x") for name, text in vars(names).items() if name.endswith("_LABEL")}
-    annotations = {text: few.get(text, "x") for name, text in vars(names).items() if name.endswith("_ANNOTATION")}
-    assert not list(unread_keys(known | {"app": "x", "example.com/fluxqueue": "x"}, annotations | {"note": "x"}))
+    annotations = {
+        text: few.get(text, "x") for name, text in vars(names).items() if name.endswith("_ANNOTATION")
+    }
+    assert not list(
+        unread_keys(known | {"app": "x", "example.com/fluxqueue": "x"}, annotations | {"note": "x"})
+    )
 
 
 def test_a_long_key_is_cut() -> None:
@@ -44,14 +48,24 @@ def test_a_long_key_is_cut() -> None:
     assert len(sentence) < 200
 
 
-@pytest.mark.parametrize("key", ["fluxqueue.io/queue", "fluxqueue.org/queu", "flux-queue/queue", "fluxqeue/queue", "fluxqueu/Queue"])
+@pytest.mark.parametrize(
+    "key",
+    ["fluxqueue.io/queue", "fluxqueue.org/queu", "flux-queue/queue", "fluxqeue/queue", "fluxqueu/Queue"],
+)
 def test_a_slip_in_the_prefix_is_told_too(key: str) -> None:
     (sentence,) = unread_keys({key: "night"}, None)
     assert sentence == f"label {key} is unknown and has no effect: did you mean fluxqueue/queue?"
 
 
 @pytest.mark.parametrize(
-    "key", ["fluxcd.io/queue", "flux-framework.org/queue", "example.com/queue", "queue", "fluxqueue.local/run-seconds"]
+    "key",
+    [
+        "fluxcd.io/queue",
+        "flux-framework.org/queue",
+        "example.com/queue",
+        "queue",
+        "fluxqueue.local/run-seconds",
+    ],
 )
 def test_keys_of_others_are_none_of_ours(key: str) -> None:
     assert list(unread_keys({key: "x"}, {key: "x"})) == []
@@ -77,24 +91,53 @@ def test_words_of_other_systems_are_understood(word: str, meant: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "annotations", "sentence"),
     [
-        ({"fluxqueue/managed": "False"}, {}, "label fluxqueue/managed: 'False' has no effect: write 'true' or 'false'"),
-        ({"fluxqueue/managed": "no"}, {}, "label fluxqueue/managed: 'no' has no effect: write 'true' or 'false'"),
-        ({}, {"fluxqueue/gang": "yes"}, "annotation fluxqueue/gang: 'yes' has no effect: write 'true' or 'false'"),
-        ({}, {"fluxqueue/replace": "pods"}, "annotation fluxqueue/replace: 'pods' has no effect: write 'pod'"),
+        (
+            {"fluxqueue/managed": "False"},
+            {},
+            "label fluxqueue/managed: 'False' has no effect: write 'true' or 'false'",
+        ),
+        (
+            {"fluxqueue/managed": "no"},
+            {},
+            "label fluxqueue/managed: 'no' has no effect: write 'true' or 'false'",
+        ),
+        (
+            {},
+            {"fluxqueue/gang": "yes"},
+            "annotation fluxqueue/gang: 'yes' has no effect: write 'true' or 'false'",
+        ),
+        (
+            {},
+            {"fluxqueue/replace": "pods"},
+            "annotation fluxqueue/replace: 'pods' has no effect: write 'pod'",
+        ),
     ],
 )
-def test_a_value_that_is_none_of_the_few_is_told(labels: dict[str, str], annotations: dict[str, str], sentence: str) -> None:
+def test_a_value_that_is_none_of_the_few_is_told(
+    labels: dict[str, str], annotations: dict[str, str], sentence: str
+) -> None:
     assert list(unread_keys(labels, annotations)) == [sentence]
 
 
 def test_the_few_values_are_read() -> None:
-    assert list(unread_keys({"fluxqueue/managed": "true"}, {"fluxqueue/gang": "false", "fluxqueue/replace": "pod"})) == []
+    assert (
+        list(
+            unread_keys(
+                {"fluxqueue/managed": "true"}, {"fluxqueue/gang": "false", "fluxqueue/replace": "pod"}
+            )
+        )
+        == []
+    )
 
 
-def test_few_of_very_many_keys_are_compared_so_that_an_admission_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_of_very_many_keys_are_compared_so_that_an_admission_stays_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
     monkeypatch.setattr("fluxqueue.api.keys._closest", lambda word: asked.append(word))
-    many = {f"fluxquee.io/{number}": "x" for number in range(1_000)} | {f"fluxqueue/{number}": "x" for number in range(1_000)}
+    many = {f"fluxquee.io/{number}": "x" for number in range(1_000)} | {
+        f"fluxqueue/{number}": "x" for number in range(1_000)
+    }
     others = {f"example.com/{number}": "x" for number in range(1_000)}
     assert list(unread_keys({**others, **many}, {**others, **many})) == []
     assert len(asked) == 100

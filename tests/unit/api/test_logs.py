@@ -19,11 +19,23 @@ def test_events_and_records_are_objects_of_one_form(capsys: pytest.CaptureFixtur
     structlog.get_logger().info("queue.started", port=1)
     logging.getLogger("uvicorn").error("no %s", "port")
     event, record = lines(capsys)
-    assert {**event, "timestamp": ""} == {"event": "queue.started", "port": 1, "level": "info", "timestamp": ""}
-    assert {**record, "timestamp": ""} == {"event": "no port", "logger": "uvicorn", "level": "error", "timestamp": ""}
+    assert {**event, "timestamp": ""} == {
+        "event": "queue.started",
+        "port": 1,
+        "level": "info",
+        "timestamp": "",
+    }
+    assert {**record, "timestamp": ""} == {
+        "event": "no port",
+        "logger": "uvicorn",
+        "level": "error",
+        "timestamp": "",
+    }
 
 
-def test_the_level_holds_for_both_and_libraries_are_quiet_below_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_level_holds_for_both_and_libraries_are_quiet_below_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logging("error")
     structlog.get_logger().warning("queue.late")
     logging.getLogger("uvicorn").warning("late")

@@ -28,7 +28,11 @@ def read(text: str) -> MiniCluster:
 def test_missing_fields_have_the_operators_defaults() -> None:
     spec = read(HELLO).spec
     assert (spec.tasks, spec.min_size, spec.max_size, spec.deadline_seconds) == (1, 0, 0, 31_500_000)
-    assert (spec.flux.container.name, spec.flux.container.mount_path, spec.flux.log_level) == ("flux-view", "/mnt/flux", 6)
+    assert (spec.flux.container.name, spec.flux.container.mount_path, spec.flux.log_level) == (
+        "flux-view",
+        "/mnt/flux",
+        6,
+    )
     assert (spec.flux.scheduler.queue_policy, spec.pod.restart_policy) == ("fcfs", "OnFailure")
     assert spec.containers[0].logs == "/tmp/fluxout"
     assert spec.containers[0].image_pull_policy == "IfNotPresent"

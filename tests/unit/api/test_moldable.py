@@ -5,7 +5,10 @@ from fluxqueue.api.moldable import JobSize, min_pods_problem, molded_duration, r
 EIGHT = JobSize(indexed=True, completions=8, parallelism=8)
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("008", 8), ("", None), ("-1", None), ("1.5", None), ("²", None), ("9" * 10, None)])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("008", 8), ("", None), ("-1", None), ("1.5", None), ("²", None), ("9" * 10, None)],
+)
 def test_the_least_number_of_pods_is_a_whole_number(text: str, number: int | None) -> None:
     assert read_min_pods(text) == number
 
@@ -17,7 +20,10 @@ def test_an_indexed_job_whose_pods_run_together_may_start_with_fewer(size: JobSi
 
 @pytest.mark.parametrize("text", ["0", "9", "two", "", "8 "])
 def test_another_number_is_refused_with_those_that_are_possible(text: str) -> None:
-    expected = f"annotation fluxqueue/min-pods: {text!r} is not a number of its pods: write a whole number from 1 to 8"
+    expected = (
+        f"annotation fluxqueue/min-pods: {text!r} is not a number of its pods: "
+        "write a whole number from 1 to 8"
+    )
     assert min_pods_problem(text, EIGHT) == expected
 
 
@@ -33,7 +39,10 @@ def test_a_long_text_is_cut_in_the_sentence() -> None:
         (JobSize(indexed=True, completions=8, parallelism=None), "parallelism the same as completions"),
         (JobSize(indexed=True, completions=None, parallelism=8), "parallelism the same as completions"),
         (JobSize(indexed=True, completions=8, parallelism=8, cluster=True), "is not for Flux clusters"),
-        (JobSize(indexed=True, completions=8, parallelism=8, slices=True), "fluxqueue/topology-slice cannot both hold"),
+        (
+            JobSize(indexed=True, completions=8, parallelism=8, slices=True),
+            "fluxqueue/topology-slice cannot both hold",
+        ),
     ],
 )
 def test_a_job_that_needs_all_its_pods_cannot_have_it(size: JobSize, words: str) -> None:
@@ -47,4 +56,6 @@ def test_work_that_scales_takes_longer_with_fewer() -> None:
 def test_work_with_few_of_its_pods_has_an_end_that_a_date_can_say() -> None:
     ten_years = 315_360_000
     assert molded_duration(ten_years, 2_000, 1) == 10 * ten_years
-    assert molded_duration(20 * ten_years, 2, 1) == 20 * ten_years, "what is longer by itself is not shortened"
+    assert molded_duration(20 * ten_years, 2, 1) == 20 * ten_years, (
+        "what is longer by itself is not shortened"
+    )

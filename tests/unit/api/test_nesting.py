@@ -40,5 +40,7 @@ def test_any_bytes_come_back(data: bytes) -> None:
 def test_a_text_that_anybody_can_send_is_given_up_after_so_many_tokens() -> None:
     text = b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
     assert limit_depth(text, 20_000) == limit_depth(text)
-    with pytest.raises(msgspec.DecodeError, match="nested too deeply, and has more than 5000 strings and brackets"):
+    with pytest.raises(
+        msgspec.DecodeError, match="nested too deeply, and has more than 5000 strings and brackets"
+    ):
         limit_depth(text, 5_000)

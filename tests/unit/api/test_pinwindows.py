@@ -31,6 +31,8 @@ def test_without_a_time_the_window_is_closed(text: str | None) -> None:
 
 
 def test_a_template_that_holds_its_node_pins_for_ever() -> None:
-    meta = ObjectMeta(labels={"fluxqueue/pinned": "yes"}, annotations={"fluxqueue/pin-until": format_pin_until(NOON)})
+    meta = ObjectMeta(
+        labels={"fluxqueue/pinned": "yes"}, annotations={"fluxqueue/pin-until": format_pin_until(NOON)}
+    )
     assert pin_until(meta) > datetime(9000, 1, 1, tzinfo=UTC)
     assert pin_until(meta) + MARGIN > pin_until(meta), "what is added to it does not overflow"

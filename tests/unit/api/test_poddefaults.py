@@ -1,4 +1,6 @@
-"""What a pod of a template will ask for: the order is that of the API server (defaulting, LimitRanger, RuntimeClass)."""
+"""What a pod of a template will ask for: the order is that of the API server (defaulting, LimitRanger,
+RuntimeClass).
+"""
 
 from decimal import Decimal
 from typing import Any
@@ -12,7 +14,9 @@ from fluxqueue.api.requests import pod_requests
 
 
 def template(*resources: dict[str, Any], **more: Any) -> PodSpec:
-    return msgspec.convert({"containers": [{"name": "c", "resources": each} for each in resources], **more}, PodSpec)
+    return msgspec.convert(
+        {"containers": [{"name": "c", "resources": each} for each in resources], **more}, PodSpec
+    )
 
 
 def limit_range(kind: str = "Container", **request: str) -> LimitRange:
@@ -54,7 +58,10 @@ def test_a_runtime_class_adds_overhead_nodes_and_tolerations() -> None:
     runtime = msgspec.convert(
         {
             "overhead": {"podFixed": {"cpu": "250m"}},
-            "scheduling": {"nodeSelector": {"sandbox": "yes"}, "tolerations": [{"key": "sandbox", "operator": "Exists"}]},
+            "scheduling": {
+                "nodeSelector": {"sandbox": "yes"},
+                "tolerations": [{"key": "sandbox", "operator": "Exists"}],
+            },
         },
         RuntimeClass,
     )

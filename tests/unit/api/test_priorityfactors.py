@@ -11,9 +11,20 @@ from fluxqueue.api.priorityfactors import DEFAULT_WEIGHTS, Waiting, priority_par
 DAY_S = 86_400.0
 
 
-@given(st.integers(-(2**31), 2**31), st.floats(0, 1e9), st.floats(0, 1), st.integers(1, 10**6), st.integers(-(2**31), 2**31))
-def test_without_weights_a_priority_is_what_it_says(priority: int, age_s: float, fair_share: float, pods: int, of_queue: int) -> None:
-    assert priority_parts(Waiting(priority, age_s, fair_share, pods), DEFAULT_WEIGHTS, of_queue).total == priority
+@given(
+    st.integers(-(2**31), 2**31),
+    st.floats(0, 1e9),
+    st.floats(0, 1),
+    st.integers(1, 10**6),
+    st.integers(-(2**31), 2**31),
+)
+def test_without_weights_a_priority_is_what_it_says(
+    priority: int, age_s: float, fair_share: float, pods: int, of_queue: int
+) -> None:
+    assert (
+        priority_parts(Waiting(priority, age_s, fair_share, pods), DEFAULT_WEIGHTS, of_queue).total
+        == priority
+    )
 
 
 def test_each_part_has_its_weight_and_the_parts_add_up() -> None:

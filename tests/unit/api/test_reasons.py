@@ -1,4 +1,6 @@
-"""A reason is one entry of one table, and every list of reasons that is written elsewhere has exactly these."""
+"""A reason is one entry of one table, and every list of reasons that is written elsewhere has exactly
+these.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_the_facts_of_a_reason_agree_with_each_other(reason: Reason) -> None:
     facts = REASONS[reason]
     assert facts.matched or not facts.limit, "work that waits for a limit is matched as soon as there is room"
     assert not (facts.for_others and facts.matched), "work that waits for other work is not matched before"
-    assert facts.report is Report.TO_A_PERSON or not facts.stalled, "somebody must be told what goes no further without a person"
+    assert facts.report is Report.TO_A_PERSON or not facts.stalled, (
+        "somebody must be told what goes no further without a person"
+    )
     for sentence in (facts.why, facts.helps):
         assert sentence == sentence.strip()
         assert not sentence.endswith("."), "it is part of a line"

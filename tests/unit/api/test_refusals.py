@@ -50,7 +50,9 @@ def test_a_pod_waits_for_the_queue_if_it_is_gated_or_released_to_no_node(pod: Po
     ],
     ids=lambda value: str(value) if isinstance(value, bool) else "",
 )
-def test_what_was_released_for_our_scheduler_can_be_taken_back_until_it_is_bound(pod: PodBuilder, revocable: bool) -> None:
+def test_what_was_released_for_our_scheduler_can_be_taken_back_until_it_is_bound(
+    pod: PodBuilder, revocable: bool
+) -> None:
     assert read(pod).revocable is revocable
 
 
@@ -65,12 +67,20 @@ def test_a_refusal_counts_only_for_its_node_and_allocation() -> None:
 def test_other_schedulers_and_temporary_reasons_give_no_refusal() -> None:
     text_shown = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": WORDS}]
     assert not refusal(read(make_pod().by_fluxion("n1").with_("status.conditions", text_shown)))
-    waits = [{**text_shown[0], "reason": "WaitingForGang"}, {"type": names.REFUSED_CONDITION, "status": "True", "message": "7 n1"}]
+    waits = [
+        {**text_shown[0], "reason": "WaitingForGang"},
+        {"type": names.REFUSED_CONDITION, "status": "True", "message": "7 n1"},
+    ]
     assert not refusal(read(make_pod().by_fluxion("n1").with_("status.conditions", waits)))
 
 
 def test_what_the_scheduler_writes_is_what_the_queue_reads() -> None:
     pod = make_pod().by_fluxion("n1")
-    text_shown = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"{WORDS}."}
+    text_shown = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"{WORDS}.",
+    }
     conditions = [text_shown, refused_condition(read(pod), "2026-01-01T00:00:00Z")]
     assert refusal(read(pod.with_("status.conditions", conditions))) == WORDS

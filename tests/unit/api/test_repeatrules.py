@@ -14,9 +14,18 @@ from fluxqueue.api.repeatrules import InvalidRepeat, RepeatRule, parse_repeat
         ("FREQ=MONTHLY;BYDAY=1MO;COUNT=12", RepeatRule("MONTHLY", count=12, by_day=((0, 1),))),
         ("FREQ=MONTHLY;BYMONTHDAY=-1", RepeatRule("MONTHLY", by_month_day=(-1,))),
         ("FREQ=YEARLY;BYMONTH=3,9;BYDAY=-1SU", RepeatRule("YEARLY", by_day=((6, -1),), by_month=(3, 9))),
-        ("FREQ=DAILY;UNTIL=20271231T120000Z", RepeatRule("DAILY", until=datetime(2027, 12, 31, 12, tzinfo=UTC))),
-        ("FREQ=DAILY;UNTIL=20271231T120000", RepeatRule("DAILY", until=datetime.fromisoformat("2027-12-31T12:00"))),
-        ("FREQ=DAILY;UNTIL=20271231", RepeatRule("DAILY", until=datetime.fromisoformat("2027-12-31T23:59:59"))),
+        (
+            "FREQ=DAILY;UNTIL=20271231T120000Z",
+            RepeatRule("DAILY", until=datetime(2027, 12, 31, 12, tzinfo=UTC)),
+        ),
+        (
+            "FREQ=DAILY;UNTIL=20271231T120000",
+            RepeatRule("DAILY", until=datetime.fromisoformat("2027-12-31T12:00")),
+        ),
+        (
+            "FREQ=DAILY;UNTIL=20271231",
+            RepeatRule("DAILY", until=datetime.fromisoformat("2027-12-31T23:59:59")),
+        ),
     ],
 )
 def test_reads_a_rule(text: str, rule: RepeatRule) -> None:

@@ -11,7 +11,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def spec(**fields: str) -> FluxReservationSpec:
-    return msgspec.convert({"start": "2026-12-01T08:00:00", "timeZone": "Europe/Berlin", **fields}, FluxReservationSpec)
+    return msgspec.convert(
+        {"start": "2026-12-01T08:00:00", "timeZone": "Europe/Berlin", **fields}, FluxReservationSpec
+    )
 
 
 def test_a_time_without_an_offset_is_of_the_time_zone() -> None:
@@ -21,7 +23,10 @@ def test_a_time_without_an_offset_is_of_the_time_zone() -> None:
 
 def test_a_time_with_an_offset_is_converted_to_the_time_zone() -> None:
     times = read_times(spec(start="2026-12-01T07:00:00Z", end="2026-12-01T12:00:00", repeat="FREQ=WEEKLY"))
-    assert (times.start.replace(tzinfo=None), times.length_s) == (datetime.fromisoformat("2026-12-01T08:00"), 4 * 3_600)
+    assert (times.start.replace(tzinfo=None), times.length_s) == (
+        datetime.fromisoformat("2026-12-01T08:00"),
+        4 * 3_600,
+    )
     assert times.rule is not None
 
 

@@ -17,7 +17,13 @@ def test_only_what_is_long_is_stored_and_reads_as_before() -> None:
     kept = stored(LONG)
     assert isinstance(kept, StoredJson)
     assert kept
-    assert (len(kept), [*kept], kept["podAffinity"], kept.get("other"), "nodeAffinity" in kept) == (2, [*LONG], {}, None, True)
+    assert (len(kept), [*kept], kept["podAffinity"], kept.get("other"), "nodeAffinity" in kept) == (
+        2,
+        [*LONG],
+        {},
+        None,
+        True,
+    )
     assert {**kept} == LONG
     assert stored(kept) is kept
 

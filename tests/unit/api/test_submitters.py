@@ -7,7 +7,9 @@ import pytest
 from fluxqueue.api.submitters import LONGEST_SUBMITTER, readable_submitter
 
 
-@pytest.mark.parametrize("name", ["alice", "oidc:alice@example.com", "system:serviceaccount:ci:robot", "a" * LONGEST_SUBMITTER])
+@pytest.mark.parametrize(
+    "name", ["alice", "oidc:alice@example.com", "system:serviceaccount:ci:robot", "a" * LONGEST_SUBMITTER]
+)
 def test_a_user_name_is_kept_as_it_is(name: str) -> None:
     assert readable_submitter(name) == name
 

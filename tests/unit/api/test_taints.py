@@ -26,8 +26,13 @@ def test_a_condition_of_a_node_counts_before_its_taint_is_there(condition: str) 
 
 
 def test_a_node_that_is_cordoned_or_not_ready_has_no_taint_for_it() -> None:
-    assert taints_of(make_node().cordoned().taint("node.kubernetes.io/unschedulable", "NoSchedule")) == frozenset()
-    assert taints_of(make_node().not_ready().taint("node.kubernetes.io/not-ready", "NoExecute")) == frozenset()
+    assert (
+        taints_of(make_node().cordoned().taint("node.kubernetes.io/unschedulable", "NoSchedule"))
+        == frozenset()
+    )
+    assert (
+        taints_of(make_node().not_ready().taint("node.kubernetes.io/not-ready", "NoExecute")) == frozenset()
+    )
 
 
 TOLERATIONS = [
@@ -55,6 +60,8 @@ def test_the_text_of_a_toleration_tolerates_the_same(toleration: Toleration, doe
     assert any(each is not None and tolerates(each, GPU) for each in read) is does
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "gpu:Never", "=yes:NoSchedule", "a:b:NoSchedule", "gpu:PreferNoSchedule"])
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "gpu:Never", "=yes:NoSchedule", "a:b:NoSchedule", "gpu:PreferNoSchedule"]
+)
 def test_any_other_text_is_no_toleration(text: str) -> None:
     assert read_toleration(text) is None

@@ -12,7 +12,13 @@ from support.memory_api import merged
 
 from fluxqueue.api import names
 from fluxqueue.api.pods import PodTemplateSpec
-from fluxqueue.api.templatepins import affinity_patch_without_pin, has_required_nodes, is_pinned, node_affinity, without_pin
+from fluxqueue.api.templatepins import (
+    affinity_patch_without_pin,
+    has_required_nodes,
+    is_pinned,
+    node_affinity,
+    without_pin,
+)
 
 ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
 PREFERRED = [{"weight": 1, "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}}]
@@ -30,7 +36,12 @@ def template(builder: JobBuilder) -> tuple[Json, PodTemplateSpec]:
 
 
 def pinned(affinity: Json | None) -> JobBuilder:
-    job = make_job().pod_label("app", "mpi").pod_label(names.PINNED_LABEL, "yes").pod_annotation(names.NODES_ANNOTATION, "n7")
+    job = (
+        make_job()
+        .pod_label("app", "mpi")
+        .pod_label(names.PINNED_LABEL, "yes")
+        .pod_annotation(names.NODES_ANNOTATION, "n7")
+    )
     return job.with_("spec.template.spec.affinity", merged(affinity or {}, node_affinity("n7"), by_key=True))
 
 
@@ -49,7 +60,9 @@ def test_a_pin_is_removed_and_leaves_what_the_user_wrote(affinity: Json | None) 
 def test_terms_that_a_person_added_stay() -> None:
     job = pinned(None)
     terms = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-    (pin,) = node_affinity("n7")["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (pin,) = node_affinity("n7")["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     theirs = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     other = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}
     document, spec = template(job.with_(terms, [pin, {**theirs, **copy.deepcopy(pin)}, other]))
@@ -61,7 +74,11 @@ def test_terms_that_a_person_added_stay() -> None:
 
 @pytest.mark.parametrize("value", ["", "no", None])
 def test_a_template_without_the_mark_keeps_its_affinity(value: Any) -> None:
-    job = make_job().pod_annotation(names.NODES_ANNOTATION, "n7").with_("spec.template.spec.affinity", node_affinity("n7"))
+    job = (
+        make_job()
+        .pod_annotation(names.NODES_ANNOTATION, "n7")
+        .with_("spec.template.spec.affinity", node_affinity("n7"))
+    )
     _, spec = template(job if value is None else job.pod_label(names.PINNED_LABEL, value))
     assert not is_pinned(spec.metadata)
     assert affinity_patch_without_pin(spec) == {}
@@ -69,7 +86,9 @@ def test_a_template_without_the_mark_keeps_its_affinity(value: Any) -> None:
 
 
 def test_a_pod_of_our_own_scheduler_has_the_mark_and_no_affinity() -> None:
-    _, spec = template(make_job().pod_label(names.PINNED_LABEL, "yes").pod_annotation(names.NODES_ANNOTATION, "n7"))
+    _, spec = template(
+        make_job().pod_label(names.PINNED_LABEL, "yes").pod_annotation(names.NODES_ANNOTATION, "n7")
+    )
     assert not has_required_nodes(spec.spec)
     assert affinity_patch_without_pin(spec) == {}
     assert without_pin(spec).spec.affinity is None

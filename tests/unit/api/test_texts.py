@@ -53,7 +53,11 @@ def test_no_message_of_the_queue_writes_a_time_in_another_form() -> None:
     """Who shows a message finds its times by their form (`fluxqueue.api.texts.with_times`)."""
     folder = Path(fluxqueue.queue.main.__file__).parent
     others = re.compile(r"%H:%M(?!:%S(?:\.%f)?Z)")
-    found = [file.name for file in folder.rglob("*.py") if "simulator" not in file.parts and others.search(file.read_text())]
+    found = [
+        file.name
+        for file in folder.rglob("*.py")
+        if "simulator" not in file.parts and others.search(file.read_text())
+    ]
     assert found == []
 
 

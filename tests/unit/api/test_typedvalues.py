@@ -1,6 +1,12 @@
 import pytest
 
-from fluxqueue.api.typedvalues import amount_problem, cores_problem, memory_problem, name_problem, queue_problem
+from fluxqueue.api.typedvalues import (
+    amount_problem,
+    cores_problem,
+    memory_problem,
+    name_problem,
+    queue_problem,
+)
 
 
 @pytest.mark.parametrize("amount", ["512", "512m", "4", "512k", "1023Ki", 512, "0.5"])
@@ -11,7 +17,10 @@ def test_memory_below_a_mebibyte_is_not_meant(amount: str | int) -> None:
 
 
 def test_the_remedy_has_the_number_that_was_typed() -> None:
-    assert memory_problem("512m") == "'512m' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi"
+    assert (
+        memory_problem("512m")
+        == "'512m' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi"
+    )
 
 
 @pytest.mark.parametrize("amount", ["1Mi", "4G", "16Gi", "1e9", "0", 2**30])
@@ -21,7 +30,9 @@ def test_memory_that_may_be_meant_has_no_problem(amount: str | int) -> None:
 
 @pytest.mark.parametrize("amount", ["many", "4GB", "-1", ""])
 def test_what_is_no_amount_is_told_with_examples(amount: str) -> None:
-    assert amount_problem(amount) == memory_problem(amount) == f"{amount!r} is no amount: write 4, 500m or 16Gi"
+    assert (
+        amount_problem(amount) == memory_problem(amount) == f"{amount!r} is no amount: write 4, 500m or 16Gi"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,10 @@ def test_ordinary_names_have_no_problem(name: str) -> None:
 
 
 def test_a_queue_is_refused_only_if_it_is_known_not_to_exist() -> None:
-    assert queue_problem("nigth", ["night", "gpu"]) == "there is no queue 'nigth': did you mean night? there are default, gpu, night"
+    assert (
+        queue_problem("nigth", ["night", "gpu"])
+        == "there is no queue 'nigth': did you mean night? there are default, gpu, night"
+    )
     assert queue_problem("night", ["night"]) is None
     assert queue_problem("default", []) is None
     assert queue_problem("nigth", None) is None

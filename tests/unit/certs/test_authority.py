@@ -7,7 +7,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, issued_at, make_authority, renewal_due, service_names
+from fluxqueue.certs.authority import (
+    Pair,
+    ServingNames,
+    issue_leaf,
+    issued_at,
+    make_authority,
+    renewal_due,
+    service_names,
+)
 from fluxqueue.certs.pairs import check_pair, covers, signed_by
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -30,13 +38,20 @@ def test_a_leaf_is_refused_by_clients_that_trust_another_authority() -> None:
     leaf = check_pair(issue_leaf(make_authority("a", NOW), NAMES, NOW))
     other = check_pair(make_authority("a", NOW))
     assert not signed_by(leaf, other)
-    verifier = PolicyBuilder().store(Store([other])).time(NOW.replace(tzinfo=None)).build_server_verifier(x509.DNSName("localhost"))
+    verifier = (
+        PolicyBuilder()
+        .store(Store([other]))
+        .time(NOW.replace(tzinfo=None))
+        .build_server_verifier(x509.DNSName("localhost"))
+    )
     with pytest.raises(VerificationError):
         verifier.verify(leaf, [])
 
 
 def test_an_authority_may_sign_leaves_and_nothing_below() -> None:
-    constraints = check_pair(make_authority("a", NOW)).extensions.get_extension_for_class(x509.BasicConstraints)
+    constraints = check_pair(make_authority("a", NOW)).extensions.get_extension_for_class(
+        x509.BasicConstraints
+    )
     assert constraints.critical
     assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
 
@@ -59,7 +74,12 @@ def test_renewal_is_due_after_two_thirds_of_a_life() -> None:
 
 
 def test_a_service_is_known_by_its_four_names() -> None:
-    assert service_names("hook", "hpc").dns == ("hook", "hook.hpc", "hook.hpc.svc", "hook.hpc.svc.cluster.local")
+    assert service_names("hook", "hpc").dns == (
+        "hook",
+        "hook.hpc",
+        "hook.hpc.svc",
+        "hook.hpc.svc.cluster.local",
+    )
 
 
 def test_long_names_fit_where_a_common_name_is_limited() -> None:
@@ -77,7 +97,9 @@ def test_a_leaf_without_names_or_with_a_bad_address_is_refused() -> None:
 
 
 def test_an_authority_with_another_kind_of_key_is_refused() -> None:
-    key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
     with pytest.raises(ValueError, match="an elliptic curve key was expected"):
         issue_leaf(Pair(make_authority("a", NOW).certificate, key), NAMES, NOW)
 

@@ -57,7 +57,10 @@ def handshake(tmp_path: Path) -> Handshake:
 
 def test_no_client_is_served_before_the_authorities_exist(handshake: Handshake) -> None:
     handshake.authorities.check()
-    assert handshake.authorities.waiting_for == f"waiting for the authorities of clients: {handshake.file} is not there"
+    assert (
+        handshake.authorities.waiting_for
+        == f"waiting for the authorities of clients: {handshake.file} is not there"
+    )
     assert not handshake.accepts(handshake.clients)
     handshake.trust(handshake.clients)
     assert handshake.authorities.waiting_for is None
@@ -77,7 +80,10 @@ def test_an_authority_that_is_added_counts_at_once(handshake: Handshake) -> None
     assert handshake.accepts(handshake.others)
 
 
-@pytest.mark.parametrize("content", [b"", b"not PEM", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not PEM", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+)
 def test_a_bad_file_is_named_and_harms_nothing_that_is_trusted(handshake: Handshake, content: bytes) -> None:
     handshake.file.write_bytes(content)
     handshake.authorities.check()

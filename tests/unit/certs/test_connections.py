@@ -10,7 +10,9 @@ LIMITS = ConnectionLimits(connections=4, held_bytes=1_000, request_s=5, turn_s=2
 class Fake:
     """A connection without a network."""
 
-    def __init__(self, server: Server, address: str, stage: Stage = Stage.IDLE, *, answered: bool = False) -> None:
+    def __init__(
+        self, server: Server, address: str, stage: Stage = Stage.IDLE, *, answered: bool = False
+    ) -> None:
         self.address, self.stage, self.since = address, stage, server.now
         self.answered = answered
         self.held = 0
@@ -44,7 +46,13 @@ def test_an_address_with_more_than_half_of_all_connections_loses_its_own() -> No
     api_server = server.arrive("10.0.0.1", Stage.HANDSHAKE)
     mine = [server.arrive("10.0.0.9", answered=True) for _ in range(3)]
     latest = server.arrive("10.0.0.9")
-    assert [each.ended for each in (api_server, *mine, latest)] == [None, ConnectionEnding.CROWDED, None, None, None]
+    assert [each.ended for each in (api_server, *mine, latest)] == [
+        None,
+        ConnectionEnding.CROWDED,
+        None,
+        None,
+        None,
+    ]
     assert len(server.connections) == 4
     assert server.endings == [ConnectionEnding.CROWDED]
 
@@ -54,7 +62,13 @@ def test_of_one_address_those_never_answered_end_first_and_the_oldest_of_them() 
     kept = server.arrive("10.0.0.1", answered=True)
     slow = [server.arrive("10.0.0.1", Stage.RECEIVING) for _ in range(3)]
     newcomer = server.arrive("10.0.0.1", Stage.HANDSHAKE)
-    assert [each.ended for each in (kept, *slow, newcomer)] == [None, ConnectionEnding.CROWDED, None, None, None]
+    assert [each.ended for each in (kept, *slow, newcomer)] == [
+        None,
+        ConnectionEnding.CROWDED,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_many_addresses_lose_what_was_never_answered_before_a_connection_in_use() -> None:
@@ -67,7 +81,10 @@ def test_many_addresses_lose_what_was_never_answered_before_a_connection_in_use(
 
 def test_a_complete_request_is_never_ended_for_a_newcomer() -> None:
     server = Server()
-    busy = [server.arrive("10.0.0.1", stage) for stage in (Stage.WAITING, Stage.ANSWERING, Stage.WAITING, Stage.ANSWERING)]
+    busy = [
+        server.arrive("10.0.0.1", stage)
+        for stage in (Stage.WAITING, Stage.ANSWERING, Stage.WAITING, Stage.ANSWERING)
+    ]
     newcomer = server.arrive("10.0.0.2", Stage.HANDSHAKE)
     assert newcomer.ended is ConnectionEnding.CROWDED
     assert not any(each.ended for each in busy)
@@ -127,6 +144,9 @@ def test_a_sweep_tells_when_the_next_deadline_is() -> None:
 
 def test_a_server_that_stops_waits_for_no_handshake() -> None:
     server = Server()
-    shaking, receiving = server.arrive("10.0.0.1", Stage.HANDSHAKE), server.arrive("10.0.0.1", Stage.RECEIVING)
+    shaking, receiving = (
+        server.arrive("10.0.0.1", Stage.HANDSHAKE),
+        server.arrive("10.0.0.1", Stage.RECEIVING),
+    )
     server.connections.end_handshakes()
     assert (shaking.ended, receiving.ended) == (ConnectionEnding.CROWDED, None)

@@ -50,12 +50,17 @@ def test_neither_key_shows_when_a_certificate_is_printed(certificate: Certificat
         pytest.param(lambda text: text.rstrip("\n"), id="no newline at the end"),
         pytest.param(lambda text: text.replace("    ", "\t"), id="one tab"),
         pytest.param(lambda text: text.replace("    ", " "), id="one space"),
-        pytest.param(lambda text: "curve" + text.split("curve\n", 1)[1].join(["\n", ""]) + 'metadata\n  name = ""\n', id="other order"),
+        pytest.param(
+            lambda text: "curve" + text.split("curve\n", 1)[1].join(["\n", ""]) + 'metadata\n  name = ""\n',
+            id="other order",
+        ),
         pytest.param(lambda text: "# a comment\n\n" + text + "\n\n# the end", id="comments and blank lines"),
         pytest.param(lambda text: text.replace('name = "lammps"', 'name=""'), id="empty value"),
     ],
 )
-def test_accepts_every_form_that_flux_accepts(certificate: Certificate, variant: Callable[[str], str]) -> None:
+def test_accepts_every_form_that_flux_accepts(
+    certificate: Certificate, variant: Callable[[str], str]
+) -> None:
     assert read(variant(certificate.text)).secret_key == certificate.secret_key
 
 
@@ -80,7 +85,9 @@ def test_accepts_every_form_that_flux_accepts(certificate: Certificate, variant:
         ("metadata\n", "", "before any section"),
     ],
 )
-def test_refuses_what_flux_refuses_and_names_the_line(certificate: Certificate, old: str, new: str, problem: str) -> None:
+def test_refuses_what_flux_refuses_and_names_the_line(
+    certificate: Certificate, old: str, new: str, problem: str
+) -> None:
     with pytest.raises(InvalidCertificate, match=problem) as refusal:
         read(changed(certificate, old, new))
     assert certificate.secret_key not in str(refusal.value)
@@ -122,7 +129,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 class Leader:
-    """The role of a leading broker: its own key pair, and a ZAP handler that admits exactly its own public key."""
+    """The role of a leading broker: its own key pair, and a ZAP handler that admits exactly its own public
+    key.
+    """
 
     def __init__(self, certificate: Certificate) -> None:
         self.context = zmq.Context()
@@ -146,7 +155,9 @@ class Leader:
                 continue
             version, request, _domain, _address, _identity, mechanism, key = self._zap.recv_multipart()
             known = mechanism == b"CURVE" and zmq.utils.z85.encode(key).decode() == self._allowed
-            self._zap.send_multipart([version, request, *((b"200", b"OK") if known else (b"400", b"no")), b"", b""])
+            self._zap.send_multipart(
+                [version, request, *((b"200", b"OK") if known else (b"400", b"no")), b"", b""]
+            )
 
     def close(self) -> None:
         self.socket.close()

@@ -1,4 +1,6 @@
-"""A server that any pod may reach: silence keeps nobody out, with and without TLS, and no step of a connection lasts for ever."""
+"""A server that any pod may reach: silence keeps nobody out, with and without TLS,
+and no step of a connection lasts for ever.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,16 @@ def guarded(limits: ConnectionLimits = LIMITS, **more: Any) -> AbstractAsyncCont
     async def answer(_request: Request) -> Response:
         return PlainTextResponse("here")
 
-    return serving(GuardedServer(Starlette(routes=[Route("/", answer)]), listen("127.0.0.1", 0), limits, **more))
+    return serving(
+        GuardedServer(Starlette(routes=[Route("/", answer)]), listen("127.0.0.1", 0), limits, **more)
+    )
 
 
 async def asked(port: int, request: bytes = REQUEST, *, tls: bool = False) -> bytes:
     async with asyncio.timeout(60):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting_anybody() if tls else None)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trusting_anybody() if tls else None
+        )
         writer.write(request)
         answer = await reader.read()
         writer.close()
@@ -81,7 +87,9 @@ async def test_a_connection_carries_many_requests_by_default() -> None:
 async def test_silent_connections_do_not_keep_a_caller_out(tmp_path: Path, tls: bool) -> None:
     """They count from their arrival: none of them says a byte of a handshake."""
     endings: list[ConnectionEnding] = []
-    async with guarded(context=certificate_context(tmp_path) if tls else None, observe=endings.append) as port:
+    async with guarded(
+        context=certificate_context(tmp_path) if tls else None, observe=endings.append
+    ) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
         assert b"here" in await asked(port, tls=tls)
         async with asyncio.timeout(60):
@@ -114,7 +122,10 @@ async def test_a_silent_connection_costs_no_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_silent_connection_ends_at_its_deadline(tmp_path: Path, tls: bool) -> None:
     limits = replace(LIMITS, request_s=0.05, idle_s=0.05)
-    async with guarded(limits, context=certificate_context(tmp_path) if tls else None) as port, asyncio.timeout(60):
+    async with (
+        guarded(limits, context=certificate_context(tmp_path) if tls else None) as port,
+        asyncio.timeout(60),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         writer.close()
@@ -158,7 +169,9 @@ async def test_an_address_that_is_in_use_is_named() -> None:
 async def test_an_answer_has_the_date_of_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guarded() as port:
         for second in (1_000_000_000, 1_000_000_000, 1_000_000_061):
-            monkeypatch.setattr("fluxqueue.certs.guarded_server.time.time", lambda second=second: second + 0.5)
+            monkeypatch.setattr(
+                "fluxqueue.certs.guarded_server.time.time", lambda second=second: second + 0.5
+            )
             assert f"\r\ndate: {formatdate(second, usegmt=True)}\r\n".encode() in await asked(port)
 
 

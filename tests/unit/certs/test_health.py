@@ -1,4 +1,6 @@
-"""Probes are answered by a thread: a busy program lives, a stuck one does not, and a flood keeps no probe out."""
+"""Probes are answered by a thread: a busy program lives, a stuck one does not,
+and a flood keeps no probe out.
+"""
 
 from __future__ import annotations
 

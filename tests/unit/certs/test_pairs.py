@@ -4,7 +4,15 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, make_authority
-from fluxqueue.certs.pairs import InvalidPair, MissingPair, check_pair, covers, fingerprint, read_pair, write_pair
+from fluxqueue.certs.pairs import (
+    InvalidPair,
+    MissingPair,
+    check_pair,
+    covers,
+    fingerprint,
+    read_pair,
+    write_pair,
+)
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 AUTHORITY = make_authority("a", NOW)
@@ -29,11 +37,17 @@ def test_a_pair_is_replaced_in_one_step_and_nothing_is_left_behind(tmp_path: Pat
     assert read_pair(tmp_path) == TWO
     assert fingerprint(tmp_path) not in (None, first)
     assert (tmp_path / "tls.crt").is_symlink()
-    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("..2030")) == ["..data", "tls.crt", "tls.key"]
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("..2030")) == [
+        "..data",
+        "tls.crt",
+        "tls.key",
+    ]
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("..2030")]) == 1
 
 
-def test_the_two_files_of_a_new_folder_appear_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_two_files_of_a_new_folder_appear_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader between two steps finds both or none: otherwise it reports a second, other problem."""
     seen, replace = [], Path.replace
 
@@ -81,7 +95,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("pair", "why"),
     [
         (Pair(b"", b""), r"tls\.crt is not a PEM certificate"),
-        (Pair(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ONE.key), r"tls\.crt is not a PEM certificate"),
+        (
+            Pair(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ONE.key),
+            r"tls\.crt is not a PEM certificate",
+        ),
         (Pair(ONE.certificate, b"x"), r"tls\.key is not an unencrypted PEM private key"),
         (Pair(ONE.certificate, TWO.key), r"tls\.key belongs to another certificate than tls\.crt"),
     ],

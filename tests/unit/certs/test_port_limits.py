@@ -21,9 +21,12 @@ REVIEWS = {4: "four", 5: "five"}
 
 
 def test_no_port_has_more_connections_than_the_page_says() -> None:
-    health_port, metrics_port, others = (f"{each.connections:,}" for each in (health.LIMITS, server.LIMITS, WEBHOOK))
+    health_port, metrics_port, others = (
+        f"{each.connections:,}" for each in (health.LIMITS, server.LIMITS, WEBHOOK)
+    )
     said = (
-        f"at most {health_port} connections to a health port, {metrics_port} to a metrics port, {others} to the webhook, the extender and"
+        f"at most {health_port} connections to a health port, {metrics_port} to a metrics port, "
+        f"{others} to the webhook, the extender and"
     )
     assert said in PAGE
     assert {each.connections for each in (extender._LIMITS, dashboard.LIMITS)} == {WEBHOOK.connections}
@@ -41,10 +44,13 @@ def test_every_step_of_a_connection_ends_as_the_page_says(limits: ConnectionLimi
 
 def test_as_few_tokens_are_reviewed_as_the_page_says() -> None:
     kept, refused = f"{access._ALLOWED_S:g} s", f"{access._REFUSED_S:g} s"
-    assert f"keeps the answer for {kept} (a refusal for {refused}), at most {access._MOST_KEPT} of each" in PAGE
+    assert (
+        f"keeps the answer for {kept} (a refusal for {refused}), at most {access._MOST_KEPT} of each" in PAGE
+    )
     each, all_of_them = REVIEWS[int(access._EACH.per_s)], f"{access._STRANGERS.per_s:g}"
     assert (
-        f"at most {each} tokens a second from one address, {all_of_them} from all, and {REVIEWS[access._STRANGERS_AT_ONCE]} at the" in PAGE
-    )
+        f"at most {each} tokens a second from one address, {all_of_them} from all, and "
+        f"{REVIEWS[access._STRANGERS_AT_ONCE]} at the"
+    ) in PAGE
     assert f"within the last {'ten' if access._KNOWN_S == 600 else '?'} minutes" in PAGE
     assert server.LIMITS.one_request

@@ -36,7 +36,9 @@ def test_a_service_gets_a_key_of_its_own_and_keeps_it() -> None:
     assert written(first, days=59) is None
 
 
-@pytest.mark.parametrize("damage", [{"tls.key": b""}, {"tls.crt": b"nothing"}], ids=["no key", "no certificate"])
+@pytest.mark.parametrize(
+    "damage", [{"tls.key": b""}, {"tls.crt": b"nothing"}], ids=["no key", "no certificate"]
+)
 def test_a_damaged_secret_is_written_again(damage: dict[str, bytes]) -> None:
     first = written()
     assert first is not None

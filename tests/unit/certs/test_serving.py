@@ -81,7 +81,12 @@ def test_a_pair_is_loaded_once_and_again_when_it_changes(tmp_path: Path) -> None
     [
         (Pair(TWO.certificate, ONE.key), "belongs to another certificate"),
         (Pair(b"", b""), "is not a PEM certificate"),
-        (Pair(ONE.certificate + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ONE.key), "cannot be used"),
+        (
+            Pair(
+                ONE.certificate + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ONE.key
+            ),
+            "cannot be used",
+        ),
     ],
 )
 def test_a_bad_pair_is_reported_once_and_changes_nothing(tmp_path: Path, pair: Pair, why: str) -> None:
@@ -118,7 +123,10 @@ def test_an_end_of_the_certificate_ends_readiness(tmp_path: Path) -> None:
     served.certificate.check()
     ends = check_pair(ONE).not_valid_after_utc
     assert served.readiness.problem(ends - dt.timedelta(seconds=1)) is None
-    assert served.readiness.problem(ends) == f"the certificate ended at {ends.isoformat()}: no API server accepts it"
+    assert (
+        served.readiness.problem(ends)
+        == f"the certificate ended at {ends.isoformat()}: no API server accepts it"
+    )
 
 
 def test_a_server_that_ends_is_not_ready_whatever_its_certificate(tmp_path: Path) -> None:

@@ -56,12 +56,16 @@ class Cluster:
     def verify(self, leaf: bytes, bundle: bytes) -> None:
         """Verify a webhook's leaf as an API server with this bundle does."""
         store = Store(x509.load_pem_x509_certificates(bundle))
-        PolicyBuilder().store(store).time(self.now.replace(tzinfo=None)).build_server_verifier(HOST).verify(parse_certificate(leaf), [])
+        PolicyBuilder().store(store).time(self.now.replace(tzinfo=None)).build_server_verifier(HOST).verify(
+            parse_certificate(leaf), []
+        )
 
     def seen_within(self, history: list[tuple[dt.datetime, bytes]], lag: dt.timedelta) -> Iterator[bytes]:
         """Return every version that a process may have if it learns of changes up to ``lag`` late."""
         for at, (_, content) in enumerate(history):
-            until = history[at + 1][0] + lag if at + 1 < len(history) else dt.datetime.max.replace(tzinfo=dt.UTC)
+            until = (
+                history[at + 1][0] + lag if at + 1 < len(history) else dt.datetime.max.replace(tzinfo=dt.UTC)
+            )
             if until > self.now:
                 yield content
 
@@ -76,7 +80,10 @@ def test_an_empty_cluster_gets_an_authority_a_leaf_and_a_bundle() -> None:
     assert not cluster.keep()
 
 
-@pytest.mark.parametrize("placeholder", [b"", b"\n", b"placeholder", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    "placeholder",
+    [b"", b"\n", b"placeholder", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+)
 def test_a_placeholder_in_the_bundle_gives_way(placeholder: bytes) -> None:
     cluster = Cluster(bundle=placeholder)
     assert cluster.keep()
@@ -84,14 +91,18 @@ def test_a_placeholder_in_the_bundle_gives_way(placeholder: bytes) -> None:
 
 
 def test_through_twenty_five_years_no_admission_could_have_failed() -> None:
-    """Webhooks get a leaf up to five minutes late, API servers a bundle up to one minute late, and every combination must verify."""
+    """Webhooks get a leaf up to five minutes late, API servers a bundle up to one minute late,
+    and every combination must verify.
+    """
     cluster = Cluster()
     cluster.keep()
     authorities, leaves, restless = set(), set(), cluster.now
     while cluster.now < START + dt.timedelta(days=25 * 365):
         cluster.now += MINUTE if cluster.now < restless else 5 * DAY
         if cluster.keep():
-            restless = cluster.now + (SETTLE_TIME if len(cluster.trusted) > 1 else dt.timedelta()) + 6 * MINUTE
+            restless = (
+                cluster.now + (SETTLE_TIME if len(cluster.trusted) > 1 else dt.timedelta()) + 6 * MINUTE
+            )
         if cluster.now < restless:
             for leaf in cluster.seen_within(cluster.served, 5 * MINUTE):
                 for bundle in cluster.seen_within(cluster.known, MINUTE):
@@ -185,7 +196,9 @@ def test_new_names_get_a_new_leaf_of_the_same_authority() -> None:
 
 @pytest.mark.parametrize("missing", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 @pytest.mark.parametrize("content", [None, b"", b"damaged"])
-def test_a_damaged_secret_is_made_whole_while_the_old_leaf_is_still_trusted(missing: str, content: bytes | None) -> None:
+def test_a_damaged_secret_is_made_whole_while_the_old_leaf_is_still_trusted(
+    missing: str, content: bytes | None
+) -> None:
     cluster = Cluster()
     cluster.keep()
     assert cluster.secret is not None

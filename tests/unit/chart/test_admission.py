@@ -32,20 +32,34 @@ def _selector(rendered: Rendered, name: str = "fluxqueue") -> Json:
 
 def test_only_the_creation_of_pods_and_jobs_is_reviewed_without_side_effects(default: Rendered) -> None:
     webhook = _webhook(default)
-    assert [(rule["operations"], rule["resources"]) for rule in webhook["rules"]] == [(["CREATE"], ["pods"]), (["CREATE"], ["jobs"])]
-    assert (webhook["sideEffects"], webhook["reinvocationPolicy"], webhook["failurePolicy"]) == ("None", "IfNeeded", "Fail")
+    assert [(rule["operations"], rule["resources"]) for rule in webhook["rules"]] == [
+        (["CREATE"], ["pods"]),
+        (["CREATE"], ["jobs"]),
+    ]
+    assert (webhook["sideEffects"], webhook["reinvocationPolicy"], webhook["failurePolicy"]) == (
+        "None",
+        "IfNeeded",
+        "Fail",
+    )
     assert webhook["timeoutSeconds"] <= 5
 
 
 def test_pods_that_have_their_node_from_their_template_are_not_reviewed(default: Rendered) -> None:
     (selected,) = _webhook(default)["objectSelector"]["matchExpressions"]
-    assert (selected["key"], selected["operator"], selected["values"]) == (names.PINNED_LABEL, "NotIn", [names.PINNED_VALUE])
+    assert (selected["key"], selected["operator"], selected["values"]) == (
+        names.PINNED_LABEL,
+        "NotIn",
+        [names.PINNED_VALUE],
+    )
     assert names.PINNED_LABEL in names.ALLOCATION_KEYS, "the policies guard it"
 
 
 def test_keys_of_the_queue_are_guarded_in_all_namespaces(default: Rendered) -> None:
     for kind in ("jobs", "pods", "bindings", "fluxjobs"):
-        assert "matchResources" not in default.one("ValidatingAdmissionPolicyBinding", f"fluxqueue-{kind}")["spec"]
+        assert (
+            "matchResources"
+            not in default.one("ValidatingAdmissionPolicyBinding", f"fluxqueue-{kind}")["spec"]
+        )
 
 
 @pytest.mark.parametrize("namespaces", ["optIn", "allButSystem"])
@@ -55,14 +69,21 @@ def test_webhook_and_policies_call_the_same_namespaces_managed(chart: Chart, nam
     for kind in ("jobs", "pods"):
         variables = rendered.one("ValidatingAdmissionPolicy", f"fluxqueue-{kind}")["spec"]["variables"]
         managed = next(each["expression"] for each in variables if each["name"] == "managed")
-        assert f"[?'{label['key']}'].orValue('') {'==' if label['operator'] == 'In' else '!='} '{label['values'][0]}'" in managed
+        assert (
+            f"[?'{label['key']}'].orValue('') {'==' if label['operator'] == 'In' else '!='} "
+            f"'{label['values'][0]}'"
+        ) in managed
         listed = managed.split(" in ")[1].rstrip(")").replace("'", '"')
         assert json.loads(listed) == name["values"]
 
 
-@pytest.mark.parametrize(("namespaces", "wanted"), [("optIn", ("In", ["true"])), ("allButSystem", ("NotIn", ["false"]))])
+@pytest.mark.parametrize(
+    ("namespaces", "wanted"), [("optIn", ("In", ["true"])), ("allButSystem", ("NotIn", ["false"]))]
+)
 def test_namespaces_opt_in_or_opt_out(chart: Chart, namespaces: str, wanted: tuple[str, list[str]]) -> None:
-    managed, _ = _selector(chart.render({"namespaces": namespaces, "exemptionsAcknowledged": True}))["matchExpressions"]
+    managed, _ = _selector(chart.render({"namespaces": namespaces, "exemptionsAcknowledged": True}))[
+        "matchExpressions"
+    ]
     assert (managed["key"], managed["operator"], managed["values"]) == (names.MANAGED_LABEL, *wanted)
 
 
@@ -85,21 +106,35 @@ def test_pods_may_opt_out_unless_an_administrator_enforces_the_queue(chart: Char
 
 def _enforcing(rendered: Rendered) -> dict[str, list[str]]:
     """Return the validation actions by policy; each is bound to the namespaces that the webhook reviews."""
-    found = [each for each in rendered.all("ValidatingAdmissionPolicyBinding") if "-enforce-" in each["metadata"]["name"]]
+    found = [
+        each
+        for each in rendered.all("ValidatingAdmissionPolicyBinding")
+        if "-enforce-" in each["metadata"]["name"]
+    ]
     assert all(each["spec"]["matchResources"]["namespaceSelector"] == _selector(rendered) for each in found)
-    return {each["metadata"]["name"].removeprefix("fluxqueue-enforce-"): each["spec"]["validationActions"] for each in found}
+    return {
+        each["metadata"]["name"].removeprefix("fluxqueue-enforce-"): each["spec"]["validationActions"]
+        for each in found
+    }
 
 
 def test_the_webhook_is_reached_by_its_service_or_by_a_url(chart: Chart, default: Rendered) -> None:
     assert _webhook(default)["clientConfig"] == {
-        "service": {"name": "fluxqueue-webhook", "namespace": "fluxqueue-system", "port": 443, "path": "/mutate"}
+        "service": {
+            "name": "fluxqueue-webhook",
+            "namespace": "fluxqueue-system",
+            "port": 443,
+            "path": "/mutate",
+        }
     }
     elsewhere = chart.render({"webhook": {"clientUrl": "https://127.0.0.1:4443/"}})
     assert _webhook(elsewhere)["clientConfig"] == {"url": "https://127.0.0.1:4443/mutate"}
 
 
 def test_objects_of_our_own_kinds_are_validated_wherever_they_are(chart: Chart) -> None:
-    (webhook,) = chart.render({"miniclusters": MINICLUSTERS}).one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
+    (webhook,) = chart.render({"miniclusters": MINICLUSTERS}).one(
+        "ValidatingWebhookConfiguration", "fluxqueue-webhook"
+    )["webhooks"]
     assert [(rule["operations"], rule["resources"], rule["scope"]) for rule in webhook["rules"]] == [
         (["CREATE", "UPDATE"], ["fluxqueues", "fluxreservations"], "Cluster"),
         (["CREATE", "UPDATE"], ["miniclusters"], "Namespaced"),
@@ -123,7 +158,9 @@ def test_nothing_is_rendered_where_others_write_the_authority(chart: Chart, mode
 
 def test_a_renewed_authority_keeps_its_key(chart: Chart) -> None:
     authority = chart.render({"certificates": {"mode": "certManager"}}).one("Certificate", "fluxqueue-ca")
-    assert authority["spec"]["privateKey"]["rotationPolicy"] == "Never", "cert-manager 1.18 and later changes it by default"
+    assert authority["spec"]["privateKey"]["rotationPolicy"] == "Never", (
+        "cert-manager 1.18 and later changes it by default"
+    )
 
 
 def test_cert_manager_gets_the_certificate_to_inject(chart: Chart, default: Rendered) -> None:
@@ -133,8 +170,12 @@ def test_cert_manager_gets_the_certificate_to_inject(chart: Chart, default: Rend
     certificate = rendered.one("Certificate", name)["spec"]
     assert namespace == "fluxqueue-system"
     assert "fluxqueue-webhook.fluxqueue-system.svc" in certificate["dnsNames"]
-    assert [volume["secret"]["secretName"] for volume in _tls_volumes(rendered, "fluxqueue-webhook")] == [certificate["secretName"]]
-    assert rendered.one("Issuer", certificate["issuerRef"]["name"])["spec"]["ca"]["secretName"] == "fluxqueue-ca"
+    assert [volume["secret"]["secretName"] for volume in _tls_volumes(rendered, "fluxqueue-webhook")] == [
+        certificate["secretName"]
+    ]
+    assert (
+        rendered.one("Issuer", certificate["issuerRef"]["name"])["spec"]["ca"]["secretName"] == "fluxqueue-ca"
+    )
     assert default.all("Certificate") == []
 
 
@@ -142,7 +183,11 @@ def test_an_issuer_of_the_cluster_s_own_is_used_alone(chart: Chart) -> None:
     issuer = {"name": "corporate", "kind": "ClusterIssuer"}
     rendered = chart.render({"certificates": {"mode": "certManager", "certManager": {"issuerRef": issuer}}})
     certificates = rendered.all("Certificate")
-    assert {each["metadata"]["name"] for each in certificates} == {"fluxqueue-webhook-tls", "fluxqueue-queue-tls", "fluxqueue-postgres-tls"}
+    assert {each["metadata"]["name"] for each in certificates} == {
+        "fluxqueue-webhook-tls",
+        "fluxqueue-queue-tls",
+        "fluxqueue-postgres-tls",
+    }
     assert all(each["spec"]["issuerRef"] == {"group": "cert-manager.io", **issuer} for each in certificates)
     assert rendered.all("Issuer") == []
 
@@ -151,7 +196,9 @@ def _tls_volumes(rendered: Rendered, workload: str) -> list[Json]:
     return [volume for volume in dict(rendered.pod_specs())[workload]["volumes"] if volume["name"] == "tls"]
 
 
-def test_the_policy_on_fluxjobs_makes_an_exception_for_the_queue_alone(chart: Chart, default: Rendered) -> None:
+def test_the_policy_on_fluxjobs_makes_an_exception_for_the_queue_alone(
+    chart: Chart, default: Rendered
+) -> None:
     def exception(rendered: Rendered, name: str) -> str:
         (condition,) = rendered.one("ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
         return str(condition["expression"])
@@ -159,13 +206,19 @@ def test_the_policy_on_fluxjobs_makes_an_exception_for_the_queue_alone(chart: Ch
     assert exception(default, "fluxqueue-fluxjobs") == f"request.userInfo.username != '{QUEUE_USER}'"
     assert default.one("ServiceAccount", QUEUE_USER.rsplit(":", 1)[1])
     other = chart.render({"queue": {"serviceAccount": {"name": "hpc"}}}, release="batch", namespace="ns")
-    assert exception(other, "batch-fluxqueue-fluxjobs") == "request.userInfo.username != 'system:serviceaccount:ns:hpc'"
+    assert (
+        exception(other, "batch-fluxqueue-fluxjobs")
+        == "request.userInfo.username != 'system:serviceaccount:ns:hpc'"
+    )
     assert other.one("ServiceAccount", "hpc")
 
 
 @pytest.mark.parametrize("policy", ["jobs", "pods"])
 def test_the_policies_make_an_exception_for_the_queue_s_changes_alone(chart: Chart, policy: str) -> None:
-    for values, user in (({}, QUEUE_USER), ({"queue": {"serviceAccount": {"name": "hpc"}}}, QUEUE_USER.replace("fluxqueue-queue", "hpc"))):
+    for values, user in (
+        ({}, QUEUE_USER),
+        ({"queue": {"serviceAccount": {"name": "hpc"}}}, QUEUE_USER.replace("fluxqueue-queue", "hpc")),
+    ):
         spec = chart.render(values).one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"]
         variables = {each["name"]: each["expression"] for each in spec["variables"]}
         assert variables["byTheQueue"] == f"request.userInfo.username == '{user}'"
@@ -188,7 +241,9 @@ def test_of_owners_of_gangs_the_queue_changes_only_what_the_code_writes(default:
 
 
 @pytest.mark.parametrize("policy", ["jobs", "pods", "queue", "bindings", "fluxjobs", "owners"])
-def test_each_policy_has_one_match_condition_because_the_api_server_computes_all_of_them(default: Rendered, policy: str) -> None:
+def test_each_policy_has_one_match_condition_because_the_api_server_computes_all_of_them(
+    default: Rendered, policy: str
+) -> None:
     assert _condition(default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"])
 
 
@@ -200,8 +255,20 @@ def test_creations_and_changes_of_jobs_and_pods_meet_one_policy_each(default: Re
         for operation in rule["operations"]
         for resource in rule["resources"]
     )
-    assert met["CREATE", "jobs"] == met["UPDATE", "jobs"] == met["UPDATE", "jobs/status"] == met["DELETE", "jobs"] == 1
-    assert met["CREATE", "pods"] == met["UPDATE", "pods"] == met["UPDATE", "pods/status"] == met["DELETE", "pods"] == 1
+    assert (
+        met["CREATE", "jobs"]
+        == met["UPDATE", "jobs"]
+        == met["UPDATE", "jobs/status"]
+        == met["DELETE", "jobs"]
+        == 1
+    )
+    assert (
+        met["CREATE", "pods"]
+        == met["UPDATE", "pods"]
+        == met["UPDATE", "pods/status"]
+        == met["DELETE", "pods"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("policy", ["jobs", "pods"])
@@ -209,7 +276,9 @@ def test_the_policies_guard_every_allocation_key_of_the_code(default: Rendered, 
     spec = default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"]
     keys = str(list(names.ALLOCATION_KEYS))
     assert next(v["expression"] for v in spec["variables"] if v["name"] == "keys") == keys
-    assert _condition(spec).count(keys) == len(re.findall(r"\['fluxqueue/allocation', ", _condition(spec))) > 1
+    assert (
+        _condition(spec).count(keys) == len(re.findall(r"\['fluxqueue/allocation', ", _condition(spec))) > 1
+    )
 
 
 def test_bindings_carry_no_allocation_key_of_the_code(default: Rendered) -> None:
@@ -240,9 +309,16 @@ def test_the_identities_trusted_by_default_are_the_code_s(default: Rendered) -> 
 def test_configuration_and_webhook_agree_on_daemonset_controllers(chart: Chart) -> None:
     for controllers in (list(names.DAEMONSET_CONTROLLERS), ["system:serviceaccount:kruise:daemons"]):
         rendered = chart.render({"webhook": {"daemonSetControllers": controllers}})
-        expression = next(c["expression"] for c in _webhook(rendered)["matchConditions"] if c["name"] == "not-a-daemonset-pod")
+        expression = next(
+            c["expression"]
+            for c in _webhook(rendered)["matchConditions"]
+            if c["name"] == "not-a-daemonset-pod"
+        )
         assert all(f'"{controller}"' in expression for controller in controllers)
-        assert flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--daemonset-controller") == controllers
+        assert (
+            flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--daemonset-controller")
+            == controllers
+        )
 
 
 @pytest.mark.parametrize("where", ["FluxQueue", "values"])

@@ -1,4 +1,6 @@
-"""Clusters that are not the usual one: IPv6 only or both families, and OpenShift, which gives pods their user."""
+"""Clusters that are not the usual one: IPv6 only or both families, and OpenShift,
+which gives pods their user.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ EVERYTHING: dict[str, Any] = {
     "dashboard": {"enabled": True},
     "postgres": {"backup": {"enabled": True}},
 }
-HOSTS = {("webhook", "--host"), ("queue", "--host"), ("fluxion", "--health-host"), ("scheduler", "--host"), ("dashboard", "--host")}
+HOSTS = {
+    ("webhook", "--host"),
+    ("queue", "--host"),
+    ("fluxion", "--health-host"),
+    ("scheduler", "--host"),
+    ("dashboard", "--host"),
+}
 """Containers and flags of what listens beyond loopback."""
 
 
@@ -27,7 +35,10 @@ def pods(rendered: Rendered) -> dict[str, Any]:
     specs = dict(rendered.pod_specs())
     specs |= {each["metadata"]["name"]: each["spec"] for each in rendered.all("Pod")}
     specs |= {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in rendered.all("Job")}
-    return specs | {each["metadata"]["name"]: each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in rendered.all("CronJob")}
+    return specs | {
+        each["metadata"]["name"]: each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for each in rendered.all("CronJob")
+    }
 
 
 @pytest.mark.parametrize(
@@ -39,18 +50,24 @@ def pods(rendered: Rendered) -> dict[str, Any]:
         (["IPv4"], "0.0.0.0", "SingleStack"),
     ],
 )
-def test_services_and_listeners_follow_the_families(chart: Chart, families: list[str], host: str, policy: str) -> None:
+def test_services_and_listeners_follow_the_families(
+    chart: Chart, families: list[str], host: str, policy: str
+) -> None:
     rendered = chart.render({**EVERYTHING, "ipFamilies": families})
     assert hosts(rendered) == {host}
     services = rendered.all("Service")
     assert len(services) == 5
-    assert [(each["spec"]["ipFamilies"], each["spec"]["ipFamilyPolicy"]) for each in services] == [(families, policy)] * 5
+    assert [(each["spec"]["ipFamilies"], each["spec"]["ipFamilyPolicy"]) for each in services] == [
+        (families, policy)
+    ] * 5
 
 
 def test_services_leave_the_families_to_the_cluster_by_default(chart: Chart) -> None:
     rendered = chart.render(EVERYTHING)
     assert hosts(rendered) == {"0.0.0.0"}
-    assert not [each for each in rendered.all("Service") if {"ipFamilies", "ipFamilyPolicy"} & each["spec"].keys()]
+    assert not [
+        each for each in rendered.all("Service") if {"ipFamilies", "ipFamilyPolicy"} & each["spec"].keys()
+    ]
 
 
 def test_an_address_that_is_named_stays(chart: Chart) -> None:
@@ -74,11 +91,17 @@ def test_families_that_no_service_can_have_are_refused(chart: Chart, families: l
 
 
 def test_openshift_gives_every_pod_its_user_and_group(chart: Chart) -> None:
-    """restricted-v2 refuses ids outside the namespace's range, and asks for what the restricted standard of pods does."""
+    """restricted-v2 refuses ids outside the namespace's range,
+    and asks for what the restricted standard of pods does.
+    """
     specs = pods(chart.render({**EVERYTHING, "podSecurity": {"fixedIds": False}}))
     assert len(specs) == 9
     for name, spec in specs.items():
-        assert spec["securityContext"].keys().isdisjoint({"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"}), name
+        assert (
+            spec["securityContext"]
+            .keys()
+            .isdisjoint({"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"})
+        ), name
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         for container in [*spec["containers"], *spec.get("initContainers", [])]:
@@ -91,4 +114,8 @@ def test_openshift_gives_every_pod_its_user_and_group(chart: Chart) -> None:
 
 def test_every_pod_has_fixed_ids_by_default(chart: Chart) -> None:
     specs = pods(chart.render(EVERYTHING))
-    assert [name for name, spec in specs.items() if not {"runAsUser", "runAsGroup", "fsGroup"} <= spec["securityContext"].keys()] == []
+    assert [
+        name
+        for name, spec in specs.items()
+        if not {"runAsUser", "runAsGroup", "fsGroup"} <= spec["securityContext"].keys()
+    ] == []

@@ -9,7 +9,13 @@ import pytest
 from support.chart_rendering import Chart, Json, Rendered
 
 from fluxqueue.api import miniclusters, names
-from fluxqueue.api.fluxaccounts import AccountGuarantee, AccountLimits, FluxAccountSpec, FluxAccountStatus, GuaranteedStatus
+from fluxqueue.api.fluxaccounts import (
+    AccountGuarantee,
+    AccountLimits,
+    FluxAccountSpec,
+    FluxAccountStatus,
+    GuaranteedStatus,
+)
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import (
     AtLimit,
@@ -25,7 +31,13 @@ from fluxqueue.api.fluxqueues import (
     WaitingBudget,
     WorkloadLimits,
 )
-from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
+from fluxqueue.api.fluxreservations import (
+    AtStart,
+    FluxReservationSpec,
+    FluxReservationStatus,
+    ReservationState,
+    ReservedNodes,
+)
 from fluxqueue.minicluster.bounds import MOST_BROKERS
 
 MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
@@ -42,7 +54,11 @@ def _schema(rendered: Rendered, plural: str, part: str) -> Json:
 
 
 def _columns(rendered: Rendered, plural: str, priority: int) -> list[str]:
-    return [c["name"].upper() for c in _version(rendered, plural)["additionalPrinterColumns"] if c.get("priority", 0) == priority]
+    return [
+        c["name"].upper()
+        for c in _version(rendered, plural)["additionalPrinterColumns"]
+        if c.get("priority", 0) == priority
+    ]
 
 
 def test_names_scope_and_short_names_are_those_of_the_code(default: Rendered) -> None:
@@ -58,25 +74,39 @@ def test_names_scope_and_short_names_are_those_of_the_code(default: Rendered) ->
 
 
 @pytest.mark.parametrize(("field", "values"), [("state", State), ("reason", Reason), ("outcome", Outcome)])
-def test_closed_sets_match_the_code(default: Rendered, field: str, values: type[State | Reason | Outcome]) -> None:
-    assert _schema(default, names.FLUXJOBS, "status")["properties"][field]["enum"] == [member.value for member in values]
+def test_closed_sets_match_the_code(
+    default: Rendered, field: str, values: type[State | Reason | Outcome]
+) -> None:
+    assert _schema(default, names.FLUXJOBS, "status")["properties"][field]["enum"] == [
+        member.value for member in values
+    ]
 
 
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxJobSpec), ("status", FluxJobStatus)])
-def test_every_field_of_a_fluxjob_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+def test_every_field_of_a_fluxjob_is_in_the_schema_and_no_other(
+    default: Rendered, part: str, struct: type[msgspec.Struct]
+) -> None:
     written_only = {"conditions"} if part == "status" else set()
     fields = {field.encode_name for field in msgspec.structs.fields(struct)}
     assert set(_schema(default, names.FLUXJOBS, part)["properties"]) == fields | written_only
 
 
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxQueueSpec), ("status", FluxQueueStatus)])
-def test_every_field_of_a_fluxqueue_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
-    assert set(_schema(default, names.FLUXQUEUES, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+def test_every_field_of_a_fluxqueue_is_in_the_schema_and_no_other(
+    default: Rendered, part: str, struct: type[msgspec.Struct]
+) -> None:
+    assert set(_schema(default, names.FLUXQUEUES, part)["properties"]) == {
+        field.encode_name for field in msgspec.structs.fields(struct)
+    }
 
 
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxAccountSpec), ("status", FluxAccountStatus)])
-def test_every_field_of_a_fluxaccount_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
-    assert set(_schema(default, names.FLUXACCOUNTS, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+def test_every_field_of_a_fluxaccount_is_in_the_schema_and_no_other(
+    default: Rendered, part: str, struct: type[msgspec.Struct]
+) -> None:
+    assert set(_schema(default, names.FLUXACCOUNTS, part)["properties"]) == {
+        field.encode_name for field in msgspec.structs.fields(struct)
+    }
 
 
 def test_the_limits_of_an_account_are_those_of_the_code(default: Rendered) -> None:
@@ -91,8 +121,12 @@ def test_a_guarantee_of_an_account_and_its_status_are_those_of_the_code(default:
     assert set(status) == {field.encode_name for field in msgspec.structs.fields(GuaranteedStatus)}
 
 
-@pytest.mark.parametrize(("part", "struct"), [("spec", FluxReservationSpec), ("status", FluxReservationStatus)])
-def test_every_field_of_a_fluxreservation_is_in_the_schema(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+@pytest.mark.parametrize(
+    ("part", "struct"), [("spec", FluxReservationSpec), ("status", FluxReservationStatus)]
+)
+def test_every_field_of_a_fluxreservation_is_in_the_schema(
+    default: Rendered, part: str, struct: type[msgspec.Struct]
+) -> None:
     fields = {field.encode_name for field in msgspec.structs.fields(struct)}
     assert set(_schema(default, names.FLUXRESERVATIONS, part)["properties"]) == fields
 
@@ -100,13 +134,22 @@ def test_every_field_of_a_fluxreservation_is_in_the_schema(default: Rendered, pa
 def test_the_closed_sets_of_a_reservation_and_its_nodes_are_those_of_the_code(default: Rendered) -> None:
     spec = _schema(default, names.FLUXRESERVATIONS, "spec")["properties"]
     assert spec["atStart"]["enum"] == [*AtStart]
-    assert (spec["atStart"]["default"], spec["timeZone"]["default"]) == (FluxReservationSpec().at_start, FluxReservationSpec().time_zone)
-    assert set(spec["nodes"]["properties"]) == {field.encode_name for field in msgspec.structs.fields(ReservedNodes)}
-    assert _schema(default, names.FLUXRESERVATIONS, "status")["properties"]["state"]["enum"] == [*ReservationState]
+    assert (spec["atStart"]["default"], spec["timeZone"]["default"]) == (
+        FluxReservationSpec().at_start,
+        FluxReservationSpec().time_zone,
+    )
+    assert set(spec["nodes"]["properties"]) == {
+        field.encode_name for field in msgspec.structs.fields(ReservedNodes)
+    }
+    assert _schema(default, names.FLUXRESERVATIONS, "status")["properties"]["state"]["enum"] == [
+        *ReservationState
+    ]
 
 
 @pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState)])
-def test_a_queue_s_closed_sets_and_their_defaults_are_those_of_the_code(default: Rendered, field: str, values: type[Any]) -> None:
+def test_a_queue_s_closed_sets_and_their_defaults_are_those_of_the_code(
+    default: Rendered, field: str, values: type[Any]
+) -> None:
     schema = _schema(default, names.FLUXQUEUES, "spec")["properties"][field]
     assert schema["enum"] == [member.value for member in values]
     assert schema["default"] == getattr(FluxQueueSpec(), field)
@@ -127,7 +170,9 @@ def test_what_a_queue_does_at_a_limit_is_that_of_the_code(default: Rendered) -> 
         ("namespaces", Members),
     ],
 )
-def test_the_parts_of_a_queue_are_those_of_the_code(default: Rendered, path: str, struct: type[msgspec.Struct]) -> None:
+def test_the_parts_of_a_queue_are_those_of_the_code(
+    default: Rendered, path: str, struct: type[msgspec.Struct]
+) -> None:
     schema = _schema(default, names.FLUXQUEUES, "spec")
     for member in path.split("."):
         schema = schema["properties"][member]
@@ -136,15 +181,26 @@ def test_the_parts_of_a_queue_are_those_of_the_code(default: Rendered, path: str
 
 def test_the_object_reference_is_whole_and_bounded(default: Rendered) -> None:
     reference = _schema(default, names.FLUXJOBS, "spec")["properties"]["objectRef"]
-    assert set(reference["properties"]) == set(reference["required"]) == {f.encode_name for f in msgspec.structs.fields(ObjectRef)}
-    assert all("maxLength" in field for field in reference["properties"].values()), "an unbounded field makes the rule too dear"
+    assert (
+        set(reference["properties"])
+        == set(reference["required"])
+        == {f.encode_name for f in msgspec.structs.fields(ObjectRef)}
+    )
+    assert all("maxLength" in field for field in reference["properties"].values()), (
+        "an unbounded field makes the rule too dear"
+    )
 
 
 def test_what_the_code_leaves_out_as_its_zero_value_the_schema_fills_in(default: Rendered) -> None:
     properties = _schema(default, names.FLUXJOBS, "spec")["properties"]
     zero = msgspec.to_builtins(FluxJobSpec())
     assert zero == {}, "the struct leaves out what has its default"
-    for field, default_value in (("queue", FluxJobSpec().queue), ("priority", 0), ("hold", False), ("cancel", False)):
+    for field, default_value in (
+        ("queue", FluxJobSpec().queue),
+        ("priority", 0),
+        ("hold", False),
+        ("cancel", False),
+    ):
         assert properties[field]["default"] == default_value
 
 
@@ -158,8 +214,12 @@ def test_an_eta_is_shown_as_a_time_since_kubectl_prints_future_dates_as_invalid(
     assert eta["type"] == "string"
 
 
-@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES, names.FLUXACCOUNTS, names.FLUXRESERVATIONS])
-def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field(default: Rendered, plural: str) -> None:
+@pytest.mark.parametrize(
+    "plural", [names.FLUXJOBS, names.FLUXQUEUES, names.FLUXACCOUNTS, names.FLUXRESERVATIONS]
+)
+def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field(
+    default: Rendered, plural: str
+) -> None:
     version = _version(default, plural)
     assert version.get("subresources") == (None if plural == names.FLUXJOBS else {"status": {}})
     for column in version["additionalPrinterColumns"]:
@@ -172,13 +232,19 @@ def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field
 
 
 def test_the_assumed_duration_of_a_queue_is_the_code_s(default: Rendered) -> None:
-    assert _schema(default, names.FLUXQUEUES, "spec")["properties"]["defaultDurationSeconds"]["default"] == names.DEFAULT_DURATION_S
+    assert (
+        _schema(default, names.FLUXQUEUES, "spec")["properties"]["defaultDurationSeconds"]["default"]
+        == names.DEFAULT_DURATION_S
+    )
 
 
 def test_crds_survive_an_uninstall_unless_configured_otherwise(chart: Chart, default: Rendered) -> None:
     kept = {"helm.sh/resource-policy": "keep"}
     assert all(crd["metadata"]["annotations"] == kept for crd in default.all("CustomResourceDefinition"))
-    assert all("annotations" not in crd["metadata"] for crd in chart.render({"crds": {"keep": False}}).all("CustomResourceDefinition"))
+    assert all(
+        "annotations" not in crd["metadata"]
+        for crd in chart.render({"crds": {"keep": False}}).all("CustomResourceDefinition")
+    )
     assert chart.render({"crds": {"install": False}}).all("CustomResourceDefinition") == []
 
 
@@ -200,7 +266,9 @@ def _fields(struct: type[msgspec.Struct]) -> set[str]:
 
 @pytest.fixture
 def minicluster(chart: Chart) -> Json:
-    crd = chart.render({"miniclusters": MINICLUSTERS}).one("CustomResourceDefinition", f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}")
+    crd = chart.render({"miniclusters": MINICLUSTERS}).one(
+        "CustomResourceDefinition", f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}"
+    )
     (version,) = crd["spec"]["versions"]
     assert version["name"] == names.MINICLUSTER_VERSION
     assert crd["metadata"]["labels"][names.OPERATOR_LABEL] == names.OPERATOR
@@ -234,12 +302,14 @@ _MINICLUSTER_PARTS: list[tuple[str, type[msgspec.Struct]]] = [
 
 
 @pytest.mark.parametrize(("path", "struct"), _MINICLUSTER_PARTS, ids=[path for path, _ in _MINICLUSTER_PARTS])
-def test_every_field_of_a_minicluster_is_in_the_schema_and_no_other(minicluster: Json, path: str, struct: type[msgspec.Struct]) -> None:
+def test_every_field_of_a_minicluster_is_in_the_schema_and_no_other(
+    minicluster: Json, path: str, struct: type[msgspec.Struct]
+) -> None:
     schema = minicluster["schema"]["openAPIV3Schema"]
     for step in path.split("."):
-        schema = {"[]": lambda s: s["items"], "*": lambda s: s["additionalProperties"]}.get(step, lambda s, k=step: s["properties"][k])(
-            schema
-        )
+        schema = {"[]": lambda s: s["items"], "*": lambda s: s["additionalProperties"]}.get(
+            step, lambda s, k=step: s["properties"][k]
+        )(schema)
     assert set(schema["properties"]) == _fields(struct)
 
 
@@ -284,8 +354,17 @@ def _unbounded(schema: Json, path: str) -> list[str]:
         "object": not free or "maxProperties" in schema,
     }
     found = [] if bounded.get(str(kind), True) else [path]
-    inner = {**schema.get("properties", {}), "*": schema.get("items"), "{}": schema.get("additionalProperties")}
-    return found + [each for name, part in inner.items() if isinstance(part, dict) for each in _unbounded(part, f"{path}.{name}")]
+    inner = {
+        **schema.get("properties", {}),
+        "*": schema.get("items"),
+        "{}": schema.get("additionalProperties"),
+    }
+    return found + [
+        each
+        for name, part in inner.items()
+        if isinstance(part, dict)
+        for each in _unbounded(part, f"{path}.{name}")
+    ]
 
 
 def test_every_field_of_a_minicluster_is_bounded(minicluster: Json) -> None:

@@ -9,7 +9,11 @@ ON: Json = {"dashboard": {"enabled": True}}
 PROXY: Json = {
     "dashboard": {
         "enabled": True,
-        "proxy": {"secretName": "sso", "userHeader": "X-User", "impersonate": {"users": ["alice"], "groups": ["team-a"]}},
+        "proxy": {
+            "secretName": "sso",
+            "userHeader": "X-User",
+            "impersonate": {"users": ["alice"], "groups": ["team-a"]},
+        },
     }
 }
 
@@ -26,12 +30,21 @@ def rules(rendered: Rendered) -> list[Json]:
 
 def test_without_the_value_there_is_nothing_of_it(chart: Chart) -> None:
     rendered = chart.render({})
-    names = [each["metadata"]["name"] for kind in ("Deployment", "Service", "ClusterRole", "NetworkPolicy") for each in rendered.all(kind)]
+    names = [
+        each["metadata"]["name"]
+        for kind in ("Deployment", "Service", "ClusterRole", "NetworkPolicy")
+        for each in rendered.all(kind)
+    ]
     assert not [name for name in names if "dashboard" in name]
 
 
 def test_it_only_looks_and_asks_who_somebody_is(chart: Chart) -> None:
-    allowed = {(resource, verb) for rule in rules(chart.render(ON)) for resource in rule["resources"] for verb in rule["verbs"]}
+    allowed = {
+        (resource, verb)
+        for rule in rules(chart.render(ON))
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
     reads = {"fluxjobs", "fluxqueues", "fluxaccounts", "fluxreservations", "nodes"}
     assert allowed == {
         *((resource, verb) for resource in reads for verb in ("list", "watch")),
@@ -43,7 +56,11 @@ def test_it_only_looks_and_asks_who_somebody_is(chart: Chart) -> None:
 
 def test_it_impersonates_only_whom_the_values_name(chart: Chart) -> None:
     rendered = chart.render(PROXY)
-    named = {rule["resources"][0]: rule.get("resourceNames") for rule in rules(rendered) if rule["verbs"] == ["impersonate"]}
+    named = {
+        rule["resources"][0]: rule.get("resourceNames")
+        for rule in rules(rendered)
+        if rule["verbs"] == ["impersonate"]
+    }
     assert named == {"users": ["alice"], "groups": ["team-a", "system:authenticated"]}
     assert "--impersonate" in arguments(rendered)
     only_looks = chart.render({"dashboard": {"enabled": True, "proxy": {"secretName": "sso"}}})
@@ -92,9 +109,16 @@ def test_people_reach_it_and_it_reaches_the_queue(chart: Chart) -> None:
     found = chart.render({**ON, "networkPolicy": known}).all("NetworkPolicy")
     policies = {each["metadata"]["name"]: each["spec"]["ingress"] for each in found}
     assert ingress in [peer for rule in policies["fluxqueue-dashboard"] for peer in rule.get("from", [])]
-    assert [rule for rule in chart.render(ON).one("NetworkPolicy", "fluxqueue-dashboard")["spec"]["ingress"] if not rule.get("from")]
+    assert [
+        rule
+        for rule in chart.render(ON).one("NetworkPolicy", "fluxqueue-dashboard")["spec"]["ingress"]
+        if not rule.get("from")
+    ]
     peers = [peer for rule in policies["fluxqueue-queue"] for peer in rule.get("from", [])]
-    assert "dashboard" in [peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/component") for peer in peers]
+    assert "dashboard" in [
+        peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/component")
+        for peer in peers
+    ]
 
 
 def test_there_is_one_replica_because_sessions_are_in_memory(chart: Chart) -> None:
@@ -108,4 +132,6 @@ def test_there_is_one_replica_because_sessions_are_in_memory(chart: Chart) -> No
 def test_the_map_is_grouped_by_the_levels_of_the_topology(chart: Chart) -> None:
     levels = {"queue": {"config": {"topologyLevels": [{"name": "block", "label": "example.com/block"}]}}}
     found = arguments(chart.render({**ON, **levels}))
-    assert [found[index + 1] for index, each in enumerate(found) if each == "--level"] == ["example.com/block"]
+    assert [found[index + 1] for index, each in enumerate(found) if each == "--level"] == [
+        "example.com/block"
+    ]

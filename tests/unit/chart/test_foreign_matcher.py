@@ -15,7 +15,9 @@ FOREIGN: dict[str, Any] = {"config": {"matcher": "foreign"}}
 
 
 def queue_config(rendered: Rendered) -> QueueConfig:
-    return msgspec.yaml.decode(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"], type=QueueConfig)
+    return msgspec.yaml.decode(
+        rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"], type=QueueConfig
+    )
 
 
 def containers(rendered: Rendered) -> list[str]:
@@ -31,7 +33,9 @@ def test_a_service_elsewhere_is_named_and_nothing_runs_beside_the_queue(chart: C
 
 def test_an_image_runs_beside_the_queue_with_what_the_values_say(chart: Chart) -> None:
     image = {"repository": "example.org/fluxion"}
-    rendered = chart.render({"queue": FOREIGN, "fluxion": {"foreign": {"image": image, "args": ["--port", "4242"]}}})
+    rendered = chart.render(
+        {"queue": FOREIGN, "fluxion": {"foreign": {"image": image, "args": ["--port", "4242"]}}}
+    )
     container = rendered.container("fluxqueue-queue", "fluxion")
     assert (container["image"], container["args"]) == ("example.org/fluxion:latest", ["--port", "4242"])
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -41,7 +45,9 @@ def test_an_image_runs_beside_the_queue_with_what_the_values_say(chart: Chart) -
 def test_the_default_is_our_own(chart: Chart) -> None:
     rendered = chart.render()
     assert queue_config(rendered).matcher is Matcher.OWN
-    assert yaml.safe_load(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"])["matcher"] == "own"
+    assert (
+        yaml.safe_load(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"])["matcher"] == "own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,11 +55,16 @@ def test_the_default_is_our_own(chart: Chart) -> None:
     [
         ({"queue": FOREIGN}, "set fluxion.foreign.address"),
         ({"fluxion": {"foreign": {"address": "fluxion:4242"}}}, "set it to foreign"),
-        ({"queue": FOREIGN, "fluxion": {"foreign": {"address": "http://fluxion"}}}, "fluxion/foreign/address"),
+        (
+            {"queue": FOREIGN, "fluxion": {"foreign": {"address": "http://fluxion"}}},
+            "fluxion/foreign/address",
+        ),
         ({"queue": {"config": {"matcher": "go"}}}, "matcher"),
     ],
 )
-def test_values_that_do_not_fit_together_are_refused(chart: Chart, values: dict[str, Any], remedy: str) -> None:
+def test_values_that_do_not_fit_together_are_refused(
+    chart: Chart, values: dict[str, Any], remedy: str
+) -> None:
     with pytest.raises(ValuesRefused) as refused:
         chart.render(values)
     assert remedy in str(refused.value)

@@ -1,4 +1,6 @@
-"""What Argo CD and others apply who render the chart without a cluster: the same bytes each time, and no hook of each sync."""
+"""What Argo CD and others apply who render the chart without a cluster:
+the same bytes each time, and no hook of each sync.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ EVERYTHING: dict[str, Any] = {
     "miniclusters": {"enabled": True, "namespaces": ["team"]},
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
     "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
-    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    },
 }
 AS_ARGO_CD_RENDERS = ("jobs.converged-computing.org/v1alpha1/FluxQueue",)
 """It names the kinds of the cluster, which has ours after the first sync."""
@@ -46,7 +50,11 @@ def test_a_sync_after_the_first_applies_the_same_objects(chart: Chart, applied: 
 
 
 def test_nothing_but_the_test_of_helm_is_a_hook(applied: Rendered) -> None:
-    hooks = {thing["metadata"]["name"] for thing in applied.objects if any("/hook" in key for key in annotations_of(thing))}
+    hooks = {
+        thing["metadata"]["name"]
+        for thing in applied.objects
+        if any("/hook" in key for key in annotations_of(thing))
+    }
     assert hooks == {"fluxqueue-test"}
 
 
@@ -58,7 +66,10 @@ def test_the_default_queue_is_applied_after_its_kind_and_never_pruned(applied: R
 
 def test_no_job_changes_its_template_in_place_with_a_new_version(applied: Rendered) -> None:
     assert applied.all("Job") == []
-    assert {each["metadata"]["name"] for each in applied.all("CronJob")} == {"fluxqueue-postgres-backup", "fluxqueue-postgres-restore"}
+    assert {each["metadata"]["name"] for each in applied.all("CronJob")} == {
+        "fluxqueue-postgres-backup",
+        "fluxqueue-postgres-restore",
+    }
 
 
 def test_argo_cd_never_takes_helm_s_hook_for_its_own(default: Rendered) -> None:
@@ -72,7 +83,9 @@ def test_argo_cd_never_takes_helm_s_hook_for_its_own(default: Rendered) -> None:
         ({"existingSecret": "own-postgres"}, "postgres.tls.existingSecret is empty"),
     ],
 )
-def test_what_would_be_random_in_each_rendering_is_refused(chart: Chart, postgres: dict[str, Any], named: str) -> None:
+def test_what_would_be_random_in_each_rendering_is_refused(
+    chart: Chart, postgres: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ValuesRefused, match=named):
         chart.render({"gitOps": True, "postgres": postgres})
 

@@ -50,7 +50,9 @@ def test_a_manifest_contains_no_secret_and_nothing_of_helm(name: str) -> None:
     assert "Secret" not in {each["kind"] for each in objects}
     assert "PRIVATE KEY" not in (_FOLDER / name).read_text()
     assert "helm.sh/" not in (_FOLDER / name).read_text()
-    assert [value for key, value in _values(objects) if key == "app.kubernetes.io/managed-by" and value == "Helm"] == []
+    assert [
+        value for key, value in _values(objects) if key == "app.kubernetes.io/managed-by" and value == "Helm"
+    ] == []
 
 
 def test_each_object_is_in_the_file_of_its_step() -> None:
@@ -59,7 +61,11 @@ def test_each_object_is_in_the_file_of_its_step() -> None:
     assert kinds["default-queue.yaml"] == {"FluxQueue"}
     assert not kinds["fluxqueue.yaml"] & (kinds["crds.yaml"] | kinds["default-queue.yaml"])
     assert next(each["kind"] for each in _objects("fluxqueue.yaml")) == "Namespace"
-    names = {each["metadata"]["name"] for each in _objects("fluxqueue-scheduler.yaml") if each["kind"] == "Deployment"}
+    names = {
+        each["metadata"]["name"]
+        for each in _objects("fluxqueue-scheduler.yaml")
+        if each["kind"] == "Deployment"
+    }
     assert names == {"fluxqueue-queue", "fluxqueue-webhook", "fluxqueue-scheduler"}
 
 

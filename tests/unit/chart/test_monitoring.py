@@ -1,4 +1,6 @@
-"""Alerts and dashboard: every query reads metrics that the programs have, and every alert has a section in the runbook."""
+"""Alerts and dashboard: every query reads metrics that the programs have,
+and every alert has a section in the runbook.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ OF_A_TARGET = frozenset({"namespace", "job", "pod", "instance", "service", "endp
 MONITORED: Json = {
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
     "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
-    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    },
     "scheduler": {"enabled": True},
     "postgres": {"backup": {"enabled": True}},
 }
@@ -64,7 +68,13 @@ def _exported(registry: CollectorRegistry) -> Exported:
         if isinstance(collector, MetricWrapperBase):
             found.update(_stored(collector))
         else:
-            found.update({sample.name: frozenset(sample.labels) for family in collector.collect() for sample in family.samples})
+            found.update(
+                {
+                    sample.name: frozenset(sample.labels)
+                    for family in collector.collect()
+                    for sample in family.samples
+                }
+            )
     return Exported({**found, "up": frozenset()})
 
 
@@ -82,7 +92,8 @@ OF_THE_CLUSTER: dict[str, frozenset[str]] = {
     "kube_pod_container_resource_limits": frozenset({"resource"}),
     "kube_pod_container_status_restarts_total": frozenset(),
 }
-"""What alerts read of the kubelets and of kube-state-metrics, which have the metrics of every pod of the namespace."""
+"""What alerts read of the kubelets and of kube-state-metrics,
+which have the metrics of every pod of the namespace."""
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,10 @@ def _problems(query: Query) -> Iterator[str]:
     for metric, asked in query.asked:
         if metric in OF_THE_CLUSTER:
             assert asked["namespace"] == "fluxqueue-system"
-            yield from (f"{metric}: has no label {label}" for label in set(asked) - OF_THE_CLUSTER[metric] - OF_A_TARGET)
+            yield from (
+                f"{metric}: has no label {label}"
+                for label in set(asked) - OF_THE_CLUSTER[metric] - OF_A_TARGET
+            )
             continue
         programs = [program for program in PROGRAMS if re.fullmatch(asked["job"], f"fluxqueue-{program}")]
         if not programs:
@@ -118,7 +132,10 @@ def _problems(query: Query) -> Iterator[str]:
     of_any = {metric: labels for exported in PROGRAMS.values() for metric, labels in exported.labels.items()}
     for labels, below in query.grouped:
         for metric in below:
-            yield from (f"{metric}: has no label {label} to group by" for label in labels - of_any.get(metric, frozenset()) - OF_A_TARGET)
+            yield from (
+                f"{metric}: has no label {label} to group by"
+                for label in labels - of_any.get(metric, frozenset()) - OF_A_TARGET
+            )
 
 
 def test_every_alert_reads_metrics_that_its_program_has(monitored: Rendered) -> None:
@@ -189,13 +206,17 @@ def test_alerts_ask_for_values_that_occur(monitored: Rendered) -> None:
     ]
     for metric, label, value in asked:
         if label not in OF_A_TARGET and label != "code" and metric not in OF_THE_CLUSTER:
-            assert any(re.fullmatch(value, known) for known in VALUES[metric, label]), f"{metric}{{{label}={value}}}"
+            assert any(re.fullmatch(value, known) for known in VALUES[metric, label]), (
+                f"{metric}{{{label}={value}}}"
+            )
 
 
 def test_service_monitors_select_the_ports_that_services_have(monitored: Rendered) -> None:
     services = {service["metadata"]["name"]: service for service in monitored.all("Service")}
     monitors = monitored.all("ServiceMonitor")
-    assert {monitor["metadata"]["name"] for monitor in monitors} == {f"fluxqueue-{program}" for program in PROGRAMS}
+    assert {monitor["metadata"]["name"] for monitor in monitors} == {
+        f"fluxqueue-{program}" for program in PROGRAMS
+    }
     for monitor in monitors:
         service = services[monitor["metadata"]["name"]]
         (endpoint,) = monitor["spec"]["endpoints"]
@@ -219,12 +240,17 @@ def test_monitoring_is_off_until_it_is_asked_for(default: Rendered) -> None:
 
 
 def _anchors(page: str) -> set[str]:
-    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)}
+    return {
+        re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    }
 
 
 def test_every_alert_has_a_section_in_the_runbook(monitored: Rendered) -> None:
     anchors = _anchors((CHART.parent.parent / "docs" / "incidents.md").read_text())
-    runbooks: list[Any] = [alert["annotations"]["runbook"].removeprefix("docs/incidents.md#") for alert in _alerts(monitored)]
+    runbooks: list[Any] = [
+        alert["annotations"]["runbook"].removeprefix("docs/incidents.md#") for alert in _alerts(monitored)
+    ]
     assert set(runbooks) <= anchors
 
 
@@ -255,19 +281,32 @@ def queues(*roles: str | None, **more: Any) -> list[Sample]:
         ([], {"FluxqueueNotScraped"}),
     ],
 )
-def test_no_leader_and_no_scrape_are_told_apart(monitored: Rendered, roles: list[str | None], fired: set[str]) -> None:
+def test_no_leader_and_no_scrape_are_told_apart(
+    monitored: Rendered, roles: list[str | None], fired: set[str]
+) -> None:
     asked = {
-        alert["alert"]: alert["expr"] for alert in _alerts(monitored) if alert["alert"] in ("FluxqueueNoLeader", "FluxqueueNotScraped")
+        alert["alert"]: alert["expr"]
+        for alert in _alerts(monitored)
+        if alert["alert"] in ("FluxqueueNoLeader", "FluxqueueNotScraped")
     }
     assert {name for name, query in asked.items() if fires(query, queues(*roles))} == fired
 
 
 def of_the_queue(name: str, value: float, **labels: str) -> Sample:
-    return Sample(name, value, {"namespace": "fluxqueue-system", "job": "fluxqueue-queue", "pod": "fluxqueue-queue-0", **labels})
+    return Sample(
+        name,
+        value,
+        {"namespace": "fluxqueue-system", "job": "fluxqueue-queue", "pod": "fluxqueue-queue-0", **labels},
+    )
 
 
 def of_a_container(name: str, value: float = 0, **over: float) -> Sample:
-    labels = {"namespace": "fluxqueue-system", "pod": "fluxqueue-queue-0", "container": "fluxion", "resource": "memory"}
+    labels = {
+        "namespace": "fluxqueue-system",
+        "pod": "fluxqueue-queue-0",
+        "container": "fluxion",
+        "resource": "memory",
+    }
     return Sample(name, value, labels, over)
 
 
@@ -286,7 +325,11 @@ DAY = 86_400.0
 @pytest.mark.parametrize(
     ("alert", "samples", "quiet"),
     [
-        ("FluxqueueLeaderChanges", queues("leader", "follower", changes=4), queues("leader", "follower", changes=1)),
+        (
+            "FluxqueueLeaderChanges",
+            queues("leader", "follower", changes=4),
+            queues("leader", "follower", changes=1),
+        ),
         (
             "FluxqueueRestarts",
             [of_a_container("kube_pod_container_status_restarts_total", increase=3)],
@@ -294,8 +337,14 @@ DAY = 86_400.0
         ),
         (
             "FluxqueueMemory",
-            [of_a_container("container_memory_working_set_bytes", 900), of_a_container("kube_pod_container_resource_limits", 1_000)],
-            [of_a_container("container_memory_working_set_bytes", 700), of_a_container("kube_pod_container_resource_limits", 1_000)],
+            [
+                of_a_container("container_memory_working_set_bytes", 900),
+                of_a_container("kube_pod_container_resource_limits", 1_000),
+            ],
+            [
+                of_a_container("container_memory_working_set_bytes", 700),
+                of_a_container("kube_pod_container_resource_limits", 1_000),
+            ],
         ),
         ("FluxqueueNothingReleased", [of_the_queue("fluxqueue_could_fit_workloads", 2)], []),
         (
@@ -310,10 +359,20 @@ DAY = 86_400.0
         ),
         (
             "FluxqueueBackupOverdue",
-            [of_the_backup("kube_cronjob_status_last_successful_time", 98 * DAY), of_the_backup("kube_cronjob_created", 1 * DAY)],
-            [of_the_backup("kube_cronjob_status_last_successful_time", 99 * DAY), of_the_backup("kube_cronjob_created", 1 * DAY)],
+            [
+                of_the_backup("kube_cronjob_status_last_successful_time", 98 * DAY),
+                of_the_backup("kube_cronjob_created", 1 * DAY),
+            ],
+            [
+                of_the_backup("kube_cronjob_status_last_successful_time", 99 * DAY),
+                of_the_backup("kube_cronjob_created", 1 * DAY),
+            ],
         ),
-        ("FluxqueueBackupOverdue", [of_the_backup("kube_cronjob_created", 98 * DAY)], [of_the_backup("kube_cronjob_created", 99 * DAY)]),
+        (
+            "FluxqueueBackupOverdue",
+            [of_the_backup("kube_cronjob_created", 98 * DAY)],
+            [of_the_backup("kube_cronjob_created", 99 * DAY)],
+        ),
         ("FluxqueueBackupOverdue", [], [of_the_backup("kube_cronjob_created", 99 * DAY)]),
     ],
 )

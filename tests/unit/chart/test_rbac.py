@@ -32,7 +32,11 @@ def test_no_role_grants_everything(default: Rendered) -> None:
 
 
 def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
-    changed = {key: verbs & MUTATES for key, verbs in _verbs(_rules(default, "ClusterRole", QUEUE)).items() if verbs & MUTATES}
+    changed = {
+        key: verbs & MUTATES
+        for key, verbs in _verbs(_rules(default, "ClusterRole", QUEUE)).items()
+        if verbs & MUTATES
+    }
     assert changed == {
         ("batch", "jobs"): {"patch"},
         ("batch", "jobs/status"): {"patch"},
@@ -51,12 +55,18 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
     }
 
 
-def test_the_queue_may_cordon_nodes_only_where_reservations_are_enabled(chart: Chart, default: Rendered) -> None:
+def test_the_queue_may_cordon_nodes_only_where_reservations_are_enabled(
+    chart: Chart, default: Rendered
+) -> None:
     enabled = chart.render({"reservations": {"enabled": True}})
     assert _verbs(_rules(default, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch"}
     assert _verbs(_rules(enabled, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch", "patch"}
     assert "fluxqueue-nodes" not in default.text
-    (binding,) = [each for each in enabled.all("ValidatingAdmissionPolicyBinding") if each["metadata"]["name"] == "fluxqueue-nodes"]
+    (binding,) = [
+        each
+        for each in enabled.all("ValidatingAdmissionPolicyBinding")
+        if each["metadata"]["name"] == "fluxqueue-nodes"
+    ]
     assert binding["spec"]["validationActions"] == ["Deny"]
 
 
@@ -70,7 +80,10 @@ def test_the_queue_may_request_nodes_only_with_an_autoscaler(chart: Chart, defau
         ("", "podtemplates"): {"create", "delete"},
     }
     rooms, none = _verbs(_rules(rendered, "Role", QUEUE)), _verbs(_rules(default, "Role", QUEUE))
-    assert {key: verbs for key, verbs in rooms.items() if key not in none} == {("", "pods"): {"create"}, ("", "pods/status"): {"patch"}}
+    assert {key: verbs for key, verbs in rooms.items() if key not in none} == {
+        ("", "pods"): {"create"},
+        ("", "pods/status"): {"patch"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -117,7 +130,9 @@ def test_the_queue_writes_no_lease_but_its_own(default: Rendered) -> None:
 
 
 def test_the_queue_touches_no_webhook_configuration_but_ours(default: Rendered) -> None:
-    (rule,) = [r for r in _rules(default, "ClusterRole", QUEUE) if "mutatingwebhookconfigurations" in r["resources"]]
+    (rule,) = [
+        r for r in _rules(default, "ClusterRole", QUEUE) if "mutatingwebhookconfigurations" in r["resources"]
+    ]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert rule["resourceNames"] == [default.all(kind)[0]["metadata"]["name"]]
 
@@ -136,17 +151,31 @@ def test_every_program_has_an_identity_of_its_own(default: Rendered) -> None:
     identities = {name: spec["serviceAccountName"] for name, spec in default.pod_specs()}
     assert len(set(identities.values())) == len(identities) == 3
     accounts = {account["metadata"]["name"] for account in default.all("ServiceAccount")}
-    assert accounts - set(identities.values()) == {"fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}, (
-        "whose tokens people request"
-    )
+    assert accounts - set(identities.values()) == {
+        "fluxqueue-doctor",
+        "fluxqueue-doctor-repair",
+        "fluxqueue-history",
+    }, "whose tokens people request"
 
 
 def test_the_webhook_lists_queues_and_the_database_has_no_rights_and_no_token(default: Rendered) -> None:
     assert _verbs(default.one("ClusterRole", "fluxqueue-webhook")["rules"]) == {
         ("jobs.converged-computing.org", "fluxqueues"): {"list", "watch"},
     }
-    bound = {s["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for b in default.all(kind) for s in b["subjects"]}
-    assert bound == {QUEUE, "fluxqueue-webhook", "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}
+    bound = {
+        s["name"]
+        for kind in ("RoleBinding", "ClusterRoleBinding")
+        for b in default.all(kind)
+        for s in b["subjects"]
+    }
+    assert bound == {
+        QUEUE,
+        "fluxqueue-webhook",
+        "system:authenticated",
+        "fluxqueue-doctor",
+        "fluxqueue-doctor-repair",
+        "fluxqueue-history",
+    }
     specs = dict(default.pod_specs())
     assert specs["fluxqueue-postgres"]["automountServiceAccountToken"] is False
     assert "serviceAccountToken" not in str(specs["fluxqueue-postgres"])
@@ -175,30 +204,50 @@ def test_people_reach_the_doctor_by_a_token_of_an_account_that_may_nothing_else(
     assert default.one("ClusterRole", name)["rules"] == [{"nonResourceURLs": urls, "verbs": [verb]}]
     assert [subject["name"] for subject in default.one("ClusterRoleBinding", name)["subjects"]] == [name]
     people = default.one("Role", name)["rules"]
-    assert _verbs(people) == {("", "pods"): {"list"}, ("", "serviceaccounts/token"): {"create"}, ("", "pods/proxy"): {proxy}}
+    assert _verbs(people) == {
+        ("", "pods"): {"list"},
+        ("", "serviceaccounts/token"): {"create"},
+        ("", "pods/proxy"): {proxy},
+    }
     (token,) = [rule for rule in people if "serviceaccounts/token" in rule["resources"]]
     assert token["resourceNames"] == [name]
-    assert not [binding for binding in default.all("RoleBinding") if binding["roleRef"]["name"] == name], "an administrator binds it"
+    assert not [binding for binding in default.all("RoleBinding") if binding["roleRef"]["name"] == name], (
+        "an administrator binds it"
+    )
 
 
-def test_people_reach_the_history_by_a_token_of_an_account_that_may_list_fluxjobs_only(default: Rendered) -> None:
-    assert _verbs(default.one("ClusterRole", "fluxqueue-history")["rules"]) == {("jobs.converged-computing.org", "fluxjobs"): {"list"}}
+def test_people_reach_the_history_by_a_token_of_an_account_that_may_list_fluxjobs_only(
+    default: Rendered,
+) -> None:
+    assert _verbs(default.one("ClusterRole", "fluxqueue-history")["rules"]) == {
+        ("jobs.converged-computing.org", "fluxjobs"): {"list"}
+    }
     (subject,) = default.one("ClusterRoleBinding", "fluxqueue-history")["subjects"]
     assert (subject["kind"], subject["name"]) == ("ServiceAccount", "fluxqueue-history")
     (token,) = default.one("ClusterRole", "fluxqueue-history-reader")["rules"]
-    assert (token["resources"], token["resourceNames"], token["verbs"]) == (["serviceaccounts/token"], ["fluxqueue-history"], ["create"])
+    assert (token["resources"], token["resourceNames"], token["verbs"]) == (
+        ["serviceaccounts/token"],
+        ["fluxqueue-history"],
+        ["create"],
+    )
     (reach,) = default.one("Role", "fluxqueue-history-proxy")["rules"]
     service = default.one("Service", QUEUE)
     assert reach["resourceNames"] == [f"https:{QUEUE}:{service['spec']['ports'][0]['name']}"]
     assert (reach["resources"], reach["verbs"]) == (["services/proxy"], ["get"])
 
 
-def test_who_reaches_the_history_and_which_namespaces_have_it_is_configured(chart: Chart, default: Rendered) -> None:
+def test_who_reaches_the_history_and_which_namespaces_have_it_is_configured(
+    chart: Chart, default: Rendered
+) -> None:
     opened = chart.render({"rbac": {"historyReachableBy": ["system:authenticated"]}})
-    assert opened.one("RoleBinding", "fluxqueue-history-proxy")["subjects"][0]["name"] == "system:authenticated"
+    assert (
+        opened.one("RoleBinding", "fluxqueue-history-proxy")["subjects"][0]["name"] == "system:authenticated"
+    )
     assert "fluxqueue-history-proxy" not in {each["metadata"]["name"] for each in default.all("RoleBinding")}
     closed = chart.render({"rbac": {"historyIn": ["team-a"]}})
-    accounts = [each for each in closed.all("ServiceAccount") if each["metadata"]["name"] == "fluxqueue-history"]
+    accounts = [
+        each for each in closed.all("ServiceAccount") if each["metadata"]["name"] == "fluxqueue-history"
+    ]
     assert [each["metadata"].get("namespace") for each in accounts][-1] == "team-a"
     binding = closed.one("RoleBinding", "fluxqueue-history")
     assert binding["metadata"]["namespace"] == binding["subjects"][0]["namespace"] == "team-a"
@@ -211,9 +260,13 @@ def test_the_pods_of_the_queue_name_the_account_of_the_doctor(chart: Chart) -> N
 
 
 def test_metrics_are_for_configured_accounts(chart: Chart, default: Rendered) -> None:
-    assert default.one("ClusterRole", "fluxqueue-metrics")["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert default.one("ClusterRole", "fluxqueue-metrics")["rules"] == [
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    ]
     assert "fluxqueue-metrics" not in {each["metadata"]["name"] for each in default.all("ClusterRoleBinding")}
-    bound = chart.render({"rbac": {"metricsReadableBy": ["monitoring:prometheus"]}}).one("ClusterRoleBinding", "fluxqueue-metrics")
+    bound = chart.render({"rbac": {"metricsReadableBy": ["monitoring:prometheus"]}}).one(
+        "ClusterRoleBinding", "fluxqueue-metrics"
+    )
     assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}]
 
 
@@ -221,7 +274,9 @@ def test_only_operators_write_queues_and_accounts(default: Rendered) -> None:
     writes = {}
     for role in [*default.all("ClusterRole"), *default.all("Role")]:
         for rule in role.get("rules") or ():
-            if {"fluxqueues", "fluxaccounts", "fluxreservations"} & {*rule.get("resources", ())} and MUTATES & {*rule["verbs"]}:
+            if {"fluxqueues", "fluxaccounts", "fluxreservations"} & {
+                *rule.get("resources", ())
+            } and MUTATES & {*rule["verbs"]}:
                 writes[role["metadata"]["name"]] = sorted(rule["resources"])
     assert writes == {"fluxqueue-operator": ["fluxaccounts", "fluxqueues", "fluxreservations"]}
 
@@ -229,12 +284,17 @@ def test_only_operators_write_queues_and_accounts(default: Rendered) -> None:
 def test_queues_are_readable_by_everyone_or_by_configured_subjects(chart: Chart, default: Rendered) -> None:
     binding = default.one("ClusterRoleBinding", "fluxqueue-fluxqueues-view")
     assert [subject["name"] for subject in binding["subjects"]] == ["system:authenticated"]
-    names = {b["metadata"]["name"] for b in chart.render({"rbac": {"queuesReadableBy": []}}).all("ClusterRoleBinding")}
+    names = {
+        b["metadata"]["name"]
+        for b in chart.render({"rbac": {"queuesReadableBy": []}}).all("ClusterRoleBinding")
+    }
     assert "fluxqueue-fluxqueues-view" not in names
 
 
 def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(chart: Chart) -> None:
-    verbs = _verbs(_rules(chart.render({"miniclusters": MINICLUSTERS}), "ClusterRole", f"{QUEUE}-miniclusters-objects"))
+    verbs = _verbs(
+        _rules(chart.render({"miniclusters": MINICLUSTERS}), "ClusterRole", f"{QUEUE}-miniclusters-objects")
+    )
     assert {key for key, allowed in verbs.items() if "create" in allowed} == {
         ("batch", "jobs"),
         ("", "pods"),
@@ -249,7 +309,9 @@ def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(chart: Cha
 @pytest.mark.parametrize(
     ("namespaces", "bindings"),
     [
-        pytest.param(["team-a", "team-b"], [("RoleBinding", "team-a"), ("RoleBinding", "team-b")], id="chosen"),
+        pytest.param(
+            ["team-a", "team-b"], [("RoleBinding", "team-a"), ("RoleBinding", "team-b")], id="chosen"
+        ),
         pytest.param(["*"], [("ClusterRoleBinding", None)], id="all"),
     ],
 )
@@ -262,19 +324,28 @@ def test_the_objects_of_miniclusters_are_made_in_chosen_namespaces(
         (kind, binding["metadata"].get("namespace"))
         for kind in ("RoleBinding", "ClusterRoleBinding")
         for binding in rendered.all(kind)
-        if binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+        if binding["roleRef"]
+        == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     ]
     assert found == bindings
 
 
 def test_without_miniclusters_there_is_no_right_for_them(default: Rendered) -> None:
-    assert [role["metadata"]["name"] for role in default.all("ClusterRole") if "minicluster" in role["metadata"]["name"]] == []
+    assert [
+        role["metadata"]["name"]
+        for role in default.all("ClusterRole")
+        if "minicluster" in role["metadata"]["name"]
+    ] == []
 
 
-def test_the_queue_reads_only_gangs_that_the_cluster_has_or_that_values_name(chart: Chart, default: Rendered) -> None:
+def test_the_queue_reads_only_gangs_that_the_cluster_has_or_that_values_name(
+    chart: Chart, default: Rendered
+) -> None:
     assert "fluxqueue-queue-gangs" not in default.text
     named = ["rayclusters.ray.io", "jobsets.jobset.x-k8s.io"]
-    served = chart.render({"gangs": {"resources": named}}, serves=["kubeflow.org/v2beta1/MPIJob", "kubeflow.org/v1/TFJob"])
+    served = chart.render(
+        {"gangs": {"resources": named}}, serves=["kubeflow.org/v2beta1/MPIJob", "kubeflow.org/v1/TFJob"]
+    )
     assert _verbs(_rules(served, "ClusterRole", "fluxqueue-queue-gangs")) == {
         ("kubeflow.org", "mpijobs"): {"get", "list", "watch", "patch"},
         ("kubeflow.org", "tfjobs"): {"get", "list", "watch", "patch"},

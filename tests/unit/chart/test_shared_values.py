@@ -1,4 +1,6 @@
-"""The values of a shared cluster close what the page on security says, and an installation names each setting that is open."""
+"""The values of a shared cluster close what the page on security says,
+and an installation names each setting that is open.
+"""
 
 import subprocess
 from typing import Any
@@ -23,13 +25,19 @@ def open_settings(notes: str) -> list[str]:
 
 def test_helm_finds_nothing_wrong_with_the_values_of_a_shared_cluster(chart: Chart) -> None:
     done = subprocess.run(
-        [chart.helm, "lint", CHART, "--strict", "--values", SHARED], capture_output=True, text=True, timeout=60, check=False
+        [chart.helm, "lint", CHART, "--strict", "--values", SHARED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
 
 
 def test_in_a_shared_cluster_only_exempt_identities_take_work_out_of_the_queue(shared: Rendered) -> None:
-    bindings = {each["metadata"]["name"]: each["spec"] for each in shared.all("ValidatingAdmissionPolicyBinding")}
+    bindings = {
+        each["metadata"]["name"]: each["spec"] for each in shared.all("ValidatingAdmissionPolicyBinding")
+    }
     enforcing = {name: spec for name, spec in bindings.items() if name.startswith("fluxqueue-enforce-")}
     assert enforcing
     assert all(spec["validationActions"] == ["Deny"] for spec in enforcing.values())
@@ -55,7 +63,9 @@ def test_in_a_shared_cluster_the_default_queue_bounds_every_namespace(shared: Re
 
 
 def test_every_value_of_a_shared_cluster_is_one_of_the_chart() -> None:
-    own, shared = (yaml.safe_load((CHART / name).read_text()) for name in ("values.yaml", "values-shared.yaml"))
+    own, shared = (
+        yaml.safe_load((CHART / name).read_text()) for name in ("values.yaml", "values-shared.yaml")
+    )
     free = shared["defaultQueue"].pop("spec")
     assert set(own["defaultQueue"]["spec"]) < set(free)
     assert [(part, key) for part, values in shared.items() for key in values if key not in own[part]] == []
@@ -88,7 +98,10 @@ def test_an_installation_for_a_shared_cluster_has_nothing_open_but_what_the_site
         ({"webhook": {"failurePolicy": "Ignore"}}, "webhook.failurePolicy"),
         ({"defaultQueue": {"spec": {"maxPriority": 5}}}, "defaultQueue.spec.maxPriority"),
         ({"defaultQueue": {"spec": {"maxPriority": None}}}, "defaultQueue.spec.maxPriority"),
-        ({"defaultQueue": {"spec": {"enforceDuration": {"enabled": False}}}}, "defaultQueue.spec.enforceDuration"),
+        (
+            {"defaultQueue": {"spec": {"enforceDuration": {"enabled": False}}}},
+            "defaultQueue.spec.enforceDuration",
+        ),
         ({"defaultQueue": {"spec": {"limits": None}}}, "defaultQueue.spec.limits.perNamespace"),
         ({"miniclusters": {"enabled": True, "namespaces": ["*"]}}, "miniclusters.namespaces"),
     ],

@@ -31,7 +31,9 @@ def whole(request: pytest.FixtureRequest, chart: Chart) -> Rendered:
             "postgres": {"backup": {"enabled": True}},
             "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
             "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
-            "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
+            "monitoring": {
+                name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")
+            },
         }
     )
 
@@ -52,12 +54,18 @@ def test_every_kind_of_the_chart_is_removed(whole: Rendered) -> None:
 
 def test_every_object_of_the_chart_is_found_by_its_labels(whole: Rendered) -> None:
     selector = dict(pair.split("=") for pair in Installation(NAMESPACE, RELEASE, RELEASE).selector.split(","))
-    unlabelled = [(kind, name) for kind, name, labels, _ in made(whole) if kind not in OTHERWISE and not selector.items() <= labels.items()]
+    unlabelled = [
+        (kind, name)
+        for kind, name, labels, _ in made(whole)
+        if kind not in OTHERWISE and not selector.items() <= labels.items()
+    ]
     assert unlabelled == []
 
 
 def test_every_object_is_in_the_namespace_of_the_release_or_in_none(whole: Rendered) -> None:
-    assert {namespace for kind, _, _, namespace in made(whole) if kind in REMOVED and REMOVED[kind].namespaced} == {NAMESPACE}
+    assert {
+        namespace for kind, _, _, namespace in made(whole) if kind in REMOVED and REMOVED[kind].namespaced
+    } == {NAMESPACE}
 
 
 def test_what_the_programs_create_has_the_names_that_uninstall_expects(whole: Rendered) -> None:

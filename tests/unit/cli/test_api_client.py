@@ -13,7 +13,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource, ObjectNotFound, ServerUnreachable
+from fluxqueue.cli.api_client import (
+    ApiClient,
+    ApiRefused,
+    ClusterError,
+    NoSuchResource,
+    ObjectNotFound,
+    ServerUnreachable,
+)
 from fluxqueue.kube.kubeconfig import Connection
 
 Answer = tuple[int, bytes]
@@ -38,7 +45,9 @@ def serve() -> Iterator[Serve]:
 
             def do_GET(self) -> None:
                 if seen is not None:
-                    seen.append(f"{self.client_address[1]} {self.path} {self.headers.get('Authorization', '-')}")
+                    seen.append(
+                        f"{self.client_address[1]} {self.path} {self.headers.get('Authorization', '-')}"
+                    )
                     seen.extend(self.headers.get_all("Impersonate-Group") or ())
                 status, body = answers.get(self.path.split("?")[0], (404, b"404 page not found\n"))
                 self.send_response(status)
@@ -73,7 +82,9 @@ def serve() -> Iterator[Serve]:
 
 
 def status(code: int, reason: str, message: str, **details: str) -> Answer:
-    return code, json.dumps({"kind": "Status", "reason": reason, "message": message, "details": details}).encode()
+    return code, json.dumps(
+        {"kind": "Status", "reason": reason, "message": message, "details": details}
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +97,10 @@ def status(code: int, reason: str, message: str, **details: str) -> Answer:
             id="no such object",
         ),
         pytest.param(
-            (404, b"404 page not found\n"), NoSuchResource, "Error from server (NotFound): 404 page not found", id="no such resource"
+            (404, b"404 page not found\n"),
+            NoSuchResource,
+            "Error from server (NotFound): 404 page not found",
+            id="no such resource",
         ),
         pytest.param(
             status(403, "Forbidden", 'User "ada" cannot list'),
@@ -97,14 +111,22 @@ def status(code: int, reason: str, message: str, **details: str) -> Answer:
         pytest.param(
             status(401, "Unauthorized", "Unauthorized"),
             ApiRefused,
-            "Error from server (Unauthorized): You must be logged in to the server (the credentials were not accepted)",
+            "Error from server (Unauthorized): You must be logged in to the server (the credentials were "
+            "not accepted)",
             id="not logged in",
         ),
-        pytest.param((502, b"<html>bad\ngateway</html>"), ApiRefused, "Error from server: <html>bad gateway</html>", id="a proxy's page"),
+        pytest.param(
+            (502, b"<html>bad\ngateway</html>"),
+            ApiRefused,
+            "Error from server: <html>bad gateway</html>",
+            id="a proxy's page",
+        ),
         pytest.param((500, b"[]"), ApiRefused, "Error from server: []", id="JSON that is no Status"),
     ],
 )
-def test_refusals_are_worded_as_kubectl_does(answer: Answer, kind: type[ApiRefused], text_shown: str, serve: Serve) -> None:
+def test_refusals_are_worded_as_kubectl_does(
+    answer: Answer, kind: type[ApiRefused], text_shown: str, serve: Serve
+) -> None:
     with ApiClient(Connection(serve({"/x": answer}))) as cluster, pytest.raises(kind) as caught:
         cluster.get("/x")
     assert str(caught.value) == text_shown
@@ -149,7 +171,14 @@ def test_a_name_is_a_name_and_no_other_path(serve: Serve) -> None:
         with pytest.raises(ApiRefused):
             client.get(f"/jobs/{name}")
     paths = [line.split(" ")[1] for line in seen]
-    assert paths == ["/jobs/%C3%BC%20x", "/jobs/a%3Fwatch=1", "/jobs/a%23b", "/jobs/%FF", "/jobs/a%0D%0Ab", "/jobs/https:pod:8443"]
+    assert paths == [
+        "/jobs/%C3%BC%20x",
+        "/jobs/a%3Fwatch=1",
+        "/jobs/a%23b",
+        "/jobs/%FF",
+        "/jobs/a%0D%0Ab",
+        "/jobs/https:pod:8443",
+    ]
     client.close()
 
 
@@ -180,7 +209,9 @@ def test_a_busy_server_is_asked_again(serve: Serve, monkeypatch: pytest.MonkeyPa
     client.close()
 
 
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "https://127.0.0.1:3128", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "proxy", ["socks5://127.0.0.1:1080", "https://127.0.0.1:3128", "http://127.0.0.1:99999"]
+)
 def test_a_proxy_that_is_not_understood_is_named(proxy: str) -> None:
     with pytest.raises(ClusterError, match="is not an http proxy"):
         ApiClient(Connection("https://127.0.0.1:1", proxy_url=proxy))
@@ -196,9 +227,14 @@ def _free_port() -> int:
 
 def test_a_refused_connection_is_worded_as_kubectl_does() -> None:
     port = _free_port()
-    with ApiClient(Connection(f"http://127.0.0.1:{port}")) as cluster, pytest.raises(ServerUnreachable) as caught:
+    with (
+        ApiClient(Connection(f"http://127.0.0.1:{port}")) as cluster,
+        pytest.raises(ServerUnreachable) as caught,
+    ):
         cluster.get("/x")
-    assert str(caught.value) == f"The connection to the server 127.0.0.1:{port} was refused - did you specify the right host or port?"
+    assert str(caught.value) == (
+        f"The connection to the server 127.0.0.1:{port} was refused - did you specify the right host or port?"
+    )
 
 
 def test_a_silent_server_is_given_up_in_time() -> None:
@@ -245,7 +281,9 @@ class _Authority:
 
     def pair(self, name: str) -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         return self._signed(key.public_key(), name, name).public_bytes(serialization.Encoding.PEM), pem
 
 
@@ -264,7 +302,9 @@ def test_shows_a_client_certificate_and_expects_the_stated_server_name(serve: Se
     authority = _Authority()
     server = serve({"/x": (200, b"yes")}, tls=_server_tls(authority, tmp_path))
     cert, key = authority.pair("ada")
-    chosen = Connection(server, ca_pem=authority.pem, tls_server_name="api.example", client_cert_pem=cert, client_key_pem=key)
+    chosen = Connection(
+        server, ca_pem=authority.pem, tls_server_name="api.example", client_cert_pem=cert, client_key_pem=key
+    )
     with ApiClient(chosen) as cluster:
         assert cluster.get("/x") == b"yes"
 
@@ -273,7 +313,12 @@ def test_shows_a_client_certificate_and_expects_the_stated_server_name(serve: Se
     ("name", "own_authority", "text_shown"),
     [
         pytest.param("other.example", True, "x509: .*other.example", id="another name"),
-        pytest.param("api.example", False, "x509: .*(self-signed|unable to get|signature failure)", id="an authority nobody knows"),
+        pytest.param(
+            "api.example",
+            False,
+            "x509: .*(self-signed|unable to get|signature failure)",
+            id="an authority nobody knows",
+        ),
     ],
 )
 def test_does_not_connect_to_a_server_with_another_certificate(
@@ -282,7 +327,10 @@ def test_does_not_connect_to_a_server_with_another_certificate(
     authority = _Authority()
     server = serve({}, tls=_server_tls(authority, tmp_path))
     trusted = authority.pem if own_authority else _Authority().pem
-    with ApiClient(Connection(server, ca_pem=trusted, tls_server_name=name)) as cluster, pytest.raises(ServerUnreachable, match=text_shown):
+    with (
+        ApiClient(Connection(server, ca_pem=trusted, tls_server_name=name)) as cluster,
+        pytest.raises(ServerUnreachable, match=text_shown),
+    ):
         cluster.get("/x")
 
 

@@ -7,7 +7,12 @@ from fluxqueue.cli.arrays import TaskArray, read_array
 
 @pytest.mark.parametrize(
     ("text", "array"),
-    [("0-99", TaskArray(100)), ("0-99%10", TaskArray(100, 10)), ("0-0", TaskArray(1)), ("0-3%9", TaskArray(4))],
+    [
+        ("0-99", TaskArray(100)),
+        ("0-99%10", TaskArray(100, 10)),
+        ("0-0", TaskArray(1)),
+        ("0-3%9", TaskArray(4)),
+    ],
 )
 def test_ranges_of_slurm_are_read(text: str, array: TaskArray) -> None:
     assert read_array(text) == array

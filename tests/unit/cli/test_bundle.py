@@ -17,7 +17,9 @@ from fluxqueue.cli.queue_endpoint import DoctorAccount, QueueEndpoint, Tokens
 SECRET = "hunter2-Zk9"
 HERE = "/api/v1/namespaces/system"
 GROUP = "/apis/jobs.converged-computing.org/v1alpha1"
-LEAKS = f"postgresql://fluxqueue:{SECRET}@db/fluxqueue refused; Authorization: Bearer {SECRET}; password={SECRET}"
+LEAKS = (
+    f"postgresql://fluxqueue:{SECRET}@db/fluxqueue refused; Authorization: Bearer {SECRET}; password={SECRET}"
+)
 ANNOTATIONS = {"kubectl.kubernetes.io/last-applied-configuration": SECRET}
 
 
@@ -26,20 +28,42 @@ def listed(*items: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod(name: str, restarts: int) -> dict[str, Any]:
-    container = {"name": "queue", "image": "q:1", "ready": True, "restartCount": restarts, "state": {"waiting": {"message": LEAKS}}}
+    container = {
+        "name": "queue",
+        "image": "q:1",
+        "ready": True,
+        "restartCount": restarts,
+        "state": {"waiting": {"message": LEAKS}},
+    }
     env = [{"name": "DATABASE_URL", "value": SECRET}]
-    spec = {"nodeName": "n", "containers": [{"name": "queue", "env": env, "args": [SECRET], "resources": {"limits": {"memory": "1Gi"}}}]}
-    return {"metadata": {"name": name, "annotations": ANNOTATIONS}, "spec": spec, "status": {"containerStatuses": [container]}}
+    spec = {
+        "nodeName": "n",
+        "containers": [
+            {"name": "queue", "env": env, "args": [SECRET], "resources": {"limits": {"memory": "1Gi"}}}
+        ],
+    }
+    return {
+        "metadata": {"name": name, "annotations": ANNOTATIONS},
+        "spec": spec,
+        "status": {"containerStatuses": [container]},
+    }
 
 
 def webhook(name: str) -> dict[str, Any]:
     ports = [{"name": "https", "containerPort": 9999}]
     labels = {"app.kubernetes.io/component": "webhook"}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "webhook", "ports": ports}]}}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "webhook", "ports": ports}]},
+    }
 
 
 def fluxjob(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"jobspec": SECRET}, "status": {"state": "Pending", "reason": "Held"}}
+    return {
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"jobspec": SECRET},
+        "status": {"state": "Pending", "reason": "Held"},
+    }
 
 
 ANSWERS: dict[str, Any] = {
@@ -53,13 +77,28 @@ ANSWERS: dict[str, Any] = {
         "metrics": "fluxqueue_up 1\n",
         "graph": {"nodes": 4},
     },
-    f"{GROUP}/fluxqueues": listed({"metadata": {"name": "default", "annotations": ANNOTATIONS}, "spec": {"policy": "easy"}}),
+    f"{GROUP}/fluxqueues": listed(
+        {"metadata": {"name": "default", "annotations": ANNOTATIONS}, "spec": {"policy": "easy"}}
+    ),
     f"{GROUP}/fluxaccounts": listed(),
     f"{GROUP}/fluxreservations": ApiRefused(403, "Forbidden", "you may not"),
     f"{GROUP}/fluxjobs": listed(fluxjob("secret-project"), fluxjob("other")),
-    "/api/v1/nodes": listed({"metadata": {"name": "n", "annotations": ANNOTATIONS}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}}),
-    f"{HERE}/events": listed({"involvedObject": {"kind": "Pod", "namespace": "system", "name": "q"}, "message": LEAKS, "reason": "Failed"}),
-    "/apis/coordination.k8s.io/v1/namespaces/system/leases": listed({"metadata": {"name": "q"}, "spec": {"holderIdentity": "q-0"}}),
+    "/api/v1/nodes": listed(
+        {
+            "metadata": {"name": "n", "annotations": ANNOTATIONS},
+            "status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}},
+        }
+    ),
+    f"{HERE}/events": listed(
+        {
+            "involvedObject": {"kind": "Pod", "namespace": "system", "name": "q"},
+            "message": LEAKS,
+            "reason": "Failed",
+        }
+    ),
+    "/apis/coordination.k8s.io/v1/namespaces/system/leases": listed(
+        {"metadata": {"name": "q"}, "spec": {"holderIdentity": "q-0"}}
+    ),
     f"{HERE}/pods": listed(pod("q-0", 1), pod("q-1", 0), webhook("w-0")),
     f"{HERE}/pods/https:w-0:9999/proxy/metrics": "fluxqueue_webhook_reviews_total 5\n",
     f"{HERE}/pods/q-0/log": f"leader.acquired\n{LEAKS}\n",
@@ -118,7 +157,15 @@ def test_everything_that_answers_is_there(parts: dict[str, str]) -> None:
     assert set(parts) == {
         *("client.json", "server.json", "replicas.json", "findings.json", "missing.json"),
         *("queue/queue.json", "queue/queue.metrics"),
-        *("fluxqueues.json", "fluxaccounts.json", "fluxjobs.json", "nodes.json", "events.json", "leases.json", "pods.json"),
+        *(
+            "fluxqueues.json",
+            "fluxaccounts.json",
+            "fluxjobs.json",
+            "nodes.json",
+            "events.json",
+            "leases.json",
+            "pods.json",
+        ),
         "webhook/w-0.metrics",
         *("logs/q-0/queue.log", "logs/q-0/queue.previous.log"),
     }

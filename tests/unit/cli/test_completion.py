@@ -96,7 +96,10 @@ def test_a_cluster_that_cannot_be_reached_completes_nothing(
 
 def _with_program(folder: Path) -> dict[str, str]:
     program = folder / "kubectl_complete-fluxqueue"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "from fluxqueue.cli.completion import main; main()" "$@"\n')
+    program.write_text(
+        "#!/bin/sh\n"
+        f'exec {shlex.quote(sys.executable)} -c "from fluxqueue.cli.completion import main; main()" "$@"\n'
+    )
     program.chmod(0o755)
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "KUBECONFIG": "/nowhere"}
 
@@ -118,8 +121,13 @@ def test_bash_completes(words: list[str], found: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("contexts: [{name: 'arn:aws:eks/lab'}]\n")
     environ = {**_with_program(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
     line = " ".join(f"'{word}'" for word in ["kubectl-fluxqueue", *words])
-    script = f'{_SCRIPTS["bash"]}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _kubectl_fluxqueue; echo "${{COMPREPLY[*]}}"'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=environ)
+    script = (
+        f"{_SCRIPTS['bash']}\n"
+        f'COMP_WORDS=({line}); COMP_CWORD={len(words)}; _kubectl_fluxqueue; echo "${{COMPREPLY[*]}}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=environ
+    )
     assert (done.stdout, done.stderr) == (f"{found}\n", "")
 
 
@@ -129,4 +137,6 @@ def test_the_script_of_another_shell_can_be_read_by_it(shell: str, tmp_path: Pat
         pytest.skip(f"there is no {shell}")
     file = tmp_path / "script"
     file.write_text(_SCRIPTS[shell])
-    assert subprocess.run([shell, "-n", str(file)], capture_output=True, timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run([shell, "-n", str(file)], capture_output=True, timeout=60, check=False).returncode == 0
+    )

@@ -9,8 +9,13 @@ QUEUES = f"/apis/{names.API_VERSION}/{names.FLUXQUEUES}"
 
 
 def test_workloads_are_called_as_people_call_them_with_their_state() -> None:
-    server = PluginServer().has_jobs(fluxjob("lammps", state="Pending", reason="Held"), fluxjob("amg", state="Running"))
-    assert read_names(server.client, "workloads", "default") == ["job/lammps\tPending Held", "job/amg\tRunning"]
+    server = PluginServer().has_jobs(
+        fluxjob("lammps", state="Pending", reason="Held"), fluxjob("amg", state="Running")
+    )
+    assert read_names(server.client, "workloads", "default") == [
+        "job/lammps\tPending Held",
+        "job/amg\tRunning",
+    ]
     assert server.asked[0][1] == {"limit": "500"}, "one page"
 
 

@@ -14,11 +14,16 @@ class Terminal(io.StringIO):
 MANY = [f"job/{n}" for n in range(7)]
 
 
-@pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("YES\n", True), ("\n", False), ("n\n", False), ("", False)])
+@pytest.mark.parametrize(
+    ("answer", "agreed"), [("y\n", True), ("YES\n", True), ("\n", False), ("n\n", False), ("", False)]
+)
 def test_a_person_is_asked_before_many_are_changed(answer: str, agreed: bool) -> None:
     asked = io.StringIO()
     assert confirmed("cancel", MANY, yes=False, asked=asked, answers=Terminal(answer)) is agreed
-    assert asked.getvalue() == "This will cancel 7 workloads: job/0, job/1, job/2, job/3, job/4 and 2 more.\nContinue? [y/N] "
+    assert (
+        asked.getvalue()
+        == "This will cancel 7 workloads: job/0, job/1, job/2, job/3, job/4 and 2 more.\nContinue? [y/N] "
+    )
 
 
 def test_one_workload_or_a_yes_needs_no_question() -> None:

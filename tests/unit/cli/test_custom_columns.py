@@ -32,7 +32,9 @@ def test_a_path_leads_to_the_text_that_kubectl_prints(path: str, text: str) -> N
     assert (column.title, cell(DOCUMENT, column.path)) == ("X", text)
 
 
-@pytest.mark.parametrize("text", ["", "NAME", "NAME:", ":.metadata.name", "A:.a,B", "A:.a[x]", "A:.a[?(@.b)]"])
+@pytest.mark.parametrize(
+    "text", ["", "NAME", "NAME:", ":.metadata.name", "A:.a,B", "A:.a[x]", "A:.a[?(@.b)]"]
+)
 def test_what_is_no_column_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="such as"):
         read_custom_columns(text)

@@ -27,7 +27,9 @@ ROW = {
 
 
 def lines(text: str) -> dict[str, str]:
-    return {line[2:].split("   ")[0].strip(): line.split("   ", 1)[1].strip() for line in text.splitlines()[2:]}
+    return {
+        line[2:].split("   ")[0].strip(): line.split("   ", 1)[1].strip() for line in text.splitlines()[2:]
+    }
 
 
 def test_what_runs_is_compared_with_what_it_asked_for() -> None:
@@ -50,7 +52,11 @@ def test_pods_that_are_not_measured_yet_are_counted() -> None:
 @pytest.mark.parametrize(
     ("state", "use", "says"),
     [
-        ("Running", PodUse(unknown="this cluster serves no metrics"), "not known: this cluster serves no metrics"),
+        (
+            "Running",
+            PodUse(unknown="this cluster serves no metrics"),
+            "not known: this cluster serves no metrics",
+        ),
         ("Running", None, "nothing yet: none of its pods runs"),
         ("Pending", None, "nothing yet: none of its pods runs"),
         ("Completed", None, "nothing: it never ran"),
@@ -69,7 +75,10 @@ def test_a_jobspec_of_another_version_hides_the_amounts_only() -> None:
 def test_the_history_knows_times_and_cores_of_what_is_gone() -> None:
     text = of_row(ROW, NOW)
     shown = lines(text)
-    assert text.startswith("job/solver in namespace lab is no longer in the cluster; the history has it: Completed, ended at 11:00:00.")
+    assert text.startswith(
+        "job/solver in namespace lab is no longer in the cluster; the history has it: Completed, "
+        "ended at 11:00:00."
+    )
     assert shown["Asked for"] == "4 pods: 8 cores in all, for 60m"
     assert shown["Time"] == "15m of 60m (25%)"
     assert shown["Used"].startswith("not known: Kubernetes keeps no figures")
@@ -81,7 +90,9 @@ class Source:
         self.rows = list(rows)
         self.asked: list[Mapping[str, str]] = []
 
-    def jobs(self, parameters: Mapping[str, str], limit: int, page: int) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
+    def jobs(
+        self, parameters: Mapping[str, str], limit: int, page: int
+    ) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
         assert limit == page == 1
         self.asked.append(parameters)
         yield self.rows[:1], False

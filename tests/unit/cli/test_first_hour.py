@@ -1,6 +1,7 @@
 """The first hour of somebody who knows Slurm: what is typed, slips included, and what comes back.
 
-Each line is read, or refused with one sentence that says what to type instead. None is dropped, and none ends in a traceback.
+Each line is read, or refused with one sentence that says what to type instead. None is dropped, and none ends
+in a traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ TRANSCRIPT = [
     ("squeue -u me", 1, "here it is jobs"),
     ("sbatch md.sh", 1, "here it is submit"),
     ("scancel 4711", 1, "here it is cancel"),
-    ("scontrol show job 4711", 1, "here it is hold, release, requeue, move or prioritize; explain shows a job"),
+    (
+        "scontrol show job 4711",
+        1,
+        "here it is hold, release, requeue, move or prioritize; explain shows a job",
+    ),
     ("sacct", 1, "here it is history"),
     ("seff 4711", 1, "there is no command 'seff': here it is efficiency"),
     ("sstat -j 4711", 1, "here it is efficiency"),
@@ -68,10 +73,18 @@ TRANSCRIPT = [
     ("cancel --signal=USR1 waiting", 1, "pods get SIGTERM"),
     ("history -S 2026-11-01", 1, "it is --since"),
     ("history -X", 1, "each workload is one line: leave it out"),
-    ("submit -A physics --image x", 1, "the account follows from the namespace: choose it by submit -n NAMESPACE, and leave it out"),
+    (
+        "submit -A physics --image x",
+        1,
+        "the account follows from the namespace: choose it by submit -n NAMESPACE, and leave it out",
+    ),
     ("submit -w node-1 --image x", 1, "submit --dry-run -o yaml prints (nodeSelector, affinity)"),
     ("submit --wrap 'echo hi' --image x", 1, "write the command after --"),
-    ("submit spaced.sh --image x --dry-run", 0, "line 2 of spaced.sh is not read: options stand after #SBATCH and a space"),
+    (
+        "submit spaced.sh --image x --dry-run",
+        0,
+        "line 2 of spaced.sh is not read: options stand after #SBATCH and a space",
+    ),
     ("jobs nobody", 1, '"nobody" not found'),
     ("jobs -n empty", 0, "fluxqueue does not manage namespace empty"),
     # A script of Slurm
@@ -92,7 +105,11 @@ TRANSCRIPT = [
     ("submit -t soon --image x", 1, "'soon' is not a duration: write 30 (minutes)"),
     ("submit -t 30 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 30m"),
     ("submit -t 1-00:00:00 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 86400s"),
-    ("submit -p night --image x", 1, "-p/--priority is a whole number from -1000000 to 1000000: 'night' is none"),
+    (
+        "submit -p night --image x",
+        1,
+        "-p/--priority is a whole number from -1000000 to 1000000: 'night' is none",
+    ),
     ("submit -q nigth --image x", 1, "there is no queue 'nigth': did you mean night?"),
     ("submit -J My_Job --image x", 1, "write my-job"),
     ("submit --env HOME --image x", 1, "--env is a name and a value"),
@@ -109,12 +126,20 @@ TRANSCRIPT = [
     ("submit -c 5000000 --image x", 1, "'5000000' are more cores than any node has"),
     ("submit -N 1_0 --image x", 1, "-N/--nodes is a whole number from 1 to 1000000: '1_0' is none"),
     ("submit -N 2000000 --image x", 1, "-N/--nodes is a whole number from 1 to 1000000: '2000000' is none"),
-    ("submit -p 2147483648 --image x", 1, "-p/--priority is a whole number from -1000000 to 1000000: '2147483648' is none"),
+    (
+        "submit -p 2147483648 --image x",
+        1,
+        "-p/--priority is a whole number from -1000000 to 1000000: '2147483648' is none",
+    ),
     ("submit --gpu 1 --image x", 1, "submit does not understand '--gpu': it is --gpus or --gpu-resource"),
     ("submit --array 0-99999%1 -t 2h --image x", 1, "100000 rounds of 2h are longer than ten years"),
     ("prioritize waiting 1_0", 1, "'1_0' is none"),
     ("submit -g 2 --gpu-resource '' --image x", 1, "--gpu-resource is empty: give a value, or leave it out"),
-    ("submit --gpu-resource amd.com/gpu --image x", 1, "--gpu-resource says which GPUs -g counts: write -g N too"),
+    (
+        "submit --gpu-resource amd.com/gpu --image x",
+        1,
+        "--gpu-resource says which GPUs -g counts: write -g N too",
+    ),
     ("submit --topology '' --image x", 1, "--topology is empty"),
     ("submit --reservation '' --image x", 1, "--reservation is empty"),
     ("submit --after '' --image x", 1, "--after is empty"),
@@ -123,9 +148,21 @@ TRANSCRIPT = [
     ("submit --deadline 18:00 --image x", 1, "--deadline: '18:00' is not a time"),
     ("submit --exclusive=user --image x", 1, "--exclusive takes no value: leave 'user' out"),
     ("submit -n 4 --image x", 1, "-n is the namespace: tasks are --pods 4"),
-    ("submit both.sh --image x", 1, "#SBATCH --mem: it is asked for by --mem-per-cpu too: leave one of them out"),
-    ("submit gpus.sh --image x", 1, "#SBATCH --gpus: it is asked for by --gpus-per-task too: leave one of them out"),
-    ("submit kind.sh --image x", 1, "'v100:2': a kind of GPU is a resource of its own: write #FQ -g 2 --gpu-resource NAME"),
+    (
+        "submit both.sh --image x",
+        1,
+        "#SBATCH --mem: it is asked for by --mem-per-cpu too: leave one of them out",
+    ),
+    (
+        "submit gpus.sh --image x",
+        1,
+        "#SBATCH --gpus: it is asked for by --gpus-per-task too: leave one of them out",
+    ),
+    (
+        "submit kind.sh --image x",
+        1,
+        "'v100:2': a kind of GPU is a resource of its own: write #FQ -g 2 --gpu-resource NAME",
+    ),
     ("submit gres.sh --image x", 1, "'gpu:2,nvme:1' are several resources: write gpu:N"),
     ("submit empty.sh --image x", 1, "#SBATCH --reservation: it is empty: give a value, or remove it"),
     ("jobs -u ''", 1, "-u is empty: give a value, or leave it out"),
@@ -157,9 +194,17 @@ TRANSCRIPT = [
     ("cancel -q ''", 1, "-q is empty: give a value, or leave it out"),
     ("cancel waiting", 0, "job/waiting cancelled"),
     # What became of it
-    ("history waiting", 1, "you may not read the history of the namespace default; an administrator gives you the right by"),
+    (
+        "history waiting",
+        1,
+        "you may not read the history of the namespace default; an administrator gives you the right by",
+    ),
     ("history job/", 1, "'job/' is no name of work: write lammps, or job/lammps"),
-    ("history waiting running", 1, "history does not understand 'running': an example is kubectl fluxqueue history"),
+    (
+        "history waiting running",
+        1,
+        "history does not understand 'running': an example is kubectl fluxqueue history",
+    ),
 ]
 
 
@@ -168,16 +213,29 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     """A cluster with a queue, work that runs and work that waits; it is what all commands ask."""
     server = PluginServer().has_jobs(
         fluxjob("running", state="Running", nodes="node-1"),
-        fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z", submittedBy="ada"),
+        fluxjob(
+            "waiting",
+            state="Pending",
+            reason="WaitingForNodes",
+            position=1,
+            eta="2100-01-01T00:00:00Z",
+            submittedBy="ada",
+        ),
         fluxjob("mesh", kind="PodGroup", state="Pending", reason="WaitingForNodes", position=2),
     )
     server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
     server.has(f"/apis/{names.API_VERSION}/fluxjobs")
     server.has(f"/apis/{names.API_VERSION}/namespaces/empty/fluxjobs")
     server.objects["/api/v1/namespaces/empty"] = {"metadata": {"labels": {}}}
-    server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
-    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
-    server.objects[f"{JOBS}/waiting"] = {"metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}}
+    server.objects[f"POST {JOBS}"] = {
+        "metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}
+    }
+    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {
+        "status": {"userInfo": {"username": "ada"}}
+    }
+    server.objects[f"{JOBS}/waiting"] = {
+        "metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}
+    }
     labels = {"batch.kubernetes.io/controller-uid": "running"}
     pod = {
         "metadata": {"name": "running-0-x", "uid": "p", "labels": labels},
@@ -185,7 +243,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
         "status": {"phase": "Running"},
     }
     server.has(PODS).has(f"{PODS}?batch.kubernetes.io/controller-uid=running", pod)
-    server.objects[f"{JOBS}/running"] = {"metadata": {"name": "running", "namespace": "default", "uid": "running"}}
+    server.objects[f"{JOBS}/running"] = {
+        "metadata": {"name": "running", "namespace": "default", "uid": "running"}
+    }
     server.refusals["/token"] = ApiRefused(403, "Forbidden", "serviceaccounts is forbidden")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -228,11 +288,19 @@ def test_what_is_typed_is_read_or_refused_with_a_remedy(
         assert not any(verb == "POST" for verb, _, _ in server.written)
 
 
-def test_the_notes_of_a_script_are_on_standard_error(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_notes_of_a_script_are_on_standard_error(
+    server: PluginServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     del server
     assert plugin.main(["submit", "md.sh", "--dry-run"]) == 0
     notes = capsys.readouterr().err.splitlines()
     assert notes == [
-        "note: line 5 of md.sh: #SBATCH --output has no effect: what pods print is read by kubectl fluxqueue logs",
-        "note: md.sh uses srun, which is of Slurm: each pod runs the script, and JOB_COMPLETION_INDEX is its rank",
+        (
+            "note: line 5 of md.sh: #SBATCH --output has no effect: "
+            "what pods print is read by kubectl fluxqueue logs"
+        ),
+        (
+            "note: md.sh uses srun, which is of Slurm: each pod runs the script, "
+            "and JOB_COMPLETION_INDEX is its rank"
+        ),
     ]

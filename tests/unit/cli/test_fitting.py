@@ -7,7 +7,10 @@ from fluxqueue.cli.tables import columns
 
 STEPS = Narrowing((("INFO", 10), ("NAME", 0), ("OBJECT", 6)))
 TITLES = ["NAME", "OBJECT", "INFO"]
-ROWS = [["job-a-1234567890", "job/a", "WaitingForNodes, position 1"], ["job-b-1234567890", "job/a-long-name", ""]]
+ROWS = [
+    ["job-a-1234567890", "job/a", "WaitingForNodes, position 1"],
+    ["job-b-1234567890", "job/a-long-name", ""],
+]
 
 
 @pytest.mark.parametrize("width", range(12, 70))

@@ -12,7 +12,11 @@ from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, edit_fluxjobs, h
 
 def job(state: str, kind: str = "Job") -> FluxJob:
     meta = ObjectMeta(name="x-1", namespace="default")
-    return FluxJob(metadata=meta, spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name="x")), status=FluxJobStatus(state=state))
+    return FluxJob(
+        metadata=meta,
+        spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name="x")),
+        status=FluxJobStatus(state=state),
+    )
 
 
 @pytest.mark.parametrize("change", [held(), released(), prioritized(5)])
@@ -28,7 +32,9 @@ def job(state: str, kind: str = "Job") -> FluxJob:
         ("Sleeping", "does not wait: only what waits can be "),
     ],
 )
-def test_only_waiting_workloads_are_held_released_or_reordered(change: FluxJobEdit, state: str, message: str) -> None:
+def test_only_waiting_workloads_are_held_released_or_reordered(
+    change: FluxJobEdit, state: str, message: str
+) -> None:
     objection = change.objection(job(state))
     assert objection.startswith(message) if message else objection == ""
 
@@ -51,9 +57,13 @@ def test_a_pod_that_runs_is_its_owner_s_to_delete() -> None:
         (ObjectRef("jobset.x-k8s.io/v1alpha2", "JobSet", "x"), "kubectl delete jobset x"),
     ],
 )
-def test_a_group_that_runs_is_ended_by_deletion_as_the_queue_would_say(reference: ObjectRef, end: str) -> None:
+def test_a_group_that_runs_is_ended_by_deletion_as_the_queue_would_say(
+    reference: ObjectRef, end: str
+) -> None:
     runs = FluxJob(ObjectMeta(name="x-1"), FluxJobSpec(reference), FluxJobStatus(state=State.RUNNING))
-    assert cancelled().objection(runs) == f"runs, and a pod cannot be stopped without deleting it: {end} ends it"
+    assert (
+        cancelled().objection(runs) == f"runs, and a pod cannot be stopped without deleting it: {end} ends it"
+    )
     waits = FluxJob(ObjectMeta(name="x-1"), FluxJobSpec(reference), FluxJobStatus(state=State.PENDING))
     assert cancelled().objection(waits) == ""
 

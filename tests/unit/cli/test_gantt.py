@@ -12,9 +12,13 @@ NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 VIEW = Chart(NOON, timedelta(hours=10), width=60, ascii_only=True)
 
 
-def reservation(name: str, start: str, duration: str, *, maintenance: bool = False, repeat: str | None = None) -> FluxReservation:
+def reservation(
+    name: str, start: str, duration: str, *, maintenance: bool = False, repeat: str | None = None
+) -> FluxReservation:
     spec = FluxReservationSpec(start=start, duration=duration, maintenance=maintenance, repeat=repeat)
-    return FluxReservation(metadata=ObjectMeta(name=name), spec=spec, status=FluxReservationStatus(node_count=4))
+    return FluxReservation(
+        metadata=ObjectMeta(name=name), spec=spec, status=FluxReservationStatus(node_count=4)
+    )
 
 
 RESERVATIONS = [
@@ -34,13 +38,20 @@ JOBS = [
 
 def test_what_is_set_aside_comes_first_and_what_is_over_does_not_come() -> None:
     bars = reservation_bars(RESERVATIONS, VIEW)
-    assert [(bar.label, bar.kind) for bar in bars] == [("course (4 nodes)", "aside"), ("later (4 nodes)", "maintenance")]
+    assert [(bar.label, bar.kind) for bar in bars] == [
+        ("course (4 nodes)", "aside"),
+        ("later (4 nodes)", "maintenance"),
+    ]
     assert bars[0].times[0] == (NOON + timedelta(hours=2), NOON + timedelta(hours=4))
 
 
 def test_work_comes_in_the_order_running_reserved_estimated() -> None:
     bars = job_bars(JOBS, VIEW)
-    assert [(bar.label, bar.kind) for bar in bars] == [("job/long (2 nodes)", "runs"), ("job/next", "reserved"), ("job/guess", "planned")]
+    assert [(bar.label, bar.kind) for bar in bars] == [
+        ("job/long (2 nodes)", "runs"),
+        ("job/next", "reserved"),
+        ("job/guess", "planned"),
+    ]
     assert job_bars(JOBS, VIEW, namespaces=True)[0].label == "default/job/long (2 nodes)"
 
 
@@ -63,7 +74,9 @@ def test_work_without_an_end_lasts() -> None:
     assert (start, end) == (NOON - timedelta(hours=2), NOON + timedelta(hours=10))
 
 
-@pytest.mark.parametrize(("length", "form"), [(10, "12:00"), (24 * 7, "03-02 12:00"), (24 * 60, "2026-03-02")])
+@pytest.mark.parametrize(
+    ("length", "form"), [(10, "12:00"), (24 * 7, "03-02 12:00"), (24 * 60, "2026-03-02")]
+)
 def test_a_long_picture_has_dates(length: int, form: str) -> None:
     view = Chart(NOON, timedelta(hours=length), width=100)
     assert f"|{form}" in chart(job_bars(JOBS, view), view).splitlines()[0]

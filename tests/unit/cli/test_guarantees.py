@@ -1,4 +1,6 @@
-"""Which guarantee explain shows: of the nearest account that has one, and none where accounts may not be read."""
+"""Which guarantee explain shows: of the nearest account that has one,
+and none where accounts may not be read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def test_the_nearest_account_with_a_guarantee_is_shown(monkeypatch: pytest.Monke
     site = msgspec.structs.replace(site, status=FluxAccountStatus(guaranteed=SHOWN))
     monkeypatch.setattr(guarantees, "list_accounts", lambda _client: [site, md])
     found = guarantees.guarantees_of(CLIENT, [of("md")])
-    assert found(of("md")) == "to 'site': 2 nodes (used 3, borrowed 1), 1 TiB memory (used 1 GiB, borrowed 0 B)"
+    assert (
+        found(of("md")) == "to 'site': 2 nodes (used 3, borrowed 1), 1 TiB memory (used 1 GiB, borrowed 0 B)"
+    )
     assert found(of("")) == ""
 
 

@@ -64,9 +64,48 @@ def shown(request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool]) ->
 def test_a_row_says_what_became_of_work_and_for_how_long() -> None:
     lines, hints = shown(HistoryRequest(namespaces=True), ([WAITING, ENDED], False))
     assert [line.split() for line in lines] == [
-        ["NAMESPACE", "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "OFF-BY", "ENDED"],
-        ["science", "job/next", "default", "physics", "-", "Pending", "QueueLimit", "4", "12s", "-", "-", "-"],
-        ["science", "job/lammps", "default", "physics", "alice", "Failed", "Failed", "4", "12s", "61m", "-2m5s", "08:00:00"],
+        [
+            "NAMESPACE",
+            "OBJECT",
+            "QUEUE",
+            "ACCOUNT",
+            "USER",
+            "STATE",
+            "OUTCOME",
+            "PODS",
+            "WAIT",
+            "RUN",
+            "OFF-BY",
+            "ENDED",
+        ],
+        [
+            "science",
+            "job/next",
+            "default",
+            "physics",
+            "-",
+            "Pending",
+            "QueueLimit",
+            "4",
+            "12s",
+            "-",
+            "-",
+            "-",
+        ],
+        [
+            "science",
+            "job/lammps",
+            "default",
+            "physics",
+            "alice",
+            "Failed",
+            "Failed",
+            "4",
+            "12s",
+            "61m",
+            "-2m5s",
+            "08:00:00",
+        ],
     ]
     assert hints == ""
 
@@ -77,9 +116,14 @@ def test_titles_and_namespaces_are_left_out_on_request() -> None:
 
 
 @pytest.mark.parametrize("width", [72, 100])
-def test_on_a_terminal_no_line_wraps_and_empty_columns_vanish(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_on_a_terminal_no_line_wraps_and_empty_columns_vanish(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    by_controller = ENDED | {"user": "system:serviceaccount:kube-system:replicaset-controller", "name": "monitor-68f657b9fd-c97z7"}
+    by_controller = ENDED | {
+        "user": "system:serviceaccount:kube-system:replicaset-controller",
+        "name": "monitor-68f657b9fd-c97z7",
+    }
     lines, _ = shown(HistoryRequest(), ([by_controller, ENDED | {"account": ""}], False))
     assert max(map(len, lines)) <= width
     assert {"OBJECT", "STATE", "WAIT", "RUN", "ENDED"} <= set(lines[0].split())
@@ -103,7 +147,10 @@ def test_who_gets_a_part_reads_that_there_is_more() -> None:
 
 def test_nothing_found_is_said_and_prints_no_titles() -> None:
     assert shown(HistoryRequest(), ([], False)) == ([], "No work of this time was found.\n")
-    assert shown(HistoryRequest({"name": "x", "kind": "pod"}), ([], False)) == ([], "No work named pod/x was found.\n")
+    assert shown(HistoryRequest({"name": "x", "kind": "pod"}), ([], False)) == (
+        [],
+        "No work named pod/x was found.\n",
+    )
 
 
 def test_an_export_has_every_column_of_every_page() -> None:
@@ -120,5 +167,7 @@ def test_spans_are_those_between_the_shown_times() -> None:
         "started_at": "2026-11-23T07:00:12.100Z",
         "finished_at": "2026-11-23T07:00:33.050Z",
     }
-    lines, _ = shown(HistoryRequest(titles=False), ([ENDED | times | {"wait_s": 11.2, "run_s": 20.95}], False))
+    lines, _ = shown(
+        HistoryRequest(titles=False), ([ENDED | times | {"wait_s": 11.2, "run_s": 20.95}], False)
+    )
     assert {"12s", "21s"} <= set(lines[0].split())

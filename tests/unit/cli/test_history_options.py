@@ -21,7 +21,12 @@ def parsed(*words: str, report: bool = False) -> argparse.Namespace:
 
 def test_only_what_is_given_is_asked_for() -> None:
     request = options.history_request(parsed(), "science")
-    assert (request.parameters, request.limit, request.namespaces, request.export) == ({"namespace": "science"}, 1_000, False, None)
+    assert (request.parameters, request.limit, request.namespaces, request.export) == (
+        {"namespace": "science"},
+        1_000,
+        False,
+        None,
+    )
     assert options.report_request(parsed(report=True), "").parameters == {}
 
 
@@ -49,8 +54,15 @@ def test_every_filter_is_sent() -> None:
     request = options.history_request(parsed(*words), "")
     times = {"since": "2025-11-01T08:30:00+00:00", "until": "2025-11-02T06:30:00+00:00"}
     assert request.parameters == {"queue": "gpu", "account": "", "user": "alice", **times, "state": "failed"}
-    assert (request.limit, request.namespaces, request.export) == (5, True, Export("csv", "jobs.csv", titles=False))
-    assert options.report_request(parsed("--by", "day,user", report=True), "art").parameters == {"namespace": "art", "by": "day,user"}
+    assert (request.limit, request.namespaces, request.export) == (
+        5,
+        True,
+        Export("csv", "jobs.csv", titles=False),
+    )
+    assert options.report_request(parsed("--by", "day,user", report=True), "art").parameters == {
+        "namespace": "art",
+        "by": "day,user",
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,7 +90,9 @@ def test_what_is_no_name_is_refused(typed: str, capsys: pytest.CaptureFixture[st
 def test_the_queue_is_where_options_and_then_variables_say() -> None:
     assert options.address(parsed(), "science", {}) == HistoryAddress(namespace="science")
     environ = {"FLUXQUEUE_QUEUE_URL": "https://a:1", "FLUXQUEUE_QUEUE_CA": "ca.pem"}
-    given = options.address(parsed("--queue-url", "https://b:2", "--service-account", "batch-fluxqueue-history"), "", environ)
+    given = options.address(
+        parsed("--queue-url", "https://b:2", "--service-account", "batch-fluxqueue-history"), "", environ
+    )
     assert (given.url, given.ca, given.account) == ("https://b:2", "ca.pem", "batch-fluxqueue-history")
 
 

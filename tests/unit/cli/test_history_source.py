@@ -67,7 +67,10 @@ def test_pages_follow_each_other_with_the_times_of_the_first() -> None:
     opened, server = found({f"{PROXY}/history": [page(["a", "b"], "c1"), page(["c"], None)]})
     with opened as source:
         pages = list(source.jobs({"since": "1d", "queue": "gpu"}, limit=10, page=2))
-    assert [([job["name"] for job in jobs], more) for jobs, more in pages] == [(["a", "b"], True), (["c"], False)]
+    assert [([job["name"] for job in jobs], more) for jobs, more in pages] == [
+        (["a", "b"], True),
+        (["c"], False),
+    ]
     assert [params for _, params, _ in server.asked[1:]] == [
         {"since": "1d", "queue": "gpu", "limit": "2"},
         {"since": "S", "queue": "gpu", "cursor": "c1", "limit": "2"},
@@ -93,9 +96,10 @@ def test_no_more_is_asked_for_than_is_wanted() -> None:
         ),
         pytest.param(
             ObjectNotFound(404, "NotFound", "no"),
-            "the namespace science has no account fluxqueue-history, so nobody reads its history; an administrator makes it by: kubectl "
-            "-n science create serviceaccount fluxqueue-history && kubectl -n science create rolebinding fluxqueue-history "
-            "--clusterrole=fluxqueue-history --serviceaccount=science:fluxqueue-history",
+            "the namespace science has no account fluxqueue-history, so nobody reads its history; an "
+            "administrator makes it by: kubectl -n science create serviceaccount fluxqueue-history && "
+            "kubectl -n science create rolebinding fluxqueue-history --clusterrole=fluxqueue-history "
+            "--serviceaccount=science:fluxqueue-history",
             id="no account",
         ),
     ],
@@ -117,7 +121,10 @@ def test_what_the_queue_refuses_is_its_own_sentence() -> None:
 
 def test_who_may_not_use_the_proxy_reads_which_value_opens_it() -> None:
     opened, _ = found({f"{PROXY}/report": [ApiRefused(403, "Forbidden", "services/proxy is forbidden")]})
-    with opened as source, pytest.raises(ClusterError, match="adds a group of yours to rbac.historyReachableBy"):
+    with (
+        opened as source,
+        pytest.raises(ClusterError, match="adds a group of yours to rbac.historyReachableBy"),
+    ):
         source.report({})
 
 

@@ -16,9 +16,16 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_changes_come_in_order_and_bookmarks_do_not() -> None:
     server = PluginServer()
-    server.streams[fluxjobs_path()] = [event("ADDED", fluxjob("a")), event("BOOKMARK", fluxjob()), event("DELETED", fluxjob("b"))]
+    server.streams[fluxjobs_path()] = [
+        event("ADDED", fluxjob("a")),
+        event("BOOKMARK", fluxjob()),
+        event("DELETED", fluxjob("b")),
+    ]
     changes = job_changes.job_changes(server.client, "default", "3")
-    assert [(kind, item.job.spec.object_ref.name) for kind, item in (next(changes), next(changes))] == [("ADDED", "a"), ("DELETED", "b")]
+    assert [(kind, item.job.spec.object_ref.name) for kind, item in (next(changes), next(changes))] == [
+        ("ADDED", "a"),
+        ("DELETED", "b"),
+    ]
 
 
 def test_an_expired_version_leads_to_a_new_list() -> None:
@@ -30,17 +37,24 @@ def test_an_expired_version_leads_to_a_new_list() -> None:
     assert (kind, item.job.spec.object_ref.name) == ("MODIFIED", "a")
     with pytest.raises(KeyboardInterrupt):
         next(changes)
-    assert [params["resourceVersion"] for path, params in server.asked if "resourceVersion" in params] == ["3", "9"]
+    assert [params["resourceVersion"] for path, params in server.asked if "resourceVersion" in params] == [
+        "3",
+        "9",
+    ]
 
 
 def test_other_errors_are_raised() -> None:
     server = PluginServer()
-    server.streams[fluxjobs_path()] = [msgspec.json.encode({"type": "ERROR", "object": {"code": 403, "message": "no"}})]
+    server.streams[fluxjobs_path()] = [
+        msgspec.json.encode({"type": "ERROR", "object": {"code": 403, "message": "no"}})
+    ]
     with pytest.raises(ApiRefused, match="no"):
         next(job_changes.job_changes(server.client, "default", "3"))
 
 
-def test_a_broken_connection_is_replaced_and_one_that_stays_broken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connection_is_replaced_and_one_that_stays_broken_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(job_changes, "_BREAK_S", 0.0)
     waits: list[float | None] = []
 

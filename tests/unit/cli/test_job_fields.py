@@ -11,7 +11,12 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 def test_a_template_is_a_line_of_fields() -> None:
     template = read_template("{object:<12} {state} {nodes} {wait}|{run}")
-    job = fluxjob(state="Running", nodes="node-[4,4]", submittedAt="2026-03-02T11:50:00Z", startedAt="2026-03-02T11:59:00Z")
+    job = fluxjob(
+        state="Running",
+        nodes="node-[4,4]",
+        submittedAt="2026-03-02T11:50:00Z",
+        startedAt="2026-03-02T11:59:00Z",
+    )
     assert template.line(job, NOW) == "job/lammps   Running node-4 (2) 9m|60s"
     assert template.titles() == "OBJECT       STATE NODES WAIT|RUN"
 
@@ -36,7 +41,14 @@ def test_sorts_by_fields_with_those_without_a_value_last() -> None:
     def order(text: str) -> str:
         return "".join(job.spec.object_ref.name for job in sorted_jobs(jobs, read_sort(text), NOW))
 
-    assert [order(text) for text in ("pods", "-pods", "-wait", "-pods,wait", "eta", "-eta")] == ["acb", "cba", "cba", "bca", "bca", "bca"]
+    assert [order(text) for text in ("pods", "-pods", "-wait", "-pods,wait", "eta", "-eta")] == [
+        "acb",
+        "cba",
+        "cba",
+        "bca",
+        "bca",
+        "bca",
+    ]
 
 
 def test_what_cannot_be_sorted_by_is_refused() -> None:

@@ -29,7 +29,9 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_version(job: FluxJob, version: str) -> FluxJob:
-    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version=version))
+    return msgspec.structs.replace(
+        job, metadata=msgspec.structs.replace(job.metadata, resource_version=version)
+    )
 
 
 def wide_table(server: PluginServer) -> str:
@@ -45,7 +47,15 @@ def printed(query: JobsQuery, *known: FluxJob) -> str:
 
 
 def test_columns_that_are_empty_vanish_where_titles_say_so() -> None:
-    assert printed(JobsQuery(), WAITING).split("\n")[0].split() == ["OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "POS", "INFO"]
+    assert printed(JobsQuery(), WAITING).split("\n")[0].split() == [
+        "OBJECT",
+        "QUEUE",
+        "STATE",
+        "PODS",
+        "WAIT",
+        "POS",
+        "INFO",
+    ]
     assert printed(JobsQuery(titles=False), WAITING).split()[5] == "-"
     assert "RUN" in printed(JobsQuery(), WAITING, RUNNING).split("\n")[0]
 
@@ -53,7 +63,11 @@ def test_columns_that_are_empty_vanish_where_titles_say_so() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 def test_no_line_wraps(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    many = fluxjob("a-workload-with-a-name-that-nobody-can-remember", state="Running", nodes=",".join(f"a{i}x" for i in range(30)))
+    many = fluxjob(
+        "a-workload-with-a-name-that-nobody-can-remember",
+        state="Running",
+        nodes=",".join(f"a{i}x" for i in range(30)),
+    )
     text = printed(JobsQuery(), WAITING, RUNNING, many)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) == 4
@@ -62,7 +76,11 @@ def test_no_line_wraps(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_place_and_start_are_there_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     soon = fluxjob(
-        "a-solver-with-a-name-of-some-length", state="Pending", reason="BlockedByReservation", position=12, eta="2026-03-02T14:00:00Z"
+        "a-solver-with-a-name-of-some-length",
+        state="Pending",
+        reason="BlockedByReservation",
+        position=12,
+        eta="2026-03-02T14:00:00Z",
     )
     title, *lines = printed(JobsQuery(), RUNNING, soon).splitlines()
     assert {"POS", "START"} <= set(title.split())
@@ -77,12 +95,19 @@ def test_the_name_of_the_fluxjob_is_in_the_wide_table() -> None:
 
 
 def test_the_work_of_one_user_is_found() -> None:
-    server = PluginServer().has_jobs(*(fluxjob(name, state="Pending", submittedBy=user) for name, user in USERS))
+    server = PluginServer().has_jobs(
+        *(fluxjob(name, state="Pending", submittedBy=user) for name, user in USERS)
+    )
     reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     server.objects[f"POST {reviews}"] = {"status": {"userInfo": {"username": "ada"}}}
     for user, found in (("bob", "job/waiting"), (SELF, "job/solver"), ("eve", "")):
         out = io.StringIO()
-        jobs(server.client, JobsQuery(WorkloadSelection(user=user), output="wide", titles=False), out, lambda: NOW)
+        jobs(
+            server.client,
+            JobsQuery(WorkloadSelection(user=user), output="wide", titles=False),
+            out,
+            lambda: NOW,
+        )
         assert out.getvalue().split(" ")[0] == found
     assert "USER" in wide_table(server)
     assert " ada " in wide_table(server)
@@ -104,14 +129,24 @@ def test_an_empty_list_says_that_the_namespace_is_not_managed(capsys: pytest.Cap
 
 
 def test_a_list_of_a_queue_that_does_not_exist_is_refused() -> None:
-    server = PluginServer().has_jobs(WAITING).has("/apis/jobs.converged-computing.org/v1alpha1/fluxqueues", make_queue("night"))
+    server = (
+        PluginServer()
+        .has_jobs(WAITING)
+        .has("/apis/jobs.converged-computing.org/v1alpha1/fluxqueues", make_queue("night"))
+    )
     with pytest.raises(ClusterError, match=r"there is no queue 'nigth': did you mean night\?"):
         jobs(server.client, JobsQuery(selection=WorkloadSelection(queue="nigth")), io.StringIO(), lambda: NOW)
 
 
 def test_a_line_of_fields_and_columns_by_paths() -> None:
-    assert printed(JobsQuery(template=read_template("{object} {nodes}")), RUNNING) == "OBJECT NODES\njob/solver node-4 (2)\n"
-    found = printed(JobsQuery(columns=read_custom_columns("NAME:.spec.objectRef.name,ETA:.status.eta"), titles=False), RUNNING)
+    assert (
+        printed(JobsQuery(template=read_template("{object} {nodes}")), RUNNING)
+        == "OBJECT NODES\njob/solver node-4 (2)\n"
+    )
+    found = printed(
+        JobsQuery(columns=read_custom_columns("NAME:.spec.objectRef.name,ETA:.status.eta"), titles=False),
+        RUNNING,
+    )
     assert found.split() == ["solver", "<none>"]
 
 
@@ -136,16 +171,29 @@ def test_a_name_that_is_not_there_is_refused() -> None:
 
 
 def test_a_watch_goes_on_with_changes_of_what_is_selected() -> None:
-    server = PluginServer().has_jobs(fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, submittedBy="ada"))
-    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
+    server = PluginServer().has_jobs(
+        fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, submittedBy="ada")
+    )
+    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {
+        "status": {"userInfo": {"username": "ada"}}
+    }
     moved = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=2, submittedBy="ada")
     started = fluxjob("solver", state="Running", nodes="node-1", submittedBy="ada")
     of_another = fluxjob("waiting", state="Pending", submittedBy="bob")
     changes = [event("MODIFIED", with_version(job, "7")) for job in (moved, started, of_another)]
-    server.streams[fluxjobs_path()] = [event("MODIFIED", WAITING), *changes, event("DELETED", with_version(moved, "8"))]
+    server.streams[fluxjobs_path()] = [
+        event("MODIFIED", WAITING),
+        *changes,
+        event("DELETED", with_version(moved, "8")),
+    ]
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        jobs(server.client, JobsQuery(WorkloadSelection(states=frozenset({"pending"}), user=SELF), watch=True), out, lambda: NOW)
+        jobs(
+            server.client,
+            JobsQuery(WorkloadSelection(states=frozenset({"pending"}), user=SELF), watch=True),
+            out,
+            lambda: NOW,
+        )
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[2].split()[6] == "2"

@@ -14,11 +14,25 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 def fluxjob(
-    name: str = "lammps", *, queue: str = "default", pods: int = 4, hold: bool = False, duration: int = 0, **status: object
+    name: str = "lammps",
+    *,
+    queue: str = "default",
+    pods: int = 4,
+    hold: bool = False,
+    duration: int = 0,
+    **status: object,
 ) -> FluxJob:
     return FluxJob(
-        metadata=ObjectMeta(name=f"job-{name}-1a2b3", namespace="default", uid=name, creation_timestamp="2026-03-02T11:50:00Z"),
-        spec=FluxJobSpec(object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, hold=hold, duration_seconds=duration),
+        metadata=ObjectMeta(
+            name=f"job-{name}-1a2b3", namespace="default", uid=name, creation_timestamp="2026-03-02T11:50:00Z"
+        ),
+        spec=FluxJobSpec(
+            object_ref=ObjectRef(kind="Job", name=name),
+            queue=queue,
+            pods=pods,
+            hold=hold,
+            duration_seconds=duration,
+        ),
         status=msgspec.convert(status, FluxJobStatus),
     )
 
@@ -28,13 +42,24 @@ def fluxjob(
     [
         pytest.param(fluxjob(), "", "", id="not looked at yet"),
         pytest.param(
-            fluxjob(state="Pending", reason="WaitingForNodes", message="needs 24 cpu, 8 free", position=2, eta="2026-03-02T12:05:00Z"),
+            fluxjob(
+                state="Pending",
+                reason="WaitingForNodes",
+                message="needs 24 cpu, 8 free",
+                position=2,
+                eta="2026-03-02T12:05:00Z",
+            ),
             "WaitingForNodes, position 2, eta in 5m",
             "WaitingForNodes: needs 24 cpu, 8 free, position 2, eta in 5m",
             id="waiting with an estimate",
         ),
         pytest.param(
-            fluxjob(state="Pending", reason="WaitingForNodes", eta="2026-03-02T12:05:00Z", reservedAt="2026-03-02T12:01:00Z"),
+            fluxjob(
+                state="Pending",
+                reason="WaitingForNodes",
+                eta="2026-03-02T12:05:00Z",
+                reservedAt="2026-03-02T12:01:00Z",
+            ),
             "WaitingForNodes, reserved in 60s",
             "WaitingForNodes, reserved in 60s",
             id="a reservation says more than an estimate",
@@ -53,7 +78,12 @@ def fluxjob(
         ),
         pytest.param(fluxjob(hold=True, state="Pending"), "Held", "Held", id="held by hand"),
         pytest.param(fluxjob(state="Running", nodes="node-[0-3]"), "node-[0-3]", "node-[0-3]", id="running"),
-        pytest.param(fluxjob(state="Running", nodes="node-[4,4]"), "node-4 (2)", "node-4 (2)", id="two pods on one node"),
+        pytest.param(
+            fluxjob(state="Running", nodes="node-[4,4]"),
+            "node-4 (2)",
+            "node-4 (2)",
+            id="two pods on one node",
+        ),
         pytest.param(
             fluxjob(state="Running", nodes=",".join(f"a{i}x" for i in range(20))),
             "a0x,a1x,a2x,a3x,a4x,a5x,a6x,a7x,a8x,a9x,+ (20 nodes)",
@@ -61,10 +91,23 @@ def fluxjob(
             id="many nodes",
         ),
         pytest.param(
-            fluxjob(state="Running", nodes="n1", reason="BindFailed"), "n1 (BindFailed)", "n1 (BindFailed)", id="trouble while it runs"
+            fluxjob(state="Running", nodes="n1", reason="BindFailed"),
+            "n1 (BindFailed)",
+            "n1 (BindFailed)",
+            id="trouble while it runs",
         ),
-        pytest.param(fluxjob(state="Completed", outcome="Succeeded", message="x"), "Succeeded", "Succeeded: x", id="done"),
-        pytest.param(fluxjob(state="Failed", outcome="Failed", message="exit 3"), "Failed: exit 3", "Failed: exit 3", id="failed"),
+        pytest.param(
+            fluxjob(state="Completed", outcome="Succeeded", message="x"),
+            "Succeeded",
+            "Succeeded: x",
+            id="done",
+        ),
+        pytest.param(
+            fluxjob(state="Failed", outcome="Failed", message="exit 3"),
+            "Failed: exit 3",
+            "Failed: exit 3",
+            id="failed",
+        ),
         pytest.param(fluxjob(state="Cancelled"), "Cancelled", "Cancelled", id="cancelled without an outcome"),
     ],
 )
@@ -86,14 +129,26 @@ def test_the_last_column_tells_what_matters_now(job: FluxJob, narrow: str, wide:
             ["1", "due now", "WaitingForNodes, reserved"],
             id="reserved",
         ),
-        pytest.param(fluxjob(state="Pending", reason="Unsatisfiable", position=3), ["", "", "Unsatisfiable"], id="never"),
         pytest.param(
-            fluxjob(duration=600, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "5m left", "n1"], id="running"
+            fluxjob(state="Pending", reason="Unsatisfiable", position=3),
+            ["", "", "Unsatisfiable"],
+            id="never",
         ),
         pytest.param(
-            fluxjob(duration=60, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "4m over", "n1"], id="too long"
+            fluxjob(duration=600, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"),
+            ["", "5m left", "n1"],
+            id="running",
         ),
-        pytest.param(fluxjob(state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "", "n1"], id="without a duration"),
+        pytest.param(
+            fluxjob(duration=60, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"),
+            ["", "4m over", "n1"],
+            id="too long",
+        ),
+        pytest.param(
+            fluxjob(state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"),
+            ["", "", "n1"],
+            id="without a duration",
+        ),
     ],
 )
 def test_place_and_start_have_columns_of_their_own(job: FluxJob, cells: list[str]) -> None:
@@ -113,15 +168,27 @@ def test_work_that_goes_on_with_fewer_pods_has_more_time_left() -> None:
     [
         pytest.param({}, "10m", "", id="since the FluxJob exists"),
         pytest.param({"submittedAt": "2026-03-02T11:59:00Z"}, "60s", "", id="still waiting"),
-        pytest.param({"submittedAt": "2026-03-02T11:50:00Z", "startedAt": "2026-03-02T11:59:30Z"}, "9m30s", "30s", id="running"),
         pytest.param(
-            {"submittedAt": "2026-03-02T11:50:00Z", "startedAt": "2026-03-02T11:52:00Z", "finishedAt": "2026-03-02T11:55:00Z"},
+            {"submittedAt": "2026-03-02T11:50:00Z", "startedAt": "2026-03-02T11:59:30Z"},
+            "9m30s",
+            "30s",
+            id="running",
+        ),
+        pytest.param(
+            {
+                "submittedAt": "2026-03-02T11:50:00Z",
+                "startedAt": "2026-03-02T11:52:00Z",
+                "finishedAt": "2026-03-02T11:55:00Z",
+            },
             "2m",
             "3m",
             id="finished",
         ),
         pytest.param(
-            {"submittedAt": "2026-03-02T11:50:00Z", "finishedAt": "2026-03-02T11:51:00Z"}, "60s", "", id="cancelled before it ran"
+            {"submittedAt": "2026-03-02T11:50:00Z", "finishedAt": "2026-03-02T11:51:00Z"},
+            "60s",
+            "",
+            id="cancelled before it ran",
         ),
     ],
 )
@@ -149,4 +216,6 @@ def test_rows_have_as_many_cells_as_there_are_titles() -> None:
     job = fluxjob(state="Running", nodes="n1", jobid=7)
     for wide in (False, True):
         for namespaces in (False, True):
-            assert len(headers(wide=wide, namespaces=namespaces)) == len(row(job, NOW, wide=wide, namespaces=namespaces))
+            assert len(headers(wide=wide, namespaces=namespaces)) == len(
+                row(job, NOW, wide=wide, namespaces=namespaces)
+            )

@@ -9,7 +9,8 @@ from fluxqueue.cli.listing import rendered, require_installed
 
 SPEC = {"text": 'a "b"\n c', "list": [1, {}]}
 ITEMS = [
-    json.dumps({"kind": "FluxJob", "metadata": {"name": name, "managedFields": [1]}, "spec": SPEC}).encode() for name in ("one", "two")
+    json.dumps({"kind": "FluxJob", "metadata": {"name": name, "managedFields": [1]}, "spec": SPEC}).encode()
+    for name in ("one", "two")
 ]
 FLUXJOBS = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}"
 
@@ -24,7 +25,9 @@ def test_a_list_is_one_json_document_as_kubectl_indents_it(count: int) -> None:
 
 def test_one_object_is_no_list() -> None:
     assert json.loads(rendered(ITEMS[:1], "json", names.FLUXJOBS, alone=True))["kind"] == "FluxJob"
-    assert rendered(ITEMS, "name", names.FLUXJOBS, alone=False).splitlines() == [f"fluxjob.{names.GROUP}/{name}" for name in ("one", "two")]
+    assert rendered(ITEMS, "name", names.FLUXJOBS, alone=False).splitlines() == [
+        f"fluxjob.{names.GROUP}/{name}" for name in ("one", "two")
+    ]
 
 
 def test_where_fluxjobs_are_not_served_fluxqueue_is_not_installed() -> None:

@@ -66,7 +66,12 @@ def test_a_server_that_does_not_answer_is_asked_again_and_the_last_state_stays()
     live._follow_jobs()
     assert asked.is_set()
     assert titles(live) == {"waiting"}
-    assert live.view().notes == ("Unable to connect (kubectl cluster-info asks the same server; --context or --kubeconfig choose another)",)
+    assert live.view().notes == (
+        (
+            "Unable to connect (kubectl cluster-info asks the same server; "
+            "--context or --kubeconfig choose another)"
+        ),
+    )
 
 
 def test_an_answer_that_cannot_be_read_is_shown_and_ends_nothing() -> None:

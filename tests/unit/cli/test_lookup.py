@@ -34,8 +34,12 @@ def allocated(job: FluxJob, jobid: int) -> FluxJob:
     [
         pytest.param(fluxjob("Pod", "ring-0", "p0", "p0"), True, id="one of its pods"),
         pytest.param(fluxjob("Pod", "other-0", "p9", "p9"), False, id="a pod of another"),
-        pytest.param(fluxjob("PodGroup", "mpi", "group-p9", "p9", "p1"), True, id="a group with one of its pods"),
-        pytest.param(fluxjob("StatefulSet", "ring", "group-p7"), True, id="itself as a gang whose first pod is gone"),
+        pytest.param(
+            fluxjob("PodGroup", "mpi", "group-p9", "p9", "p1"), True, id="a group with one of its pods"
+        ),
+        pytest.param(
+            fluxjob("StatefulSet", "ring", "group-p7"), True, id="itself as a gang whose first pod is gone"
+        ),
         pytest.param(fluxjob("Deployment", "ring", "group-p7"), False, id="another kind of its name"),
     ],
 )
@@ -52,7 +56,9 @@ def test_an_empty_name_is_refused_before_any_request(name: str) -> None:
 class OneJob:
     """An API server that has one Job, and its FluxJob from some read of it on."""
 
-    def __init__(self, age: timedelta, labels: dict[str, str], shown_at: int = 10**9, owner: str = "") -> None:
+    def __init__(
+        self, age: timedelta, labels: dict[str, str], shown_at: int = 10**9, owner: str = ""
+    ) -> None:
         self._hidden_reads = shown_at
         self._meta: dict[str, object] = {
             "name": "lammps",
@@ -61,7 +67,9 @@ class OneJob:
             "creationTimestamp": f"{datetime.now(UTC) - age:%Y-%m-%dT%H:%M:%SZ}",
         }
         if owner:
-            self._meta["ownerReferences"] = [{"kind": owner, "name": "lammps", "uid": "u0", "controller": True}]
+            self._meta["ownerReferences"] = [
+                {"kind": owner, "name": "lammps", "uid": "u0", "controller": True}
+            ]
 
     def get(self, path: str, *_query: Any, **_accept: Any) -> bytes:
         """Answer a read."""
@@ -70,7 +78,9 @@ class OneJob:
         if path.endswith(f"/{names.FLUXJOBS}/{fluxjob_name('Job', 'lammps', 'u1')}"):
             self._hidden_reads -= 1
             if self._hidden_reads <= 0:
-                return json.dumps({"metadata": {}, "spec": {"objectRef": {"kind": "Job", "name": "lammps", "uid": "u1"}}}).encode()
+                return json.dumps(
+                    {"metadata": {}, "spec": {"objectRef": {"kind": "Job", "name": "lammps", "uid": "u1"}}}
+                ).encode()
         if path.endswith(f"/{names.FLUXJOBS}"):
             return json.dumps({"metadata": {}, "items": []}).encode()
         raise ObjectNotFound(404, "NotFound", path)
@@ -79,7 +89,12 @@ class OneJob:
 @pytest.mark.parametrize(
     ("age", "labels", "sentence"),
     [
-        pytest.param(timedelta(seconds=1), {names.SEEN_LABEL: "yes"}, "job/lammps has no FluxJob yet: .* Repeat the command", id="new"),
+        pytest.param(
+            timedelta(seconds=1),
+            {names.SEEN_LABEL: "yes"},
+            "job/lammps has no FluxJob yet: .* Repeat the command",
+            id="new",
+        ),
         pytest.param(timedelta(hours=1), {names.SEEN_LABEL: "yes"}, "no FluxJob belongs to it", id="old"),
         pytest.param(timedelta(seconds=1), {}, "no FluxJob belongs to it", id="outside the queue"),
     ],
@@ -119,8 +134,18 @@ def test_a_job_of_that_name_is_no_minicluster(owner: str) -> None:
         pytest.param({}, fluxjob("PodGroup", "train", "group-p0", "p0", "p1"), True, id="while it waits"),
         pytest.param({}, fluxjob("PodGroup", "train", "group-p7", "p7"), False, id="another group"),
         pytest.param({}, fluxjob("Job", "train", "u1", "p1"), False, id="a Job"),
-        pytest.param({names.JOBID_LABEL: "7"}, allocated(fluxjob("PodGroup", "train", "group-p0", "p0"), 7), True, id="a replaced pod"),
-        pytest.param({names.JOBID_LABEL: "7"}, allocated(fluxjob("PodGroup", "train", "group-p1", "p1"), 8), False, id="a later group"),
+        pytest.param(
+            {names.JOBID_LABEL: "7"},
+            allocated(fluxjob("PodGroup", "train", "group-p0", "p0"), 7),
+            True,
+            id="a replaced pod",
+        ),
+        pytest.param(
+            {names.JOBID_LABEL: "7"},
+            allocated(fluxjob("PodGroup", "train", "group-p1", "p1"), 8),
+            False,
+            id="a later group",
+        ),
     ],
 )
 def test_a_pod_of_a_group_stands_for_the_group(labels: dict[str, str], job: FluxJob, belongs: bool) -> None:
@@ -128,7 +153,10 @@ def test_a_pod_of_a_group_stands_for_the_group(labels: dict[str, str], job: Flux
 
 
 def test_a_pod_of_a_group_is_explained_by_its_group() -> None:
-    assert fluxjobs_of(cast(ApiClient, OneGroup()), "default", "pod/train-server")[0].spec.object_ref.name == "train"
+    assert (
+        fluxjobs_of(cast(ApiClient, OneGroup()), "default", "pod/train-server")[0].spec.object_ref.name
+        == "train"
+    )
 
 
 class OneGroup:
@@ -136,11 +164,17 @@ class OneGroup:
 
     def get(self, path: str, *_query: Any, **_accept: Any) -> bytes:
         group = {
-            "metadata": {"name": "podgroup-train-1", "namespace": "default", "ownerReferences": [{"kind": "Pod", "uid": "p1"}]},
+            "metadata": {
+                "name": "podgroup-train-1",
+                "namespace": "default",
+                "ownerReferences": [{"kind": "Pod", "uid": "p1"}],
+            },
             "spec": {"objectRef": {"kind": "PodGroup", "name": "train", "uid": "group-p1"}},
         }
         if path.endswith("/pods/train-server"):
-            return json.dumps({"metadata": {"name": "train-server", "namespace": "default", "uid": "p1"}}).encode()
+            return json.dumps(
+                {"metadata": {"name": "train-server", "namespace": "default", "uid": "p1"}}
+            ).encode()
         if path.endswith("/fluxjobs"):
             return json.dumps({"metadata": {}, "items": [group]}).encode()
         raise ObjectNotFound(404, "NotFound", path)

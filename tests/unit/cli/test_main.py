@@ -47,11 +47,19 @@ def test_a_program_that_returns_nothing_succeeded(installed: Callable[..., None]
     ("argv", "message"),
     [
         pytest.param(["qeue"], "fluxqueue: 'qeue' is not a command; did you mean 'queue'?", id="a slip"),
-        pytest.param(["xyzzy"], "fluxqueue: 'xyzzy' is not a command ('fluxqueue --help' lists the commands)", id="no idea"),
-        pytest.param(["--colour", "local"], "fluxqueue: '--colour' is not an option of fluxqueue", id="an option"),
+        pytest.param(
+            ["xyzzy"],
+            "fluxqueue: 'xyzzy' is not a command ('fluxqueue --help' lists the commands)",
+            id="no idea",
+        ),
+        pytest.param(
+            ["--colour", "local"], "fluxqueue: '--colour' is not an option of fluxqueue", id="an option"
+        ),
     ],
 )
-def test_an_unknown_word_gets_one_sentence(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_word_gets_one_sentence(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(argv) == 2
     assert message in capsys.readouterr().err
 
@@ -69,7 +77,9 @@ def test_says_its_version(argv: list[str], capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.startswith("fluxqueue ")
 
 
-def test_ctrl_c_is_130_without_a_traceback(installed: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_130_without_a_traceback(
+    installed: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(argv: list[str]) -> int:
         raise KeyboardInterrupt
 
@@ -83,19 +93,28 @@ def _fails(argv: list[str]) -> int:
 
 
 def test_an_unexpected_failure_is_one_sentence_and_a_file(
-    installed: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    installed: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     installed(_fails)
     assert entry.main(["local"]) == 1
     message = capsys.readouterr().err
     (log,) = (tmp_path / "fluxqueue").iterdir()
-    assert message == f"fluxqueue local failed unexpectedly: LookupError: no such thing as this (traceback in {log})\n"
+    assert (
+        message
+        == f"fluxqueue local failed unexpectedly: LookupError: no such thing as this (traceback in {log})\n"
+    )
     assert "raise LookupError" in log.read_text()
 
 
 def test_a_traceback_that_cannot_be_kept_is_shown_rather_than_lost(
-    installed: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    installed: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
@@ -129,7 +148,9 @@ def test_the_traceback_is_shown_where_it_is_wanted(
     assert message.splitlines()[-1].startswith("fluxqueue local failed unexpectedly: LookupError")
 
 
-def test_a_program_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_installed_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(entry.PROGRAMS, "local", entry.Program("fluxqueue_that_is_not_there.main", ""))
     assert entry.main(["local"]) == 1
     assert "this installation has no fluxqueue_that_is_not_there" in capsys.readouterr().err
@@ -138,8 +159,8 @@ def test_a_program_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[
 def test_help_imports_no_library_but_the_standard_one() -> None:
     probe = (
         "import sys, fluxqueue.cli.main as m; m.main(['--help']); "
-        "heavy = {'argparse','yaml','rich','msgspec','kubernetes','fastapi','structlog','grpc','psycopg','asyncio'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
+        "heavy = {'argparse','yaml','rich','msgspec','kubernetes','fastapi','structlog','grpc','psycopg',"
+        "'asyncio'} & set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -148,8 +169,8 @@ def test_help_imports_no_library_but_the_standard_one() -> None:
 def test_the_plugin_starts_without_the_big_libraries() -> None:
     probe = (
         "import sys, fluxqueue.cli.plugin as p, fluxqueue.cli.lookup; p.plugin_parser(list(p.VERBS)); "
-        "heavy = {'kubernetes','fastapi','aiohttp','rich','structlog','grpc','psycopg','asyncio','yaml'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
+        "heavy = {'kubernetes','fastapi','aiohttp','rich','structlog','grpc','psycopg','asyncio','yaml'} & "
+        "set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -166,7 +187,11 @@ def test_whoever_reads_the_output_may_stop_reading() -> None:
         "sys.exit(m.main(['local']))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
     )
     assert process.stdout is not None
     assert process.stderr is not None

@@ -8,7 +8,8 @@ from fluxqueue.cli.managed_namespaces import why_nothing_waits
 NAMESPACE = "/api/v1/namespaces/science"
 JOBS = "/apis/batch/v1/namespaces/science/jobs"
 NOT_MANAGED = (
-    "fluxqueue does not manage namespace science, so nothing in it waits for its turn: an administrator manages it by: "
+    "fluxqueue does not manage namespace science, so nothing in it waits for its turn: "
+    "an administrator manages it by: "
     "kubectl label --overwrite namespace science fluxqueue/managed=true"
 )
 
@@ -22,10 +23,14 @@ NOT_MANAGED = (
         pytest.param({}, False, NOT_MANAGED, id="only labelled ones are"),
     ],
 )
-def test_a_namespace_that_is_not_managed_is_told_with_the_remedy(labels: dict[str, str], seen: bool, said: str) -> None:
+def test_a_namespace_that_is_not_managed_is_told_with_the_remedy(
+    labels: dict[str, str], seen: bool, said: str
+) -> None:
     server = PluginServer()
     server.objects[NAMESPACE] = {"metadata": {"labels": labels}}
-    server.objects[f"POST {JOBS}"] = {"metadata": {"labels": {names.SEEN_LABEL: names.SEEN_VALUE} if seen else {}}}
+    server.objects[f"POST {JOBS}"] = {
+        "metadata": {"labels": {names.SEEN_LABEL: names.SEEN_VALUE} if seen else {}}
+    }
     assert why_nothing_waits(server.client, "science") == said
     assert all(verb == "POST?dryRun" for verb, _, _ in server.written)
 
@@ -33,7 +38,9 @@ def test_a_namespace_that_is_not_managed_is_told_with_the_remedy(labels: dict[st
 def test_a_namespace_that_does_not_exist_is_told() -> None:
     server = PluginServer()
     server.refusals[NAMESPACE] = ObjectNotFound(404, "NotFound", 'namespaces "science" not found')
-    assert why_nothing_waits(server.client, "science").startswith("there is no namespace science: kubectl get namespaces lists them")
+    assert why_nothing_waits(server.client, "science").startswith(
+        "there is no namespace science: kubectl get namespaces lists them"
+    )
 
 
 def test_nothing_is_said_to_who_may_not_ask() -> None:

@@ -16,7 +16,9 @@ CLIENT = object.__new__(ApiClient)
 def queue(name: str, message: str = "") -> FluxQueue:
     conditions = [ObjectCondition(type="Starting", status="True", message="work is started when it fits")]
     if message:
-        conditions.append(ObjectCondition(type="PolicyInForce", status="False", reason="ForeignMatcher", message=message))
+        conditions.append(
+            ObjectCondition(type="PolicyInForce", status="False", reason="ForeignMatcher", message=message)
+        )
     return FluxQueue(metadata=ObjectMeta(name=name), status=FluxQueueStatus(conditions=conditions))
 
 
@@ -24,7 +26,9 @@ def job(of: str) -> FluxJob:
     return FluxJob(spec=FluxJobSpec(queue=of))
 
 
-def test_the_condition_of_the_queue_is_shown_else_that_all_queues_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_condition_of_the_queue_is_shown_else_that_all_queues_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(matchers, "list_queues", lambda _client: [queue("gpu", "no backfill")])
     notes = matchers.matcher_notes_of(CLIENT)
     assert notes(job("gpu")) == "no backfill"

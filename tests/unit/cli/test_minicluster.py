@@ -1,4 +1,6 @@
-"""`fluxqueue minicluster`: rendering without a cluster, certificates, and one clear sentence for what cannot be done."""
+"""`fluxqueue minicluster`: rendering without a cluster, certificates,
+and one clear sentence for what cannot be done.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,13 @@ def test_prints_every_object_and_the_pods(file: Path, capsys: pytest.CaptureFixt
     assert kinds == ["Secret", "ConfigMap", "Service", "Job", "Pod", "Pod"]
 
 
-def test_reads_standard_input_and_several_documents(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"kind: Namespace\n---\n{MINICLUSTER}\n---\n{MINICLUSTER.replace('sim', 'two')}"))
+def test_reads_standard_input_and_several_documents(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "sys.stdin",
+        io.StringIO(f"kind: Namespace\n---\n{MINICLUSTER}\n---\n{MINICLUSTER.replace('sim', 'two')}"),
+    )
     names = [each["metadata"]["name"] for each in render(capsys, "-") if each["kind"] == "Job"]
     assert names == ["sim", "two"]
 
@@ -52,7 +59,9 @@ def test_assumes_the_given_allocation(file: Path, capsys: pytest.CaptureFixture[
     assert 'cores = "0-15"\ngpus = "0-1"' in configuration
 
 
-def test_is_the_same_each_time_but_for_the_certificate(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_is_the_same_each_time_but_for_the_certificate(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     certificate = tmp_path / "curve.cert"
     assert main(["curve", "sim", "--output", str(certificate)]) == 0
     words = [str(file), "--certificate", str(certificate)]
@@ -67,7 +76,10 @@ def test_is_the_same_each_time_but_for_the_certificate(file: Path, tmp_path: Pat
         (MINICLUSTER.replace("size: 2", "size: many"), "is not a MiniCluster"),
         (MINICLUSTER.replace("size: 2", "size: 2\n  maxSize: 1"), "is not valid"),
         (MINICLUSTER.replace("command: hostname", "resources: {limits: {cpu: lots}}"), "lots"),
-        ("kind: Job\nmetadata: {name: a, annotations: {fluxqueue/minicluster: 'true'}}", "is not a Job with containers"),
+        (
+            "kind: Job\nmetadata: {name: a, annotations: {fluxqueue/minicluster: 'true'}}",
+            "is not a Job with containers",
+        ),
         (
             """kind: Job
 metadata: {name: a, annotations: {fluxqueue/minicluster: 'true'}}
@@ -76,7 +88,9 @@ spec: {completions: 1, template: {spec: {containers: [{name: a, image: b}]}}}"""
         ),
     ],
 )
-def test_what_cannot_be_rendered_is_one_sentence(text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_rendered_is_one_sentence(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     assert main(["render", str(path)]) == 1
@@ -92,7 +106,9 @@ def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
     assert "/nowhere.yaml cannot be read: No such file" in capsys.readouterr().err
 
 
-def test_makes_a_certificate_for_its_owner_only_and_leaves_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_makes_a_certificate_for_its_owner_only_and_leaves_files_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "curve.cert"
     assert main(["curve", "sim", "--output", str(path)]) == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

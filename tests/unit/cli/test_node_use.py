@@ -51,7 +51,10 @@ def test_a_fluxjob_that_cannot_be_read_uses_nothing() -> None:
         pytest.param(node("n1", cordoned=True), True, "draining", "cordoned", id="cordoned with work"),
         pytest.param(node("n1", conditions=()), True, "down", "NoStatus", id="no status"),
         pytest.param(
-            node("n1", conditions=(ObjectCondition(type="Ready", status="Unknown", reason="NodeStatusUnknown"),)),
+            node(
+                "n1",
+                conditions=(ObjectCondition(type="Ready", status="Unknown", reason="NodeStatusUnknown"),),
+            ),
             False,
             "down",
             "NodeStatusUnknown",
@@ -65,7 +68,11 @@ def test_a_fluxjob_that_cannot_be_read_uses_nothing() -> None:
             id="maint",
         ),
         pytest.param(
-            node("n1", taints=(Taint("gpu", "", "NoSchedule"), Taint("x", "", "PreferNoSchedule"))), True, "mixed", "taint gpu", id="taint"
+            node("n1", taints=(Taint("gpu", "", "NoSchedule"), Taint("x", "", "PreferNoSchedule"))),
+            True,
+            "mixed",
+            "taint gpu",
+            id="taint",
         ),
         pytest.param(
             node("n1", conditions=(*READY, ObjectCondition(type="DiskPressure", status="True"))),
@@ -103,7 +110,10 @@ def test_who_may_not_see_all_work_sees_that_of_the_namespace() -> None:
 def test_who_may_not_list_nodes_reads_how_to_get_the_right() -> None:
     known = server()
     known.refusals["/nodes"] = ApiRefused(403, "Forbidden", "no")
-    with pytest.raises(ClusterError, match="you may not list nodes; an administrator gives you the right by: kubectl create clusterrole"):
+    with pytest.raises(
+        ClusterError,
+        match="you may not list nodes; an administrator gives you the right by: kubectl create clusterrole",
+    ):
         read_cluster(known.client, "default")
 
 

@@ -25,7 +25,9 @@ CPU = {"cpu": Decimal(1)}
         ),
     ],
 )
-def test_the_jobspec_is_read_as_people_would(requests: dict[str, Decimal], placement: PlacementRules, words: list[tuple[str, str]]) -> None:
+def test_the_jobspec_is_read_as_people_would(
+    requests: dict[str, Decimal], placement: PlacementRules, words: list[tuple[str, str]]
+) -> None:
     jobspec = jobspec_of("ns/n", [SizedPods(requests, 3)], duration_s=60, placement=placement)
     assert node_words(FluxJob(spec=FluxJobSpec(jobspec=jobspec))) == words
 

@@ -40,12 +40,18 @@ def test_how_long_ago() -> None:
 @pytest.mark.parametrize("text", ["soon", "0001-01-01", "0001-01-01T00:00:00+20:00", "x" * 1_000])
 def test_what_is_no_time_is_refused_with_one_sentence(text: str) -> None:
     for flag, read in (("--since", read_since), ("--until", read_until)):
-        with pytest.raises(argparse.ArgumentTypeError, match=rf"^{flag} is a time such as .* ago, such as 12h: '.{{4,60}}' is none$"):
+        with pytest.raises(
+            argparse.ArgumentTypeError,
+            match=rf"^{flag} is a time such as .* ago, such as 12h: '.{{4,60}}' is none$",
+        ):
             read(text)
 
 
 def test_since_a_time_to_come_is_refused() -> None:
     require_past(None)
     require_past(read_since("1h"))
-    with pytest.raises(ClusterError, match="^error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d$"):
+    with pytest.raises(
+        ClusterError,
+        match="^error: since lies in the future: name a time that has passed, or how long ago: 12h, 7d$",
+    ):
         require_past(datetime.now(UTC) + timedelta(days=1))

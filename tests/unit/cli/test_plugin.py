@@ -17,28 +17,59 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("argv", "message"),
     [
         pytest.param(["jbos"], "there is no command 'jbos': did you mean jobs?", id="a slip"),
-        pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
         pytest.param(
-            ["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name or custom-columns=TITLE:PATH, not 'toml'", id="no such form"
+            ["jobs", "--state", "asleep"],
+            "asleep is not a state; there are pending, allocated",
+            id="no such state",
+        ),
+        pytest.param(
+            ["jobs", "-o", "toml"],
+            "-o/--output takes wide, json, yaml, name or custom-columns=TITLE:PATH, not 'toml'",
+            id="no such form",
         ),
         pytest.param(["jobs", "--colour"], "does not understand '--colour'", id="no such flag"),
         pytest.param(["jobs", "-q"], "-q/--queue needs a value", id="a flag without its value"),
         pytest.param(
             ["prioritize", "x", "high"],
-            "the priority is a whole number at the end, such as kubectl fluxqueue prioritize lammps 10: 'high' is none",
+            "the priority is a whole number at the end, such as kubectl fluxqueue prioritize lammps 10: "
+            "'high' is none",
             id="no number",
         ),
-        pytest.param(["prioritize", "10", "lammps"], "a whole number at the end, such as", id="the number first"),
         pytest.param(
-            ["prioritize", "x"], "a whole number at the end, such as kubectl fluxqueue prioritize lammps 10", id="which priority?"
+            ["prioritize", "10", "lammps"], "a whole number at the end, such as", id="the number first"
         ),
-        pytest.param(["prioritize"], "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10", id="prioritize what?"),
-        pytest.param(["move", "x"], "move needs -q/--queue, such as kubectl fluxqueue move lammps -q night", id="move where?"),
-        pytest.param(["cancel", "-q", "night", "--state", ""], "--state is empty: give a value, or leave it out", id="an unset variable"),
-        pytest.param(["cancel", "--state", "pending", "-q", ""], "-q is empty: give a value, or leave it out", id="an unset queue"),
+        pytest.param(
+            ["prioritize", "x"],
+            "a whole number at the end, such as kubectl fluxqueue prioritize lammps 10",
+            id="which priority?",
+        ),
+        pytest.param(
+            ["prioritize"],
+            "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10",
+            id="prioritize what?",
+        ),
+        pytest.param(
+            ["move", "x"],
+            "move needs -q/--queue, such as kubectl fluxqueue move lammps -q night",
+            id="move where?",
+        ),
+        pytest.param(
+            ["cancel", "-q", "night", "--state", ""],
+            "--state is empty: give a value, or leave it out",
+            id="an unset variable",
+        ),
+        pytest.param(
+            ["cancel", "--state", "pending", "-q", ""],
+            "-q is empty: give a value, or leave it out",
+            id="an unset queue",
+        ),
         pytest.param(["hold", "-l", "", "-q", "a"], "-l is empty", id="unset labels"),
-        pytest.param(["jobs", "--since", "0001-01-01"], "--since is a time such as", id="a time before all calendars"),
-        pytest.param(["explain"], "explain needs NAME, such as kubectl fluxqueue explain lammps", id="explain what?"),
+        pytest.param(
+            ["jobs", "--since", "0001-01-01"], "--since is a time such as", id="a time before all calendars"
+        ),
+        pytest.param(
+            ["explain"], "explain needs NAME, such as kubectl fluxqueue explain lammps", id="explain what?"
+        ),
     ],
 )
 def test_a_command_line_it_does_not_understand_is_exit_1_and_one_sentence_of_ours(
@@ -76,7 +107,9 @@ def test_without_a_cluster_it_says_what_to_give(argv: list[str], capsys: pytest.
 def test_flags_may_stand_before_and_after_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["--kubeconfig", "/nonexistent-1", "jobs"]) == 1
     assert plugin.main(["jobs", "--kubeconfig", "/nonexistent-2"]) == 1
-    assert capsys.readouterr().err == "".join(f"error: stat /nonexistent-{n}: no such file or directory\n" for n in (1, 2))
+    assert capsys.readouterr().err == "".join(
+        f"error: stat /nonexistent-{n}: no such file or directory\n" for n in (1, 2)
+    )
 
 
 def test_the_version_of_the_client_needs_no_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,14 +130,18 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plugin.main(["jobs"]) == 130
 
 
-def test_an_unexpected_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unexpected_failure_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("why")
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(sessions, "connection", broken)
     assert plugin.main(["jobs"]) == 1
-    assert capsys.readouterr().err.startswith("kubectl fluxqueue failed unexpectedly: ZeroDivisionError: why (traceback in ")
+    assert capsys.readouterr().err.startswith(
+        "kubectl fluxqueue failed unexpectedly: ZeroDivisionError: why (traceback in "
+    )
 
 
 @pytest.mark.parametrize(

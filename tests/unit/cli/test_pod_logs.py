@@ -52,7 +52,9 @@ def test_each_line_begins_with_its_rank() -> None:
 def test_some_ranks_without_prefix() -> None:
     out = io.StringIO()
     options = LogOptions(ranks=frozenset({1}), prefix=False, container="other")
-    assert print_logs(server_with(RUNNING, pod(0), pod(1)).client, [RUNNING], options, out, io.StringIO()) == 0
+    assert (
+        print_logs(server_with(RUNNING, pod(0), pod(1)).client, [RUNNING], options, out, io.StringIO()) == 0
+    )
     assert out.getvalue() == "hello 1\nbye\n"
 
 
@@ -79,18 +81,28 @@ def test_a_pod_that_never_started_has_no_log_and_gets_none() -> None:
 def test_a_pod_without_a_node_has_no_log_yet() -> None:
     """The API server answers with an empty log."""
     notes = io.StringIO()
-    gated = {**pod(0, "Pending"), "spec": {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.GATE}]}}
+    gated = {
+        **pod(0, "Pending"),
+        "spec": {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.GATE}]},
+    }
     server = server_with(fluxjob("solver", state="Pending"), gated)
     server.streams.clear()
-    assert print_logs(server.client, [fluxjob("solver", state="Pending")], LogOptions(), io.StringIO(), notes) == 1
+    assert (
+        print_logs(server.client, [fluxjob("solver", state="Pending")], LogOptions(), io.StringIO(), notes)
+        == 1
+    )
     assert notes.getvalue() == f"0: solver-0-x has no log yet (Gated by {names.GATE}).\n"
 
 
 def on_simulated_nodes(job: FluxJob) -> PluginServer:
     """The API server cannot reach kubelets that do not exist."""
     server = server_with(job, pod(0))
-    server.refusals["/log"] = ApiRefused(500, "InternalError", "dial tcp 10.128.0.1:10250: connect: connection refused")
-    server.objects["/api/v1/nodes/node-1"] = {"status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}}
+    server.refusals["/log"] = ApiRefused(
+        500, "InternalError", "dial tcp 10.128.0.1:10250: connect: connection refused"
+    )
+    server.objects["/api/v1/nodes/node-1"] = {
+        "status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}
+    }
     return server
 
 
@@ -133,7 +145,9 @@ def test_a_container_that_starts_late_is_followed_when_it_does() -> None:
     class Late(PluginServer):
         refused = 0
 
-        def lines(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+        def lines(
+            self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+        ) -> Iterator[bytes]:
             if self.refused < 7:
                 self.refused += 1
                 raise ApiRefused(400, "BadRequest", "container is waiting to start: PodInitializing")
@@ -149,7 +163,9 @@ def test_a_container_that_starts_late_is_followed_when_it_does() -> None:
 def test_too_many_pods_are_not_followed() -> None:
     many = fluxjob("solver", state="Running", nodes="node-[1-70]", pods=70)
     server = PluginServer().has_jobs(many).has(PODS, *(pod(rank) for rank in range(70)))
-    with pytest.raises(ClusterError, match="has 70 pods, and 64 can be followed at once: choose some with --rank 0-63"):
+    with pytest.raises(
+        ClusterError, match="has 70 pods, and 64 can be followed at once: choose some with --rank 0-63"
+    ):
         follow_logs(server.client, many, LogOptions(), io.StringIO(), io.StringIO())
 
 

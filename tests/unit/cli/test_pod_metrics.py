@@ -12,11 +12,15 @@ UID = {"batch.kubernetes.io/controller-uid": "u1"}
 
 def pod(name: str, phase: str = "Running", labels: dict[str, str] | None = None, node: str = "node-1") -> Pod:
     meta = {"name": name, "namespace": "default", "uid": name, "labels": labels or {}}
-    return msgspec.convert({"metadata": meta, "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase}}, Pod)
+    return msgspec.convert(
+        {"metadata": meta, "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase}}, Pod
+    )
 
 
 def measured(name: str, *usage: tuple[str, str]) -> dict[str, object]:
-    containers = [{"name": str(at), "usage": {"cpu": cpu, "memory": memory}} for at, (cpu, memory) in enumerate(usage)]
+    containers = [
+        {"name": str(at), "usage": {"cpu": cpu, "memory": memory}} for at, (cpu, memory) in enumerate(usage)
+    ]
     return {"metadata": {"name": name}, "containers": containers}
 
 
@@ -27,7 +31,9 @@ def test_the_containers_of_all_pods_of_a_job_are_added_up() -> None:
         measured("b", ("2", "1Gi")),
         measured("stranger", ("9", "9Gi")),
     )
-    use = read_use(server.client, "default", [pod("a", labels=UID), pod("b", labels=UID), pod("c", "Pending", UID)])
+    use = read_use(
+        server.client, "default", [pod("a", labels=UID), pod("b", labels=UID), pod("c", "Pending", UID)]
+    )
     assert use == PodUse(2, 3.75, 2.5 * 2**30)
 
 
@@ -45,7 +51,10 @@ def test_figures_that_cannot_be_read_are_no_figures() -> None:
         {"metadata": 7},
         measured("b", ("-1", "1Gi")),
     )
-    assert "nothing is measured yet" in read_use(server.client, "default", [pod("a", labels=UID), pod("b", labels=UID)]).unknown
+    assert (
+        "nothing is measured yet"
+        in read_use(server.client, "default", [pod("a", labels=UID), pod("b", labels=UID)]).unknown
+    )
 
 
 def test_without_a_metrics_api_it_says_who_installs_one() -> None:
@@ -54,7 +63,9 @@ def test_without_a_metrics_api_it_says_who_installs_one() -> None:
 
 def test_on_simulated_nodes_it_says_so() -> None:
     server = PluginServer()
-    server.objects["/api/v1/nodes/node-1"] = {"status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}}
+    server.objects["/api/v1/nodes/node-1"] = {
+        "status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}
+    }
     assert "is simulated (kwok)" in read_use(server.client, "default", [pod("a", labels=UID)]).unknown
 
 
@@ -64,7 +75,9 @@ def test_who_is_refused_where_nothing_is_served_is_not_sent_for_a_right() -> Non
     assert "serves no metrics" in read_use(server.client, "default", [pod("a", labels=UID)]).unknown
 
 
-@pytest.mark.parametrize(("status", "says"), [(403, "--clusterrole=view --user=YOU"), (503, "does not answer")])
+@pytest.mark.parametrize(
+    ("status", "says"), [(403, "--clusterrole=view --user=YOU"), (503, "does not answer")]
+)
 def test_a_refusal_is_a_sentence(status: int, says: str) -> None:
     server = PluginServer()
     server.objects["/apis/metrics.k8s.io"] = {"kind": "APIGroup"}

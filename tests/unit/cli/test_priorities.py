@@ -21,12 +21,23 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 def a_job(
-    name: str, *, priority: int = 0, pods: int = 1, state: str = "Pending", account: str = "", queue: str = "default", user: str = "carol"
+    name: str,
+    *,
+    priority: int = 0,
+    pods: int = 1,
+    state: str = "Pending",
+    account: str = "",
+    queue: str = "default",
+    user: str = "carol",
 ) -> FluxJob:
     return FluxJob(
         metadata=ObjectMeta(name=f"job-{name}", namespace="md"),
-        spec=FluxJobSpec(object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, priority=priority),
-        status=FluxJobStatus(state=state, account=account, submitted_by=user, submitted_at="2026-03-02T11:00:00Z"),
+        spec=FluxJobSpec(
+            object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, priority=priority
+        ),
+        status=FluxJobStatus(
+            state=state, account=account, submitted_by=user, submitted_at="2026-03-02T11:00:00Z"
+        ),
     )
 
 
@@ -47,7 +58,9 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = FluxAccountStatus(fair_share=FairShareStatus(factor=0.5, users=users))
     accounts = [FluxAccount(ObjectMeta(name="a"), status=shown), FluxAccount(ObjectMeta(name="b"))]
     monkeypatch.setattr(priorities, "list_queues", lambda _client: queues)
-    monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1"))
+    monkeypatch.setattr(
+        priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1")
+    )
     monkeypatch.setattr(priorities, "list_accounts", lambda _client: accounts)
 
 
@@ -68,12 +81,31 @@ def test_waiting_work_is_in_order_with_the_parts_of_its_priority() -> None:
 
 def test_the_wide_form_has_what_the_parts_come_from() -> None:
     (line,) = shown(PriorityQuery(namespace=None, names=("one",), wide=True, titles=False))
-    assert line == ["md", "job-one", "job/one", "default", "515", "10", "500", "0", "5", "0", "60m", "a", "0.5", "1"]
+    assert line == [
+        "md",
+        "job-one",
+        "job/one",
+        "default",
+        "515",
+        "10",
+        "500",
+        "0",
+        "5",
+        "0",
+        "60m",
+        "a",
+        "0.5",
+        "1",
+    ]
 
 
 def test_a_terminal_of_eighty_columns_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(a_job("x" * 60, queue="plain"), b"")], "1"))
+    monkeypatch.setattr(
+        priorities,
+        "list_jobs",
+        lambda _client, _namespace: ([Listed(a_job("x" * 60, queue="plain"), b"")], "1"),
+    )
     out = io.StringIO()
     priorities.priorities(cast("ApiClient", None), PriorityQuery(namespace=None), out, NOW)
     assert all(len(line) <= 80 for line in out.getvalue().splitlines())
@@ -94,6 +126,10 @@ def test_work_that_does_not_wait_has_no_place_in_the_order() -> None:
 
 
 def test_work_has_the_factor_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [a_job(f"of-{number}", account="a", user=user) for number, user in enumerate(("carol", "alice", ""))]
-    monkeypatch.setattr(priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1"))
+    jobs = [
+        a_job(f"of-{number}", account="a", user=user) for number, user in enumerate(("carol", "alice", ""))
+    ]
+    monkeypatch.setattr(
+        priorities, "list_jobs", lambda _client, _namespace: ([Listed(job, b"") for job in jobs], "1")
+    )
     assert [line[4] for line in shown(PriorityQuery(titles=False))] == ["500", "250", "125"]

@@ -57,7 +57,9 @@ def test_one_queue_that_is_not_there_does_not_keep_the_others(server: PluginServ
         (ApiRefused(403, "Forbidden", "denied the request: spec.policy"), "denied the request: spec.policy"),
     ],
 )
-def test_a_refusal_is_a_sentence_with_the_remedy(refusal: ApiRefused, message: str, server: PluginServer) -> None:
+def test_a_refusal_is_a_sentence_with_the_remedy(
+    refusal: ApiRefused, message: str, server: PluginServer
+) -> None:
     server.refusals[names.FLUXQUEUES] = refusal
     with pytest.raises(ClusterError, match=message):
         create_queue(server.client, queue_manifest("a", {}), io.StringIO())

@@ -46,7 +46,9 @@ def table(server: PluginServer, **options: bool) -> tuple[list[list[str]], str]:
 
 def test_what_is_used_stands_before_its_limit() -> None:
     server = PluginServer().has(PATH, NIGHT).has_jobs(namespace=None)
-    server.has(fluxjobs_path(None), work("a", "n[1,1]", one(4, 2)), work("b", "n1", one(8), state="Completed"))
+    server.has(
+        fluxjobs_path(None), work("a", "n[1,1]", one(4, 2)), work("b", "n1", one(8), state="Completed")
+    )
     (titles, default, night), notes = table(server)
     assert titles == ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
     assert default[:3] == ["default", "open", "easy"]
@@ -87,5 +89,7 @@ def test_without_titles() -> None:
 
 def test_a_fluxjob_that_cannot_be_read_counts_nothing() -> None:
     strange = work("a", "n1", one(4))
-    strange = msgspec.structs.replace(strange, spec=msgspec.structs.replace(strange.spec, jobspec='{"resources": 1}'))
+    strange = msgspec.structs.replace(
+        strange, spec=msgspec.structs.replace(strange.spec, jobspec='{"resources": 1}')
+    )
     assert cores_by_queue([strange]) == {}

@@ -15,7 +15,10 @@ def server() -> PluginServer:
 
 
 def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(server: PluginServer) -> None:
-    with pytest.raises(ClusterError, match=r"^error: there is no queue 'nigth': did you mean night\? there are default, gpu, night$"):
+    with pytest.raises(
+        ClusterError,
+        match=r"^error: there is no queue 'nigth': did you mean night\? there are default, gpu, night$",
+    ):
         require_queue(server.client, "nigth")
     with pytest.raises(ClusterError, match="^error: there is no queue 'x': there are default, gpu, night$"):
         require_queue(server.client, "x")

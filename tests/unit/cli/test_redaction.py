@@ -40,7 +40,9 @@ def test_a_secret_is_removed(text: str) -> None:
     assert REMOVED in redacted(text)
 
 
-@pytest.mark.parametrize("token", [JWT, "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "glpat-abcdefghij0123456789"])
+@pytest.mark.parametrize(
+    "token", [JWT, "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "glpat-abcdefghij0123456789"]
+)
 def test_a_token_is_known_by_its_form(token: str) -> None:
     assert redacted(f"the server said: {token}, at last") == f"the server said: {REMOVED}, at last"
 
@@ -64,7 +66,13 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 
 def test_everything_below_a_key_that_names_a_secret_is_removed() -> None:
-    told = {"token": {"value": SECRET}, "secrets": [SECRET], "name": "a", "number": 7, "note": f"password={SECRET}"}
+    told = {
+        "token": {"value": SECRET},
+        "secrets": [SECRET],
+        "name": "a",
+        "number": 7,
+        "note": f"password={SECRET}",
+    }
     assert redacted_object(told) == {
         "token": {"value": REMOVED},
         "secrets": [REMOVED],

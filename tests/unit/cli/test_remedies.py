@@ -1,6 +1,8 @@
-"""Every command against a cluster that is not there, refuses, has no fluxqueue, has no such name, or whose service is down.
+"""Every command against a cluster that is not there, refuses, has no fluxqueue, has no such name, or whose
+service is down.
 
-Each says one sentence with what helps. The table has a line for each command, so a new command without a line fails here.
+Each says one sentence with what helps. The table has a line for each command, so a new command without a line
+fails here.
 """
 
 import json
@@ -14,7 +16,13 @@ import pytest
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
-from fluxqueue.cli.api_client import ApiRefused, ClusterError, NoSuchResource, ObjectNotFound, ServerUnreachable
+from fluxqueue.cli.api_client import (
+    ApiRefused,
+    ClusterError,
+    NoSuchResource,
+    ObjectNotFound,
+    ServerUnreachable,
+)
 from fluxqueue.cli.remedies import described
 
 COMMANDS = {
@@ -63,9 +71,19 @@ def forbidden(method: str, path: str) -> Answer:
     verb = {"GET": "list", "POST": "create"}.get(method, "patch")
     parts = path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" else ""
-    where = f'in the namespace "{parts[parts.index("namespaces") + 1]}"' if "namespaces" in parts[:-1] else "at the cluster scope"
-    resource = next((part for part in reversed(parts) if part in ("fluxjobs", "fluxqueues", "nodes", "pods", "jobs")), parts[-1])
-    message = f'{resource} is forbidden: User "ada" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    where = (
+        f'in the namespace "{parts[parts.index("namespaces") + 1]}"'
+        if "namespaces" in parts[:-1]
+        else "at the cluster scope"
+    )
+    resource = next(
+        (part for part in reversed(parts) if part in ("fluxjobs", "fluxqueues", "nodes", "pods", "jobs")),
+        parts[-1],
+    )
+    message = (
+        f'{resource} is forbidden: User "ada" cannot {verb} resource "{resource}" in API group "{group}" '
+        f"{where}"
+    )
     return refusal(403, "Forbidden", message)
 
 
@@ -83,9 +101,13 @@ def empty(method: str, path: str) -> Answer:
     if last == "nobody":
         resource = path.rsplit("/", 2)[-2]
         group = path.split("/")[2] if path.startswith("/apis/") else ""
-        return refusal(404, "NotFound", f'{resource}{f".{group}" if group else ""} "nobody" not found', name="nobody")
+        return refusal(
+            404, "NotFound", f'{resource}{f".{group}" if group else ""} "nobody" not found', name="nobody"
+        )
     if "/services/" in path:
-        return refusal(404, "NotFound", 'services "https:fluxqueue-queue:metrics" not found', name="fluxqueue-queue")
+        return refusal(
+            404, "NotFound", 'services "https:fluxqueue-queue:metrics" not found', name="fluxqueue-queue"
+        )
     if path.endswith("/token"):
         return 201, {"status": {"token": "t"}}
     if method == "GET":
@@ -115,7 +137,9 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 @pytest.fixture
 def run(kubeconfig: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Run a command against an API server that answers by a scenario; return its exit code and what it said of errors."""
+    """Run a command against an API server that answers by a scenario;
+    return its exit code and what it said of errors.
+    """
     running: list[ThreadingHTTPServer] = []
 
     def against(scenario: Scenario, words: list[str]) -> tuple[int, str]:
@@ -155,7 +179,9 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("verb", sorted(set(COMMANDS) - NO_CLUSTER - {"top"}))
-def test_without_a_cluster(verb: str, kubeconfig: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_cluster(
+    verb: str, kubeconfig: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         kubeconfig(f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -172,10 +198,14 @@ def test_without_the_right(verb: str, run: Run) -> None:
     code, said = run(forbidden, COMMANDS[verb])
     assert code == 1
     assert said.count("\n") == 1, said
-    assert any(remedy in said for remedy in ("an administrator", "ask an administrator", "--system-namespace")), said
+    assert any(
+        remedy in said for remedy in ("an administrator", "ask an administrator", "--system-namespace")
+    ), said
 
 
-@pytest.mark.parametrize("verb", sorted(set(COMMANDS) - NO_CLUSTER - {"top", "version", "nodes", "graph", "uninstall"}))
+@pytest.mark.parametrize(
+    "verb", sorted(set(COMMANDS) - NO_CLUSTER - {"top", "version", "nodes", "graph", "uninstall"})
+)
 def test_where_fluxqueue_is_not_installed(verb: str, run: Run) -> None:
     code, said = run(without_fluxqueue, COMMANDS[verb])
     assert code == 1
@@ -203,11 +233,16 @@ def test_while_the_service_is_down(verb: str, run: Run) -> None:
 
     def down(method: str, path: str) -> Answer:
         labels = {"app.kubernetes.io/component": "queue"}
-        pod = {"metadata": {"name": "queue-0", "namespace": "fluxqueue-system", "labels": labels}, "spec": {"containers": []}}
+        pod = {
+            "metadata": {"name": "queue-0", "namespace": "fluxqueue-system", "labels": labels},
+            "spec": {"containers": []},
+        }
         if path.endswith("/pods"):
             return 200, {"metadata": {}, "items": [pod]}
         if "/proxy" in path:
-            return refusal(503, "ServiceUnavailable", "error trying to reach service: dial tcp: connection refused")
+            return refusal(
+                503, "ServiceUnavailable", "error trying to reach service: dial tcp: connection refused"
+            )
         return empty(method, path)
 
     code, said = run(down, COMMANDS[verb])
@@ -233,17 +268,40 @@ NO_RIGHT = 'fluxjobs is forbidden: User "ada" cannot {} resource "{}" in API gro
     [
         (ServerUnreachable("The connection was refused"), "kubectl cluster-info asks the same server"),
         (NoSuchResource(404, "NotFound", "x"), "Helm chart"),
-        (ObjectNotFound(404, "NotFound", 'fluxqueues.jobs.converged-computing.org "x" not found'), "kubectl fluxqueue queues lists"),
+        (
+            ObjectNotFound(404, "NotFound", 'fluxqueues.jobs.converged-computing.org "x" not found'),
+            "kubectl fluxqueue queues lists",
+        ),
         (ObjectNotFound(404, "NotFound", 'jobs.batch "x" not found'), "kubectl fluxqueue jobs lists"),
         (ApiRefused(401, "Unauthorized", "x"), "log in to the cluster again"),
         (
-            ApiRefused(403, "Forbidden", NO_RIGHT.format("list", "fluxjobs", names.GROUP, 'in the namespace "lab"')),
+            ApiRefused(
+                403, "Forbidden", NO_RIGHT.format("list", "fluxjobs", names.GROUP, 'in the namespace "lab"')
+            ),
             "kubectl create rolebinding NAME -n lab --clusterrole=view --user=YOU",
         ),
-        (ApiRefused(403, "Forbidden", NO_RIGHT.format("patch", "jobs", "batch", 'in the namespace "lab"')), "--clusterrole=edit"),
-        (ApiRefused(403, "Forbidden", NO_RIGHT.format("list", "fluxjobs", names.GROUP, "at the cluster scope")), "without -A"),
-        (ApiRefused(403, "Forbidden", NO_RIGHT.format("list", "fluxqueues", names.GROUP, "at the cluster scope")), "fluxqueues-view"),
-        (ApiRefused(403, "Forbidden", NO_RIGHT.format("update", "fluxqueues", names.GROUP, "at the cluster scope")), "fluxqueue-operator"),
+        (
+            ApiRefused(403, "Forbidden", NO_RIGHT.format("patch", "jobs", "batch", 'in the namespace "lab"')),
+            "--clusterrole=edit",
+        ),
+        (
+            ApiRefused(
+                403, "Forbidden", NO_RIGHT.format("list", "fluxjobs", names.GROUP, "at the cluster scope")
+            ),
+            "without -A",
+        ),
+        (
+            ApiRefused(
+                403, "Forbidden", NO_RIGHT.format("list", "fluxqueues", names.GROUP, "at the cluster scope")
+            ),
+            "fluxqueues-view",
+        ),
+        (
+            ApiRefused(
+                403, "Forbidden", NO_RIGHT.format("update", "fluxqueues", names.GROUP, "at the cluster scope")
+            ),
+            "fluxqueue-operator",
+        ),
     ],
 )
 def test_an_error_of_the_server_has_its_remedy(error: ClusterError, helps: str) -> None:
@@ -252,7 +310,12 @@ def test_an_error_of_the_server_has_its_remedy(error: ClusterError, helps: str) 
 
 
 @pytest.mark.parametrize(
-    "error", [ClusterError("error: say --yes"), ApiRefused(403, "Forbidden", "denied the request: no"), ApiRefused(500, "", "x")]
+    "error",
+    [
+        ClusterError("error: say --yes"),
+        ApiRefused(403, "Forbidden", "denied the request: no"),
+        ApiRefused(500, "", "x"),
+    ],
 )
 def test_what_says_itself_what_helps_is_unchanged(error: ClusterError) -> None:
     assert described(error) == str(error)

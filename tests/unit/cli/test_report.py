@@ -16,14 +16,27 @@ from fluxqueue.cli.api_client import ApiRefused
 from fluxqueue.cli.exports import Export
 from fluxqueue.cli.report import ReportRequest, report, visible_accounts
 
-ROW: dict[str, Any] = {"day": "2026-11-22", "user": "", "jobs": 3, "node_s": 7_200.0, "cpu_s": 5_400.0, "memory_gib_s": 0.0, "gpu_s": None}
+ROW: dict[str, Any] = {
+    "day": "2026-11-22",
+    "user": "",
+    "jobs": 3,
+    "node_s": 7_200.0,
+    "cpu_s": 5_400.0,
+    "memory_gib_s": 0.0,
+    "gpu_s": None,
+}
 ROW |= {"estimated": 2, "start_error_s": 75.0}
 
 
 class _Source:
     def report(self, parameters: Any) -> dict[str, Any]:
         assert parameters == {"by": "day,user"}
-        return {"since": "2026-11-01T00:00:00Z", "until": "2026-11-23T08:00:00Z", "by": ["day", "user"], "rows": [ROW]}
+        return {
+            "since": "2026-11-01T00:00:00Z",
+            "until": "2026-11-23T08:00:00Z",
+            "by": ["day", "user"],
+            "rows": [ROW],
+        }
 
 
 def shown(**request: Any) -> str:
@@ -37,10 +50,18 @@ def shown(**request: Any) -> str:
     ("status", "said"),
     [
         (403, ""),
-        (500, "What is left of budgets is not shown, since the accounts could not be read: Error from server (Why): no\n"),
+        (
+            500,
+            (
+                "What is left of budgets is not shown, since the accounts could not be read: "
+                "Error from server (Why): no\n"
+            ),
+        ),
     ],
 )
-def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_them(status: int, said: str) -> None:
+def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_them(
+    status: int, said: str
+) -> None:
     path, hints = f"/apis/{names.API_VERSION}/{names.FLUXACCOUNTS}", io.StringIO()
     server = PluginServer().has(path)
     server.refusals[f"GET {path}"] = ApiRefused(status, "Why", "no")
@@ -51,9 +72,9 @@ def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_the
 def test_people_read_hours_and_from_when_to_when() -> None:
     first, titles, row = shown().splitlines()
     ends = [datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 23, 8, tzinfo=UTC)]
-    assert first == "Use from {:%Y-%m-%d %H:%M %Z} to {:%Y-%m-%d %H:%M %Z}".format(*(end.astimezone() for end in ends)), (
-        "in the reader's zone"
-    )
+    assert first == "Use from {:%Y-%m-%d %H:%M %Z} to {:%Y-%m-%d %H:%M %Z}".format(
+        *(end.astimezone() for end in ends)
+    ), "in the reader's zone"
     assert titles.split() == ["DAY", "USER", "JOBS", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY"]
     assert row.split() == ["2026-11-22", "-", "3", "1.5", "0.0", "0.0", "2", "75s"]
     assert shown(titles=False).split() == row.split()
@@ -61,7 +82,8 @@ def test_people_read_hours_and_from_when_to_when() -> None:
 
 def test_programs_read_seconds() -> None:
     assert shown(export=Export("csv")) == (
-        "day,user,jobs,node_s,cpu_s,memory_gib_s,gpu_s,estimated,start_error_s\n2026-11-22,,3,7200.0,5400.0,0.0,,2,75.0\n"
+        "day,user,jobs,node_s,cpu_s,memory_gib_s,gpu_s,estimated,start_error_s\n"
+        "2026-11-22,,3,7200.0,5400.0,0.0,,2,75.0\n"
     )
 
 
@@ -73,7 +95,12 @@ def test_a_report_by_account_ends_with_what_is_left_of_their_budgets() -> None:
 
     class Source:
         def report(self, _parameters: Any) -> dict[str, Any]:
-            return {"since": "2026-11-01T00:00:00Z", "until": "2026-11-23T08:00:00Z", "by": ["account"], "rows": rows}
+            return {
+                "since": "2026-11-01T00:00:00Z",
+                "until": "2026-11-23T08:00:00Z",
+                "by": ["account"],
+                "rows": rows,
+            }
 
     source: Any = Source()
     out = io.StringIO()

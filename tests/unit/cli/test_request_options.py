@@ -19,10 +19,23 @@ def test_only_what_is_given_is_asked_for() -> None:
 
 
 def test_every_option_arrives() -> None:
-    words = "--image x -N 4 --pods 8 -c 500m -m 4Gi -g 2 --gpu-resource amd.com/gpu -t 30m -q night -p -5 --after ok:job/a --begin +2h"
-    more = "--deadline +6h --reservation r --topology rack --exclusive -J solve --env A=1 --env B= --label k=v --retries 2 --keep 1h"
+    words = (
+        "--image x -N 4 --pods 8 -c 500m -m 4Gi -g 2 --gpu-resource amd.com/gpu -t 30m -q night -p -5 "
+        "--after ok:job/a --begin +2h"
+    )
+    more = (
+        "--deadline +6h --reservation r --topology rack --exclusive -J solve --env A=1 --env B= --label k=v "
+        "--retries 2 --keep 1h"
+    )
     asked = parsed(*words.split(), *more.split(), "--prefer-topology", "block", "--service-account", "robot")
-    assert (asked.nodes, asked.pods, asked.cpu, asked.memory, asked.gpus, asked.gpu_resource) == (4, 8, "500m", "4Gi", 2, "amd.com/gpu")
+    assert (asked.nodes, asked.pods, asked.cpu, asked.memory, asked.gpus, asked.gpu_resource) == (
+        4,
+        8,
+        "500m",
+        "4Gi",
+        2,
+        "amd.com/gpu",
+    )
     assert (asked.name, asked.retries, asked.keep_s, asked.service_account) == ("solve", 2, 3600, "robot")
     assert asked.annotations == {
         names.DURATION_ANNOTATION: "30m",
@@ -45,13 +58,18 @@ def test_every_option_arrives() -> None:
         (["-N", "0"], "-N/--nodes is a whole number from 1 to 1000000: '0' is none"),
         (["-p", "high"], "-p/--priority is a whole number from -1000000 to 1000000: 'high' is none"),
         (["-c", "many"], "-c/--cpus: 'many' is no amount: write 4, 500m or 16Gi"),
-        (["-m", "512"], "-m/--memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi"),
+        (
+            ["-m", "512"],
+            "-m/--memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi",
+        ),
         (["-J", "My_Solver"], "-J/--name: 'My_Solver' is no name that Kubernetes takes: write my-solver"),
         (["-t", "soon"], "'soon' is not a duration"),
         (["--env", "A"], "--env is a name and a value, such as --env NAME=VALUE: 'A' is none"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_a_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_refused_in_a_sentence(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         parsed("--image", "x", *words)
     assert message in capsys.readouterr().err
@@ -68,8 +86,13 @@ def test_an_image_is_needed() -> None:
 
 
 def test_lines_of_a_script_have_the_same_options() -> None:
-    assert header_options(Script("s", (), ("-N", "4", "--env", "A=1")), "s.sh") == {"nodes": 4, "env": [("A", "1")]}
-    with pytest.raises(ClusterError, match=r"the #FQ lines of s\.sh: submit does not understand '--kubeconfig x'"):
+    assert header_options(Script("s", (), ("-N", "4", "--env", "A=1")), "s.sh") == {
+        "nodes": 4,
+        "env": [("A", "1")],
+    }
+    with pytest.raises(
+        ClusterError, match=r"the #FQ lines of s\.sh: submit does not understand '--kubeconfig x'"
+    ):
         header_options(Script("s", (), ("--kubeconfig", "x")), "s.sh")
     with pytest.raises(ClusterError, match=r"the #FQ lines of s\.sh: -N/--nodes is a whole number"):
         header_options(Script("s", (), ("-N", "x")), "s.sh")

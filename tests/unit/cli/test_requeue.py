@@ -30,7 +30,10 @@ def server_with(job: FluxJob, *later: FluxJob, suspended: bool = False) -> Plugi
 def test_a_job_is_suspended_and_resumed_when_it_has_stopped() -> None:
     out, server = io.StringIO(), server_with(RUNNING, DRAINING, STOPPED)
     assert requeue(server.client, [RUNNING], RequeueOptions(), out) == 0
-    assert [(path, body["spec"]) for _, path, body in server.written] == [(JOB, {"suspend": True}), (JOB, {"suspend": False})]
+    assert [(path, body["spec"]) for _, path, body in server.written] == [
+        (JOB, {"suspend": True}),
+        (JOB, {"suspend": False}),
+    ]
     assert out.getvalue() == "job/solver requeued\n"
 
 
@@ -56,7 +59,10 @@ def test_the_job_is_the_one_that_was_found_and_not_another_of_its_name() -> None
 def test_a_failure_on_the_way_names_the_jobs_that_stay_suspended() -> None:
     other = fluxjob("other", state="Running")
     server = server_with(RUNNING)
-    with pytest.raises(ClusterError, match=r"(?s)jobs/other not found.*error: job/solver was not requeued, and is suspended: kubectl"):
+    with pytest.raises(
+        ClusterError,
+        match=r"(?s)jobs/other not found.*error: job/solver was not requeued, and is suspended: kubectl",
+    ):
         requeue(server.client, [RUNNING, other], RequeueOptions(), io.StringIO())
     with pytest.raises(ClusterError) as caught:
         requeue(server.client, [other], RequeueOptions(), io.StringIO())

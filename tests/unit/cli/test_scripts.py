@@ -14,7 +14,14 @@ def script(folder: Path, content: str | bytes, name: str = "solve.sh") -> str:
 
 
 def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None:
-    text = '#!/bin/bash -e\n#FQ -N 4 -c 8  # four nodes\n\n# about it\n#FQ: --name "my solver"\necho a\n#FQ -N 99\n'
+    text = (
+        "#!/bin/bash -e\n"
+        "#FQ -N 4 -c 8  # four nodes\n\n"
+        "# about it\n"
+        '#FQ: --name "my solver"\n'
+        "echo a\n"
+        "#FQ -N 99\n"
+    )
     path = script(tmp_path, text)
     found = read_script(path)
     assert found.options == ("-N", "4", "-c", "8", "--name", "my solver")
@@ -22,7 +29,9 @@ def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None
     assert found.name == "solve"
 
 
-@pytest.mark.parametrize("first", ["#!/bin/sh", "#!/usr/bin/env python3", "#!/usr/bin/env -S bash -x", "#! /usr/bin/python3.11 -u"])
+@pytest.mark.parametrize(
+    "first", ["#!/bin/sh", "#!/usr/bin/env python3", "#!/usr/bin/env -S bash -x", "#! /usr/bin/python3.11 -u"]
+)
 def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> None:
     command = read_script(script(tmp_path, f"{first}\n1\n")).command
     assert command[-3] == "-c"
@@ -34,11 +43,15 @@ def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> 
     [
         pytest.param("#!/bin/sh\r\necho a\r\n", "end as on Windows.*dos2unix", id="lines of Windows"),
         pytest.param("echo a\n", "does not name its interpreter: write #!/bin/sh", id="no first line"),
-        pytest.param("#!/usr/bin/perl\n", "wants /usr/bin/perl, and only shells and Python", id="another language"),
+        pytest.param(
+            "#!/usr/bin/perl\n", "wants /usr/bin/perl, and only shells and Python", id="another language"
+        ),
         pytest.param("#!/usr/bin/env node\n", "wants node", id="another language by env"),
         pytest.param(b"\x7fELF\xff", "is no script", id="a program"),
         pytest.param("#!/bin/sh\n" + "x" * 100_000, "longer than 100000 bytes", id="too long"),
-        pytest.param("#!/bin/sh\n#FQ --name 'a\n", "line 2 of .* cannot be read", id="a quote that does not end"),
+        pytest.param(
+            "#!/bin/sh\n#FQ --name 'a\n", "line 2 of .* cannot be read", id="a quote that does not end"
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_in_a_sentence(content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -47,12 +60,18 @@ def test_what_cannot_run_is_refused_in_a_sentence(content: str | bytes, message:
 
 
 def test_lines_of_slurm_are_kept_with_their_numbers(tmp_path: Path) -> None:
-    found = read_script(script(tmp_path, "#!/bin/sh\n#SBATCH -N 4  # four\n#FQ -c 2\n#SBATCH --time=30\n##SBATCH -N 9\necho\n"))
+    found = read_script(
+        script(
+            tmp_path, "#!/bin/sh\n#SBATCH -N 4  # four\n#FQ -c 2\n#SBATCH --time=30\n##SBATCH -N 9\necho\n"
+        )
+    )
     assert found.slurm_lines == (SlurmLine(2, ("-N", "4")), SlurmLine(4, ("--time=30",)))
     assert (found.options, found.remarks) == (("-c", "2"), ())
 
 
-@pytest.mark.parametrize("line", ["#PBS -l nodes=4", "#BSUB -n 4", "#flux: -N 4", "#MSUB -l nodes=4", "#$ -pe mpi 4"])
+@pytest.mark.parametrize(
+    "line", ["#PBS -l nodes=4", "#BSUB -n 4", "#flux: -N 4", "#MSUB -l nodes=4", "#$ -pe mpi 4"]
+)
 def test_lines_of_other_systems_are_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="line 2 of .* lines are not read: write its options as #FQ"):
         read_script(script(tmp_path, f"#!/bin/sh\n{line}\necho\n"))
@@ -71,7 +90,9 @@ def test_what_only_slurm_has_is_remarked_upon(line: str, tmp_path: Path) -> None
 
 
 def test_options_may_stand_after_a_tab_and_the_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    found = read_script(script(tmp_path, b"\xef\xbb\xbf#!/bin/sh\n#FQ\t-N 4\n#FQ:\t-c 8\n#FQx -c 1\n#FQ\necho \x0c\n"))
+    found = read_script(
+        script(tmp_path, b"\xef\xbb\xbf#!/bin/sh\n#FQ\t-N 4\n#FQ:\t-c 8\n#FQx -c 1\n#FQ\necho \x0c\n")
+    )
     assert found.options == ("-N", "4", "-c", "8")
     assert found.command[-2].startswith("#!/bin/sh")
 
@@ -112,7 +133,9 @@ def test_the_kubelet_changes_nothing_in_a_script(text: str) -> None:
         ("#FQ--nodes 2", "FQ"),
     ],
 )
-def test_a_comment_that_was_meant_as_a_line_of_options_is_remarked_upon(line: str, meant: str, tmp_path: Path) -> None:
+def test_a_comment_that_was_meant_as_a_line_of_options_is_remarked_upon(
+    line: str, meant: str, tmp_path: Path
+) -> None:
     found = read_script(script(tmp_path, f"#!/bin/sh\n{line}\n#FQ -t 5m\nrun\n"))
     (remark,) = found.remarks
     assert remark.startswith("line 2 of ")
@@ -121,7 +144,15 @@ def test_a_comment_that_was_meant_as_a_line_of_options_is_remarked_upon(line: st
 
 
 @pytest.mark.parametrize(
-    "line", ["##SBATCH -N 2", "# batches - of two", "# SBATCH lines follow", "#- x", "# run --fast with -N 2", "#!/bin/x -e"]
+    "line",
+    [
+        "##SBATCH -N 2",
+        "# batches - of two",
+        "# SBATCH lines follow",
+        "#- x",
+        "# run --fast with -N 2",
+        "#!/bin/x -e",
+    ],
 )
 def test_a_comment_is_a_comment(line: str, tmp_path: Path) -> None:
     assert read_script(script(tmp_path, f"#!/bin/sh\n{line}\nrun\n")).remarks == ()

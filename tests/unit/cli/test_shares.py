@@ -9,14 +9,23 @@ import msgspec
 import pytest
 from support.builders import make_account
 
-from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus, FairShareStatus, FluxAccount, FluxAccountStatus, UserShareStatus
+from fluxqueue.api.fluxaccounts import (
+    BudgetAmount,
+    BudgetStatus,
+    FairShareStatus,
+    FluxAccount,
+    FluxAccountStatus,
+    UserShareStatus,
+)
 from fluxqueue.cli import shares
 from fluxqueue.cli.api_client import ApiClient
 
 
 def an_account(name: str, use: int = 0, factor: float | None = None, **spec: Any) -> FluxAccount:
     account = msgspec.convert(make_account(name, **spec), FluxAccount)
-    return msgspec.structs.replace(account, status=FluxAccountStatus(fair_share=FairShareStatus(use=use, factor=factor)))
+    return msgspec.structs.replace(
+        account, status=FluxAccountStatus(fair_share=FairShareStatus(use=use, factor=factor))
+    )
 
 
 SITE = [
@@ -40,7 +49,9 @@ def test_each_line_has_the_figures_of_its_factor_and_the_tree_its_own_work() -> 
 
 
 def test_accounts_below_another_are_indented_and_one_that_used_nothing_is_far_ahead() -> None:
-    found = shares.table([an_account("site"), an_account("a", parent="site"), an_account("b", 5, parent="site")], titles=False)
+    found = shares.table(
+        [an_account("site"), an_account("a", parent="site"), an_account("b", 5, parent="site")], titles=False
+    )
     assert [line[:3] for line in found.splitlines()] == ["sit", "  a", "  b"]
     assert found.splitlines()[1].split()[-2:] == ["inf", "-"]
 
@@ -58,8 +69,13 @@ def test_without_accounts_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_left_of_budgets_has_a_line_for_each_resource() -> None:
-    amounts = [BudgetAmount(name="cpu", hours=10_000, used=9_990, promised=20, left=-10), BudgetAmount(name="nodes", hours=12.5, left=12.5)]
-    status = FluxAccountStatus(budget=BudgetStatus(start="2026-11-01T00:00:00Z", end="2026-12-01T00:00:00Z", amounts=amounts))
+    amounts = [
+        BudgetAmount(name="cpu", hours=10_000, used=9_990, promised=20, left=-10),
+        BudgetAmount(name="nodes", hours=12.5, left=12.5),
+    ]
+    status = FluxAccountStatus(
+        budget=BudgetStatus(start="2026-11-01T00:00:00Z", end="2026-12-01T00:00:00Z", amounts=amounts)
+    )
     found = shares.budgets([*SITE, msgspec.structs.replace(an_account("md"), status=status)])
     assert [line.split() for line in found.splitlines()] == [
         ["ACCOUNT", "BUDGET", "UNTIL", "HOURS", "USED", "RUNNING", "LEFT"],

@@ -12,7 +12,9 @@ from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.fluxjob_edits import edit_fluxjobs, edit_selected, held, prioritized, released
 
 WAITS = fluxjob("solver", state="Pending", reason="WaitingForNodes")
-HELD = msgspec.structs.replace(fluxjob("solver", state="Pending", reason="Held"), spec=msgspec.structs.replace(WAITS.spec, hold=True))
+HELD = msgspec.structs.replace(
+    fluxjob("solver", state="Pending", reason="Held"), spec=msgspec.structs.replace(WAITS.spec, hold=True)
+)
 
 
 class Queue(PluginServer):
@@ -24,11 +26,19 @@ class Queue(PluginServer):
         self.later = list(later)
         self.reads = 0
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, accept: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        accept: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Answer a read; each one after the edit is answered by the next of the later states."""
         if self.written and path.endswith("-1a2b3"):
             self.reads += 1
-            self.objects[path] = json.loads(msgspec.json.encode(self.later.pop(0) if len(self.later) > 1 else self.later[0]))
+            self.objects[path] = json.loads(
+                msgspec.json.encode(self.later.pop(0) if len(self.later) > 1 else self.later[0])
+            )
         return super().get(path, params, accept, headers)
 
 
@@ -63,12 +73,22 @@ def test_a_queue_that_does_not_read_the_edit_in_time_is_named(monkeypatch: pytes
     assert edit_fluxjobs(Queue(WAITS, WAITS).client, "default", ["solver"], held(), out) == 0
     said = out.getvalue().splitlines()
     assert said[0] == "job/solver held"
-    assert said[1].startswith("job/solver: the queue has not read this within 0.05 s; kubectl fluxqueue version ")
+    assert said[1].startswith(
+        "job/solver: the queue has not read this within 0.05 s; kubectl fluxqueue version "
+    )
 
 
 def test_work_that_starts_before_the_queue_reads_that_it_is_held_is_an_error() -> None:
-    with pytest.raises(ClusterError, match="^error: job/solver was started before the queue read that it is held$"):
-        edit_fluxjobs(Queue(WAITS, fluxjob("solver", state="Running")).client, "default", ["solver"], held(), io.StringIO())
+    with pytest.raises(
+        ClusterError, match="^error: job/solver was started before the queue read that it is held$"
+    ):
+        edit_fluxjobs(
+            Queue(WAITS, fluxjob("solver", state="Running")).client,
+            "default",
+            ["solver"],
+            held(),
+            io.StringIO(),
+        )
 
 
 def test_what_is_seen_at_once_is_not_waited_for() -> None:

@@ -4,7 +4,10 @@ from support.plugin_server import PluginServer
 from fluxqueue.cli.api_client import ApiRefused
 from fluxqueue.cli.simulated_nodes import simulated_nodes, why_nothing_runs
 
-REAL = {"metadata": {"name": "node-1"}, "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1"}}}
+REAL = {
+    "metadata": {"name": "node-1"},
+    "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1"}},
+}
 KWOK = {"metadata": {"name": "node-2"}, "status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}}
 ANNOTATED = {"metadata": {"name": "node-3", "annotations": {"kwok.x-k8s.io/node": "fake"}}}
 
@@ -12,7 +15,9 @@ ANNOTATED = {"metadata": {"name": "node-3", "annotations": {"kwok.x-k8s.io/node"
 @pytest.fixture
 def server() -> PluginServer:
     server = PluginServer()
-    server.objects |= {f"/api/v1/nodes/{node['metadata']['name']}": node for node in (REAL, KWOK, ANNOTATED)}  # type: ignore[index]
+    server.objects |= {
+        (f"/api/v1/nodes/{node['metadata']['name']}"): node for node in (REAL, KWOK, ANNOTATED)
+    }  # type: ignore[index]
     return server
 
 
@@ -25,7 +30,9 @@ def test_the_sentence_names_a_node(server: PluginServer) -> None:
         "node node-2 is simulated (kwok), so pods there have states and no containers"
     )
     assert "`fluxqueue local up --nodes processes`" in why_nothing_runs(server.client, ["node-2"])
-    assert why_nothing_runs(server.client, ["node-2", "node-3"]).startswith("nodes such as node-2 are simulated")
+    assert why_nothing_runs(server.client, ["node-2", "node-3"]).startswith(
+        "nodes such as node-2 are simulated"
+    )
     assert why_nothing_runs(server.client, ["node-1"]) == ""
 
 

@@ -9,12 +9,21 @@ from fluxqueue.cli.slurm_lines import SlurmLine, SlurmRequest, read_slurm_lines
 
 
 def read(*lines: str) -> SlurmRequest:
-    return read_slurm_lines([SlurmLine(number, tuple(shlex.split(line))) for number, line in enumerate(lines, 2)], "md.sh")
+    return read_slurm_lines(
+        [SlurmLine(number, tuple(shlex.split(line))) for number, line in enumerate(lines, 2)], "md.sh"
+    )
 
 
 def test_the_lines_of_an_ordinary_script_are_read() -> None:
     found = read(
-        "--job-name=My_MD", "-N 4 --ntasks-per-node=2", "-c 8", "--mem=64G", "--gres=gpu:4", "-t 1-00:00:00", "-p night", "--exclusive"
+        "--job-name=My_MD",
+        "-N 4 --ntasks-per-node=2",
+        "-c 8",
+        "--mem=64G",
+        "--gres=gpu:4",
+        "-t 1-00:00:00",
+        "-p night",
+        "--exclusive",
     )
     assert found == SlurmRequest(
         {
@@ -80,8 +89,14 @@ def test_where_output_goes_is_remarked_upon() -> None:
     [
         ("-A physics", "--account is not offered: the account follows from the namespace"),
         ("--mail-type=END", "--mail-type is not offered: no mail is sent: remove the line"),
-        ("-d afterok:123", "--dependency is not offered: names take the place of job ids: write #FQ --after ok:job/NAME"),
-        ("-C haswell", "--constraint is not offered: write it into the Job that submit --dry-run -o yaml prints"),
+        (
+            "-d afterok:123",
+            "--dependency is not offered: names take the place of job ids: write #FQ --after ok:job/NAME",
+        ),
+        (
+            "-C haswell",
+            "--constraint is not offered: write it into the Job that submit --dry-run -o yaml prints",
+        ),
         ("-H", "--hold is not offered: hold it afterwards"),
         ("--nodes=2-8", "--nodes: '2-8': a range of nodes is the annotation fluxqueue/min-pods"),
         ("-N many", "--nodes: 'many' is no whole number from 1 on"),
@@ -90,10 +105,19 @@ def test_where_output_goes_is_remarked_upon() -> None:
         ("--mem=lots", "--mem: 'lots' is no size: write 4000"),
         (
             "-n 8 --mem=4G",
-            "--mem: it counts for a node, and how many of the 8 tasks share one is not said: write --nodes too, or --mem-per-cpu",
+            (
+                "--mem: it counts for a node, and how many of the 8 tasks share one is not said: "
+                "write --nodes too, or --mem-per-cpu"
+            ),
         ),
         ("-N 1 -n 3 --gres=gpu:4", "--gres: 4 GPUs cannot be divided among 3 tasks"),
-        ("--gres=gpu:a100:2", "--gres: 'gpu:a100:2': a kind of GPU is a resource of its own: write #FQ -g 2 --gpu-resource NAME"),
+        (
+            "--gres=gpu:a100:2",
+            (
+                "--gres: 'gpu:a100:2': a kind of GPU is a resource of its own: "
+                "write #FQ -g 2 --gpu-resource NAME"
+            ),
+        ),
         ("--gres=lustre:1", "--gres: 'lustre:1' is no number of GPUs"),
         ("--array=1-10", "--array: '1-10': tasks are numbered from 0: write 0-9"),
         ("-t soon", "--time: 'soon' is not a duration: write 30 (minutes)"),
@@ -104,7 +128,13 @@ def test_where_output_goes_is_remarked_upon() -> None:
         ("--nodse=4", "cannot be read: submit does not understand '--nodse=4'"),
         ("-N", "cannot be read: -N/--nodes needs a value"),
         ("--hint=nomultithread", "--hint is not offered: it has no effect here: remove the line"),
-        ("--threads-per-core=1", "--threads-per-core is not offered: the cores of a node are not told apart: write --cpus-per-task"),
+        (
+            "--threads-per-core=1",
+            (
+                "--threads-per-core is not offered: the cores of a node are not told apart: "
+                "write --cpus-per-task"
+            ),
+        ),
         ("--get-user-env", "--get-user-env is not offered: it has no effect here: remove the line"),
         ("-M north", "--clusters is not offered: kubectl chooses the cluster"),
         ("--priority=99999999999", "--priority: '99999999999' is no whole number from -1000000 to 1000000"),

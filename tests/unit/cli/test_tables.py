@@ -27,7 +27,10 @@ def test_says_an_age_in_at_most_two_units_as_kubectl_does(seconds: int, text: st
 
 
 def test_aligns_columns_and_leaves_nothing_behind_the_last() -> None:
-    assert columns(["NAME", "STATE"], [["a", "Running"], ["longer", ""]]) == "NAME     STATE\na        Running\nlonger   -\n"
+    assert (
+        columns(["NAME", "STATE"], [["a", "Running"], ["longer", ""]])
+        == "NAME     STATE\na        Running\nlonger   -\n"
+    )
 
 
 def test_later_lines_keep_the_widths_of_earlier_ones() -> None:
@@ -46,7 +49,9 @@ def test_nothing_that_others_wrote_commands_the_terminal() -> None:
 
 def test_colour_changes_no_width() -> None:
     plain = columns(["STATE", "X"], [["Running", "1"], ["Failed", "2"]])
-    painted = columns(["STATE", "X"], [["Running", "1"], ["Failed", "2"]], {"Running": "good", "Failed": "bad"})
+    painted = columns(
+        ["STATE", "X"], [["Running", "1"], ["Failed", "2"]], {"Running": "good", "Failed": "bad"}
+    )
     assert "\x1b[32mRunning\x1b[0m" in painted
     for code in ("32", "31", "0"):
         painted = painted.replace(f"\x1b[{code}m", "")
@@ -67,7 +72,9 @@ class _Terminal(io.StringIO):
         pytest.param(io.StringIO(), {}, False, id="a pipe"),
     ],
 )
-def test_colours_only_what_a_person_watches(stream: io.StringIO, environ: dict[str, str], wanted: bool) -> None:
+def test_colours_only_what_a_person_watches(
+    stream: io.StringIO, environ: dict[str, str], wanted: bool
+) -> None:
     assert wants_colour(stream, environ) is wanted
 
 
@@ -85,4 +92,7 @@ def test_says_the_date_only_of_another_day() -> None:
 def test_times_of_messages_are_in_the_zone_of_the_reader() -> None:
     now = datetime(2026, 3, 2, 12, 0, tzinfo=timezone(timedelta(hours=2)))
     text = "reserved from 2026-03-02T08:30:00Z, until 2026-03-03T08:30:00Z; job-2026-99-02T08:30:00Z is none"
-    assert in_zone(text, now) == "reserved from 10:30:00, until 2026-03-03 10:30:00; job-2026-99-02T08:30:00Z is none"
+    assert (
+        in_zone(text, now)
+        == "reserved from 10:30:00, until 2026-03-03 10:30:00; job-2026-99-02T08:30:00Z is none"
+    )

@@ -11,7 +11,9 @@ SINCE = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def job(state: str = "Completed", cores: float | None = 2, wait_s: float | None = 600, **times: str) -> dict[str, Any]:
+def job(
+    state: str = "Completed", cores: float | None = 2, wait_s: float | None = 600, **times: str
+) -> dict[str, Any]:
     return {
         "state": state,
         "hosts": "n1",
@@ -32,7 +34,13 @@ JOBS = [
 def test_each_event_counts_in_its_step() -> None:
     first, second = steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR)
     assert (first.submitted, first.started, first.completed, first.failed, first.cancelled) == (1, 2, 0, 1, 0)
-    assert (second.submitted, second.started, second.completed, second.failed, second.cancelled) == (2, 1, 1, 0, 1)
+    assert (second.submitted, second.started, second.completed, second.failed, second.cancelled) == (
+        2,
+        1,
+        1,
+        0,
+        1,
+    )
     assert (first.wait(0.5), first.wait(0.95), second.wait(0.5)) == (4_800, 4_800, 0)
 
 
@@ -44,7 +52,9 @@ def test_cores_count_while_they_are_allocated_also_on_a_shared_node() -> None:
 
 def test_as_a_table_with_a_line_for_all() -> None:
     out = io.StringIO()
-    write_steps(steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR), StatsView(HOUR, cores=4, ascii_only=True), "", out)
+    write_steps(
+        steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR), StatsView(HOUR, cores=4, ascii_only=True), "", out
+    )
     lines = [line.split() for line in out.getvalue().splitlines()]
     assert [line[0] for line in lines] == ["TIME", "08:00", "09:00", "all"]
     assert lines[3] == ["all", "3", "3", "1", "1", "1", "10m", "80m", "2.8", "###.......", "34%"]
@@ -54,10 +64,14 @@ def test_as_a_table_with_a_line_for_all() -> None:
 
 
 @pytest.mark.parametrize("cores", [None, 4])
-def test_a_terminal_of_eighty_columns_is_not_exceeded(cores: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_of_eighty_columns_is_not_exceeded(
+    cores: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = io.StringIO()
-    write_steps(steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR), StatsView(HOUR, cores=cores, ascii_only=True), "", out)
+    write_steps(
+        steps_of(JOBS, SINCE, SINCE + 2 * HOUR, HOUR), StatsView(HOUR, cores=cores, ascii_only=True), "", out
+    )
     titles, *lines = out.getvalue().splitlines()
     assert all(len(line) <= 80 for line in (titles, *lines))
     assert ("USE" in titles.split()) is (cores is not None)
@@ -68,11 +82,18 @@ def test_as_json_nothing_is_rounded() -> None:
     out = io.StringIO()
     write_steps(steps_of(JOBS, SINCE, SINCE + HOUR, HOUR), StatsView(HOUR, cores=4), "json", out)
     (first,) = json.loads(out.getvalue())
-    assert (first["start"], first["seconds"], first["cpu_s"], first["wait_p50_s"]) == ("2026-03-02T08:00:00+00:00", 3600, 5700, 4800)
+    assert (first["start"], first["seconds"], first["cpu_s"], first["wait_p50_s"]) == (
+        "2026-03-02T08:00:00+00:00",
+        3600,
+        5700,
+        4800,
+    )
     assert first["use"] == pytest.approx(5700 / 14400)
 
 
-@pytest.mark.parametrize(("hours", "step"), [(1, 300), (24, 3_600), (24 * 7, 86_400), (24 * 365, 30 * 86_400)])
+@pytest.mark.parametrize(
+    ("hours", "step"), [(1, 300), (24, 3_600), (24 * 7, 86_400), (24 * 365, 30 * 86_400)]
+)
 def test_a_step_divides_the_time_into_some_parts(hours: int, step: int) -> None:
     assert default_step(timedelta(hours=hours)).total_seconds() == step
 

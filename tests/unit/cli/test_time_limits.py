@@ -24,12 +24,20 @@ def test_forms_of_slurm_and_of_flux_are_read(typed: str, seconds: int) -> None:
 
 
 def test_no_manifest_has_a_number_without_a_unit() -> None:
-    assert [read_time_limit(each) for each in ("30", "30m", "1-00:00:00", "01:30:00")] == ["30m", "30m", "86400s", "01:30:00"]
+    assert [read_time_limit(each) for each in ("30", "30m", "1-00:00:00", "01:30:00")] == [
+        "30m",
+        "30m",
+        "86400s",
+        "01:30:00",
+    ]
 
 
 @pytest.mark.parametrize("typed", ["soon", "1:99", "1-", "-1", "1:2:3:4", "1h30", "", "9" * 40])
 def test_what_is_no_time_is_refused_with_the_forms(typed: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"is not a duration: write 30 \(minutes\), 90s, 1.5h, 1:30:00 or 1-12:00:00"):
+    with pytest.raises(
+        argparse.ArgumentTypeError,
+        match=r"is not a duration: write 30 \(minutes\), 90s, 1.5h, 1:30:00 or 1-12:00:00",
+    ):
         read_time_limit(typed)
 
 

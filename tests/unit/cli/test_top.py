@@ -65,7 +65,7 @@ async def test_a_change_of_one_cell_is_shown(live: FakeLiveQueue) -> None:
 async def test_cancel_asks_first(live: FakeLiveQueue) -> None:
     async with screen_of(live).run_test() as pilot:
         await pilot.press("c")
-        assert texts(pilot.app, "#question") == "Cancel job/running in namespace default? [y/n]"  # type: ignore[arg-type]
+        assert texts(pilot.app, "#question") == ("Cancel job/running in namespace default? [y/n]")  # type: ignore[arg-type]
         await pilot.press("n", "c", "y")
         await pilot.app.workers.wait_for_complete()
         assert live.done == [("cancel", "running")]

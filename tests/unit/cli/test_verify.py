@@ -34,7 +34,14 @@ class Programs:
     def run(self, *more: str) -> list[str]:
         """Return the arguments of a verification."""
         url = f"https://127.0.0.1:{self.port}"
-        files = ["--webhook-ca", f"{self.folder}/ca.crt", "--queue-ca", f"{self.folder}/ca.crt", "--token", f"{self.folder}/token"]
+        files = [
+            "--webhook-ca",
+            f"{self.folder}/ca.crt",
+            "--queue-ca",
+            f"{self.folder}/ca.crt",
+            "--token",
+            f"{self.folder}/token",
+        ]
         return ["--webhook", url, "--queue", url, *files, "--timeout", "0", *more]
 
 
@@ -43,9 +50,17 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     now = dt.datetime.now(dt.UTC)
     authority = make_authority("test", now)
     leaf = issue_leaf(authority, ServingNames(addresses=("127.0.0.1",)), now)
-    for name, content in (("ca.crt", authority.certificate), ("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("token", b"a-token\n")):
+    for name, content in (
+        ("ca.crt", authority.certificate),
+        ("tls.crt", leaf.certificate),
+        ("tls.key", leaf.key),
+        ("token", b"a-token\n"),
+    ):
         (tmp_path / name).write_bytes(content)
-    made = Programs(tmp_path, answers={"/mutate": [(200, HOLDS)], "/status": [(200, LEADS)], "/doctor": [(200, {"findings": []})]})
+    made = Programs(
+        tmp_path,
+        answers={"/mutate": [(200, HOLDS)], "/status": [(200, LEADS)], "/doctor": [(200, {"findings": []})]},
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -77,7 +92,9 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     thread.join()
 
 
-def test_every_program_is_asked_and_the_queue_with_its_token(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_program_is_asked_and_the_queue_with_its_token(
+    programs: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verify.main(programs.run()) == 0
     assert [line[:2] for line in capsys.readouterr().out.splitlines()] == ["ok"] * 3
     assert programs.tokens == [None, "a-token", "a-token"], "the webhook needs none"
@@ -90,7 +107,11 @@ def test_every_program_is_asked_and_the_queue_with_its_token(programs: Programs,
         ("/mutate", (500, b"broken"), "answered 500: broken"),
         ("/mutate", (200, b"<html>"), "answered no JSON"),
         ("/mutate", (200, []), "answered no JSON object"),
-        ("/status", (200, {**LEADS, "missing": {"fluxion": "Fluxion does not answer"}}), "is not ready: Fluxion does not answer"),
+        (
+            "/status",
+            (200, {**LEADS, "missing": {"fluxion": "Fluxion does not answer"}}),
+            "is not ready: Fluxion does not answer",
+        ),
         ("/status", (200, {**LEADS, "role": "follower"}), "answered as follower, and not as leader"),
         ("/status", (401, b"whose token?"), "answered 401: whose token?"),
         ("/doctor", (503, {"error": "this replica does not lead"}), "answered 503"),
@@ -112,20 +133,28 @@ def test_another_replica_may_answer_first(programs: Programs, monkeypatch: pytes
     assert verify.main(programs.run("--timeout", "60")) == 0
 
 
-def test_findings_of_the_doctor_are_no_failure_of_the_installation(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_the_doctor_are_no_failure_of_the_installation(
+    programs: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
     programs.answers["/doctor"] = [(200, {"findings": [{}, {}]})]
     assert verify.main(programs.run()) == 0
     assert "has 2 findings: see kubectl fluxqueue doctor" in capsys.readouterr().out
 
 
-def test_a_certificate_of_somebody_else_is_refused(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_certificate_of_somebody_else_is_refused(
+    programs: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
     (programs.folder / "ca.crt").write_bytes(make_authority("other", dt.datetime.now(dt.UTC)).certificate)
     assert verify.main(programs.run()) == 1
     assert capsys.readouterr().out.count("certificate verify failed") == 3
 
 
-@pytest.mark.parametrize(("missing", "said"), [("ca.crt", "cannot read the authority"), ("token", "cannot read the token")])
-def test_a_file_that_is_missing_is_named(programs: Programs, capsys: pytest.CaptureFixture[str], missing: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "said"), [("ca.crt", "cannot read the authority"), ("token", "cannot read the token")]
+)
+def test_a_file_that_is_missing_is_named(
+    programs: Programs, capsys: pytest.CaptureFixture[str], missing: str, said: str
+) -> None:
     (programs.folder / missing).unlink()
     assert verify.main(programs.run()) == 1
     assert said in capsys.readouterr().out

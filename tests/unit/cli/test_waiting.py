@@ -13,9 +13,18 @@ from fluxqueue.cli.waiting import FINISHED, STARTED, Progress, wait_for
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 WAITING = fluxjob("solver", state="Pending", reason="WaitingForNodes", position=2)
 RUNNING = fluxjob("solver", state="Running", nodes="node-[1-2]", startedAt="2026-03-02T11:59:00Z")
-DONE = fluxjob("solver", state="Completed", outcome="Succeeded", startedAt="2026-03-02T11:58:00Z", finishedAt="2026-03-02T11:59:00Z")
-SHORT = fluxjob("solver", state="Completed", outcome="Succeeded", finishedAt="2026-03-02T11:59:00Z")  # nobody saw it run
-FAILED = fluxjob("solver", state="Failed", outcome="Failed", message="exit 3", startedAt="2026-03-02T11:58:00Z")
+DONE = fluxjob(
+    "solver",
+    state="Completed",
+    outcome="Succeeded",
+    startedAt="2026-03-02T11:58:00Z",
+    finishedAt="2026-03-02T11:59:00Z",
+)
+# nobody saw it run
+SHORT = fluxjob("solver", state="Completed", outcome="Succeeded", finishedAt="2026-03-02T11:59:00Z")
+FAILED = fluxjob(
+    "solver", state="Failed", outcome="Failed", message="exit 3", startedAt="2026-03-02T11:58:00Z"
+)
 CANCELLED = fluxjob("solver", state="Cancelled")
 
 
@@ -46,7 +55,11 @@ def waited(first: FluxJob, goal: str, *later: FluxJob, timeout_s: float | None =
 )
 def test_waits_for_the_goal_and_says_what_became_of_it(goal: str, end: FluxJob, code: int, said: str) -> None:
     assert waited(end, goal)[:2] == (code, said)
-    assert waited(WAITING, goal, WAITING, end) == (code, said, "job/solver waits: WaitingForNodes, position 2\n")
+    assert waited(WAITING, goal, WAITING, end) == (
+        code,
+        said,
+        "job/solver waits: WaitingForNodes, position 2\n",
+    )
 
 
 def test_running_is_not_finished() -> None:
@@ -64,7 +77,10 @@ def test_a_fluxjob_that_somebody_deletes_comes_back() -> None:
     server = PluginServer().has_jobs(WAITING)
     server.objects["/apis/batch/v1/namespaces/default/jobs/solver"] = {"metadata": {"uid": "solver"}}
     server.streams[fluxjobs_path()] = [event("DELETED", WAITING), event("ADDED", DONE)]
-    assert wait_for(server.client, [WAITING], FINISHED, 60, Progress(io.StringIO(), io.StringIO(), lambda: NOW)) == 0
+    assert (
+        wait_for(server.client, [WAITING], FINISHED, 60, Progress(io.StringIO(), io.StringIO(), lambda: NOW))
+        == 0
+    )
 
 
 def test_what_is_deleted_while_nobody_looks_ends_the_wait_too() -> None:
@@ -95,5 +111,8 @@ def test_another_object_of_the_same_name_is_not_waited_for() -> None:
 
 
 def test_the_end_of_the_time_says_how_to_find_out_why() -> None:
-    with pytest.raises(ClusterError, match="has not started within 0 s: kubectl fluxqueue explain job/solver -n default says why"):
+    with pytest.raises(
+        ClusterError,
+        match="has not started within 0 s: kubectl fluxqueue explain job/solver -n default says why",
+    ):
         waited(WAITING, STARTED, timeout_s=0)

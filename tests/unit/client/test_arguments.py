@@ -1,4 +1,5 @@
-"""What is of a wrong type is refused before the first request, in one sentence; the traceback shows the program and the client only.
+"""What is of a wrong type is refused before the first request, in one sentence; the traceback shows the
+program and the client only.
 
 The API server of these tests does not exist, so a request would be another error.
 """
@@ -72,17 +73,27 @@ WRONG: list[tuple[str, Use, str]] = [
     ("title", lambda client: client.get(5), "5 names no work: write job/NAME"),
     ("states", lambda client: client.jobs(states=5), "states: 5 is not a list"),
     ("a state", lambda client: client.jobs(states=[5]), "states: item 0 is 5"),
-    ("wait for one", lambda client: client.wait(client.workload(Handle("Job", "lab", "a", ("u",)))), "<Job lab/a> is not a list"),
+    (
+        "wait for one",
+        lambda client: client.wait(client.workload(Handle("Job", "lab", "a", ("u",)))),
+        "<Job lab/a> is not a list",
+    ),
     ("wait for numbers", lambda client: client.wait([5]), "works: int is no workload"),
     ("ends of numbers", lambda client: list(client.as_ended([5])), "works: int is no workload"),
     ("time-out", workload(lambda work: work.wait(timeout="1h")), "timeout: '1h' is not a number"),
-    ("another priority", workload(lambda work: work.prioritize("high")), "priority: 'high' is not a whole number"),
+    (
+        "another priority",
+        workload(lambda work: work.prioritize("high")),
+        "priority: 'high' is not a whole number",
+    ),
     ("another queue", workload(lambda work: work.move(5)), "queue: 5 is not a text"),
     ("tail", workload(lambda work: list(work.logs(tail="all"))), "tail: 'all' is not a whole number"),
 ]
 
 
-@pytest.mark.parametrize(("use", "says"), [(use, says) for _, use, says in WRONG], ids=[name for name, _, _ in WRONG])
+@pytest.mark.parametrize(
+    ("use", "says"), [(use, says) for _, use, says in WRONG], ids=[name for name, _, _ in WRONG]
+)
 def test_a_wrong_type_is_a_sentence_before_the_first_request(client: Client, use: Use, says: str) -> None:
     with pytest.raises(InvalidWork) as caught:
         use(client)

@@ -48,7 +48,9 @@ def job(name: str = "solver") -> Job:
     return Job(name=name, image="i", command=["run"])
 
 
-async def test_a_job_is_followed_from_its_submission_to_its_end(server: WatchedApi, client: AsyncClient) -> None:
+async def test_a_job_is_followed_from_its_submission_to_its_end(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     server.put("fluxqueues", make_queue("night"))
     work = await client.submit(job(), queue="night")
     assert server.get("jobs", "solver", "team")["metadata"]["labels"]["fluxqueue/queue"] == "night"
@@ -76,7 +78,9 @@ async def test_a_field_that_does_not_exist_is_refused(server: WatchedApi, client
 
 
 async def test_a_warning_of_admission_is_a_warning_of_python(server: WatchedApi, client: AsyncClient) -> None:
-    server.warnings = ["Job team/solver: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"]
+    server.warnings = [
+        "Job team/solver: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"
+    ]
     with pytest.warns(UserWarning, match=r"^Job team/solver: label fluxqueue/queu is unknown") as told:
         await client.submit(job())
     assert len(told) == 1
@@ -84,14 +88,23 @@ async def test_a_warning_of_admission_is_a_warning_of_python(server: WatchedApi,
 
 async def test_what_is_no_handle_is_refused(client: AsyncClient) -> None:
     with pytest.raises(
-        InvalidWork, match=r"handle: 'solver' is no Handle: keep the handle of a workload, or write client.get\('job/NAME'\)"
+        InvalidWork,
+        match=(
+            r"handle: 'solver' is no Handle: keep the handle of a workload, "
+            r"or write client.get\('job/NAME'\)"
+        ),
     ):
         client.workload("solver")  # type: ignore[arg-type]  # that is what is tested
 
 
-async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(server: WatchedApi, client: AsyncClient) -> None:
+async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     server.put("fluxqueues", make_queue("night"))
-    with pytest.raises(InvalidWork, match=r"Job solver: queue: there is no queue 'nigth': did you mean night\? there are default, night"):
+    with pytest.raises(
+        InvalidWork,
+        match=r"Job solver: queue: there is no queue 'nigth': did you mean night\? there are default, night",
+    ):
         await client.submit(job(), queue="nigth")
     with pytest.raises(InvalidWork, match="MiniCluster flux: queue: there is no queue 'x'"):
         await client.submit(MiniCluster(name="flux", image="i"), queue="x")
@@ -103,7 +116,10 @@ async def test_the_queue_is_listed_as_the_terminal_shows_it(server: WatchedApi, 
     server.show("Job", "runs", "u1", state="Running", nodes="n1")
     server.show("Job", "waits", "u2", state="Pending", reason="Held", position=1)
     listed = await client.jobs()
-    assert [(job.title, job.status.state) for job in listed] == [("job/runs", "Running"), ("job/waits", "Pending")]
+    assert [(job.title, job.status.state) for job in listed] == [
+        ("job/runs", "Running"),
+        ("job/waits", "Pending"),
+    ]
     assert [job.title for job in await client.jobs(states=["pending"])] == ["job/waits"]
     assert str(listed).splitlines()[0].split() == ["OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "POS", "INFO"]
     assert "<td>job/waits</td>" in listed._repr_html_()
@@ -130,7 +146,9 @@ async def test_waiting_work_is_moved_to_a_queue_that_exists(server: WatchedApi, 
     assert listed.title == "job/solver"
 
 
-async def test_a_failure_is_raised_only_if_success_was_asked_for(server: WatchedApi, client: AsyncClient) -> None:
+async def test_a_failure_is_raised_only_if_success_was_asked_for(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     work = await client.submit(job())
     server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Failed", message="exit code 3")
     assert (await work.wait(timeout=MINUTE)).state == "Failed"
@@ -146,7 +164,9 @@ async def test_a_time_out_says_what_it_waits_for(server: WatchedApi, client: Asy
     assert isinstance(caught.value, TimeoutError)
 
 
-async def test_work_that_vanishes_ends_every_wait(server: WatchedApi, client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_vanishes_ends_every_wait(
+    server: WatchedApi, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.client.waiting._LOOK_S", 0.01)
     work = await client.submit(job())
     waiting = asyncio.create_task(work.wait())
@@ -156,7 +176,9 @@ async def test_work_that_vanishes_ends_every_wait(server: WatchedApi, client: As
         await waiting
 
 
-async def test_an_end_that_was_seen_stands_after_the_deletion(server: WatchedApi, client: AsyncClient) -> None:
+async def test_an_end_that_was_seen_stands_after_the_deletion(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     work = await client.submit(job())
     server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Completed")
     assert (await work.wait(timeout=MINUTE)).succeeded
@@ -169,26 +191,43 @@ async def test_an_end_that_was_seen_stands_after_the_deletion(server: WatchedApi
     assert (await work.wait(timeout=MINUTE)).succeeded
 
 
-async def test_the_job_itself_tells_its_end_while_it_has_no_fluxjob(server: WatchedApi, client: AsyncClient) -> None:
+async def test_the_job_itself_tells_its_end_while_it_has_no_fluxjob(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     work = await client.submit(job())
     stored = server.get("jobs", "solver", "team")
     server.put("jobs", {**stored, "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
     assert (await work.wait(timeout=MINUTE)).succeeded
 
 
-async def test_another_object_of_the_same_name_is_not_this_work(server: WatchedApi, client: AsyncClient) -> None:
+async def test_another_object_of_the_same_name_is_not_this_work(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     flux = await client.submit(MiniCluster(name="flux", image="i"))
     server.put("jobs", {"metadata": {"name": "flux", "namespace": "team", "uid": "foreign"}, "spec": {}})
     server.show("Job", "flux", "foreign", state="Completed")
     assert await flux.state() == "Pending"
-    owner = {"kind": "MiniCluster", "name": "flux", "uid": server.uid_of("miniclusters", "flux"), "controller": True}
+    owner = {
+        "kind": "MiniCluster",
+        "name": "flux",
+        "uid": server.uid_of("miniclusters", "flux"),
+        "controller": True,
+    }
     server.remove("jobs", "flux", "team")
-    server.put("jobs", {"metadata": {"name": "flux", "namespace": "team", "uid": "own", "ownerReferences": [owner]}, "spec": {}})
+    server.put(
+        "jobs",
+        {
+            "metadata": {"name": "flux", "namespace": "team", "uid": "own", "ownerReferences": [owner]},
+            "spec": {},
+        },
+    )
     server.show("Job", "flux", "own", state="Running")
     assert (await flux.wait(started=True, timeout=MINUTE)).state == "Running"
 
 
-async def test_a_group_is_followed_by_its_pods_and_undone_if_one_is_refused(server: WatchedApi, client: AsyncClient) -> None:
+async def test_a_group_is_followed_by_its_pods_and_undone_if_one_is_refused(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     group = await client.submit(PodGroup(name="mesh", image="i", pods=2))
     server.show("PodGroup", "mesh", "another", owners=("other",), state="Completed")
     assert await group.state() == "Pending"
@@ -201,11 +240,16 @@ async def test_a_group_is_followed_by_its_pods_and_undone_if_one_is_refused(serv
     assert server.get("pods", "torus-0", "team") is None
     assert server.get("pods", "torus-1", "team") is not None
     server.fail_next("delete", "pods", 403, "Forbidden", "pods is forbidden")
-    with pytest.raises(NameTaken, match=r"Pod team/torus-1.*; the pods of torus that were created are still there: .*pods is forbidden"):
+    with pytest.raises(
+        NameTaken,
+        match=r"Pod team/torus-1.*; the pods of torus that were created are still there: .*pods is forbidden",
+    ):
         await client.submit(PodGroup(name="torus", image="i", pods=2))
 
 
-async def test_nothing_is_created_where_admission_does_not_see_it(server: WatchedApi, client: AsyncClient) -> None:
+async def test_nothing_is_created_where_admission_does_not_see_it(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     server.managed = False
     with pytest.raises(NotManaged, match="kubectl label namespace team fluxqueue/managed=true"):
         await client.submit(job())
@@ -218,15 +262,21 @@ async def test_whether_a_namespace_is_managed_is_asked_once(server: WatchedApi, 
     assert (await client.submit(job("more"))).name == "more"
 
 
-async def test_all_that_is_submitted_together_waits_for_what_an_iterator_yields(server: WatchedApi, client: AsyncClient) -> None:
+async def test_all_that_is_submitted_together_waits_for_what_an_iterator_yields(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     await client.submit_all([job("a"), job("b")], after=(each for each in ["ok:job/x"]))
     for name in "ab":
         assert server.get("jobs", name, "team")["metadata"]["annotations"]["fluxqueue/after"] == "ok:job/x"
 
 
-async def test_one_refusal_does_not_keep_others_from_being_submitted(server: WatchedApi, client: AsyncClient) -> None:
+async def test_one_refusal_does_not_keep_others_from_being_submitted(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     await client.submit(job("b"))
-    with pytest.raises(SubmissionFailed, match="1 of 3 could not be submitted; the first: .*exists") as caught:
+    with pytest.raises(
+        SubmissionFailed, match="1 of 3 could not be submitted; the first: .*exists"
+    ) as caught:
         await client.submit_all([job("a"), job("b"), job("c")])
     assert [work.name for work in caught.value.submitted] == ["a", "c"]  # type: ignore[attr-defined]
     assert list(caught.value.failures) == [1]
@@ -237,7 +287,10 @@ async def test_verbs_edit_the_fluxjob_and_only_if_it_changes(server: WatchedApi,
     server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Pending")
     await work.prioritize(5)
     await work.hold()
-    assert [write.body["spec"] for write in server.written("patch", "fluxjobs")] == [{"priority": 5}, {"hold": True}]
+    assert [write.body["spec"] for write in server.written("patch", "fluxjobs")] == [
+        {"priority": 5},
+        {"hold": True},
+    ]
     while not (await work.status()).held:
         await asyncio.sleep(0)
     await work.hold()
@@ -260,7 +313,9 @@ async def test_work_is_found_by_its_name(server: WatchedApi, client: AsyncClient
 async def test_a_watch_that_is_not_allowed_is_said_at_once(server: WatchedApi, client: AsyncClient) -> None:
     work = await client.submit(job())
     server.fail_next("watch", "fluxjobs", 403, "Forbidden")
-    with pytest.raises(NotPermitted, match="lists and watches fluxjobs in namespace team, so ask for that right"):
+    with pytest.raises(
+        NotPermitted, match="lists and watches fluxjobs in namespace team, so ask for that right"
+    ):
         await work.wait(timeout=MINUTE)
 
 
@@ -294,13 +349,25 @@ contexts: [{name: a, context: {cluster: a, user: admin}}, {name: b, context: {cl
     assert found == (("Impersonate-User", "bob"), ("Impersonate-Group", "x"), ("Impersonate-Group", "y"))
 
 
-async def test_explain_has_the_reason_the_remedy_and_the_text_of_the_plugin(server: WatchedApi, client: AsyncClient) -> None:
+async def test_explain_has_the_reason_the_remedy_and_the_text_of_the_plugin(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     work = await client.submit(job())
-    server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Pending", reason="QueueLimit", message="the queue runs 3 of 3")
+    server.show(
+        "Job",
+        "solver",
+        server.uid_of("jobs", "solver"),
+        state="Pending",
+        reason="QueueLimit",
+        message="the queue runs 3 of 3",
+    )
     explanation = await work.explain()
     assert (explanation.why, explanation.remedy) == (
         "the queue runs 3 of 3",
-        "wait until others of the queue or the namespace end, ask for less, delete what is not needed, or have the limit raised",
+        (
+            "wait until others of the queue or the namespace end, ask for less, "
+            "delete what is not needed, or have the limit raised"
+        ),
     )
     assert "job/solver in namespace team waits in queue default" in str(explanation)
 

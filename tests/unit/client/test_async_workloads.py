@@ -13,7 +13,9 @@ async def test_the_start_is_the_real_one_once_it_has_started() -> None:
     server = WatchedApi()
     connection = Connection(server.api)
     work = AsyncWorkload(connection, Handle("Job", "team", "a", ("u",)))
-    server.show("Job", "a", "u", state="Running", startedAt="2026-01-02T03:00:00Z", eta="2026-01-02T02:00:00Z")
+    server.show(
+        "Job", "a", "u", state="Running", startedAt="2026-01-02T03:00:00Z", eta="2026-01-02T02:00:00Z"
+    )
     assert await work.eta() == datetime(2026, 1, 2, 3, tzinfo=UTC)
     assert (await work.wait(started=True)).state == "Running"
     await connection.close()

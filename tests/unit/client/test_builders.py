@@ -9,10 +9,23 @@ from fluxqueue.client import InvalidWork, Job, MiniCluster, Pod, PodGroup
 
 def test_a_job_of_several_pods_is_indexed_and_complete() -> None:
     made = Job(
-        name="solver", image="solver", command=["run", "x y"], pods=4, cpu=2, memory="4Gi", gpus=1, env={"A": "1"}, ttl_s=60
+        name="solver",
+        image="solver",
+        command=["run", "x y"],
+        pods=4,
+        cpu=2,
+        memory="4Gi",
+        gpus=1,
+        env={"A": "1"},
+        ttl_s=60,
     ).manifest()
     spec = made["spec"]
-    assert (spec["parallelism"], spec["completions"], spec["completionMode"], spec["backoffLimit"]) == (4, 4, "Indexed", 0)
+    assert (spec["parallelism"], spec["completions"], spec["completionMode"], spec["backoffLimit"]) == (
+        4,
+        4,
+        "Indexed",
+        0,
+    )
     assert spec["ttlSecondsAfterFinished"] == 60
     assert spec["template"]["spec"]["containers"] == [
         {
@@ -20,13 +33,20 @@ def test_a_job_of_several_pods_is_indexed_and_complete() -> None:
             "image": "solver",
             "command": ["run", "x y"],
             "env": [{"name": "A", "value": "1"}],
-            "resources": {"requests": {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
+            "resources": {
+                "requests": {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"},
+                "limits": {"nvidia.com/gpu": "1"},
+            },
         }
     ]
 
 
 def test_more_fields_of_the_pods_are_merged() -> None:
-    made = Job(name="j-", image="i", pod={"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "side", "image": "s"}]}).manifest()
+    made = Job(
+        name="j-",
+        image="i",
+        pod={"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "side", "image": "s"}]},
+    ).manifest()
     assert made["metadata"] == {"generateName": "j-"}
     assert made["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
     assert [each["name"] for each in made["spec"]["template"]["spec"]["containers"]] == ["main", "side"]
@@ -42,7 +62,15 @@ def test_the_pods_of_a_group_know_its_size_and_their_number() -> None:
 
 
 def test_a_minicluster_has_its_command_as_one_line() -> None:
-    made = MiniCluster(name="flux", image="i", command=["echo", "a b"], pods=3, env={"A": "1"}, rest=True, spec={"maxSize": 5}).manifest()
+    made = MiniCluster(
+        name="flux",
+        image="i",
+        command=["echo", "a b"],
+        pods=3,
+        env={"A": "1"},
+        rest=True,
+        spec={"maxSize": 5},
+    ).manifest()
     assert made["spec"] == {
         "size": 3,
         "tasks": 3,
@@ -62,10 +90,16 @@ def test_a_minicluster_has_its_command_as_one_line() -> None:
         (Job(name="j", image="i", pods=3, completions=2), "completions is 2, fewer than the 3 pods"),
         (Pod(name="p", image="i", pods=2), "use PodGroup"),
         (MiniCluster(name="m-", image="i"), "write the name out"),
-        (Job(name="j", image="i", memory="512"), "Job j: memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi"),
+        (
+            Job(name="j", image="i", memory="512"),
+            "Job j: memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi",
+        ),
         (Job(name="j", image="i", memory=512), "less than 1Mi"),
         (Pod(name="p", image="i", cpu="many"), "Pod p: cpu: 'many' is no amount: write 4, 500m or 16Gi"),
-        (Job(name="My_Solver", image="i"), "Job: name: 'My_Solver' is no name that Kubernetes takes: write my-solver"),
+        (
+            Job(name="My_Solver", image="i"),
+            "Job: name: 'My_Solver' is no name that Kubernetes takes: write my-solver",
+        ),
         (Job(name="Solver-", image="i"), "name: 'Solver' is no name"),
     ],
 )

@@ -27,9 +27,14 @@ def test_the_program_leaves_room_for_the_tasks() -> None:
 
 
 def test_what_does_not_fit_or_cannot_be_pickled_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CallTooLarge, match=r"len has \d+ bytes with its arguments, and at most \d+ are shipped"):
+    with pytest.raises(
+        CallTooLarge, match=r"len has \d+ bytes with its arguments, and at most \d+ are shipped"
+    ):
         packed(len, [[((os.urandom(MAX_TASKS_BYTES),), {})]], 1_000)
-    with (tmp_path / "file").open("w") as file, pytest.raises(InvalidWork, match="len cannot be shipped with its arguments"):
+    with (
+        (tmp_path / "file").open("w") as file,
+        pytest.raises(InvalidWork, match="len cannot be shipped with its arguments"),
+    ):
         packed(len, [[((file, (n for n in range(0))), {})]], 1_000)
 
 

@@ -5,7 +5,15 @@ from concurrent.futures import BrokenExecutor
 import pytest
 
 from fluxqueue import client
-from fluxqueue.client import FluxQueueError, InvalidWork, NoCluster, OutcomeUnknown, WaitTimeout, WorkerDied, errors
+from fluxqueue.client import (
+    FluxQueueError,
+    InvalidWork,
+    NoCluster,
+    OutcomeUnknown,
+    WaitTimeout,
+    WorkerDied,
+    errors,
+)
 from fluxqueue.client.errors import translated
 from fluxqueue.kube import errors as kube
 
@@ -22,7 +30,10 @@ def test_errors_with_a_counterpart_in_python_are_also_that() -> None:
     assert issubclass(WorkerDied, BrokenExecutor)
 
 
-@pytest.mark.parametrize("kind", [each for each in vars(kube).values() if isinstance(each, type) and issubclass(each, kube.ApiError)])
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in vars(kube).values() if isinstance(each, type) and issubclass(each, kube.ApiError)],
+)
 def test_every_error_of_the_api_server_has_a_remedy(kind: type[kube.ApiError]) -> None:
     error = kind.__new__(kind)
     kube.ApiError.__init__(error, 0, "", "get Job team/a: why")
@@ -35,4 +46,6 @@ def test_a_write_that_may_have_happened_is_not_called_unreachable() -> None:
     sent = kube.Unreachable("create Job team/a: connection lost", sent=True)
     assert isinstance(translated(sent), OutcomeUnknown)
     assert isinstance(translated(kube.Unreachable("get Job team/a: connection lost", sent=True)), NoCluster)
-    assert isinstance(translated(kube.Unreachable("create Job team/a: cannot connect", sent=False)), NoCluster)
+    assert isinstance(
+        translated(kube.Unreachable("create Job team/a: cannot connect", sent=False)), NoCluster
+    )

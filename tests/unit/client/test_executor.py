@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from support.watched_api import WatchedApi
 
-from fluxqueue.client import AsyncClient, CallTooLarge, Client, FluxQueueExecutor, InvalidWork, NotManaged, TaskPods
+from fluxqueue.client import (
+    AsyncClient,
+    CallTooLarge,
+    Client,
+    FluxQueueExecutor,
+    InvalidWork,
+    NotManaged,
+    TaskPods,
+)
 from fluxqueue.client import executor as module
 from fluxqueue.client.calls import PackedCalls
 from fluxqueue.client.object_watches import ObjectWatch
@@ -33,7 +41,9 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TaskJob]:
-    """The Jobs that an executor made; instead of being submitted, their calls are made here, except those of `waits`."""
+    """The Jobs that an executor made; instead of being submitted, their calls are made here,
+    except those of `waits`.
+    """
     made: list[TaskJob] = []
 
     async def run(self: TaskJob, *_: Any) -> None:
@@ -112,7 +122,9 @@ def test_the_call_for_which_the_time_was_over_is_cancelled_too(client: Client, j
         ({"duration": "1h"}, r"TaskPods\(duration=\)"),
     ],
 )
-def test_parameters_that_cannot_be_right_are_refused(client: Client, parameters: dict[str, Any], sentence: str) -> None:
+def test_parameters_that_cannot_be_right_are_refused(
+    client: Client, parameters: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InvalidWork, match=sentence):
         FluxQueueExecutor(client, PODS, **parameters)
 
@@ -125,12 +137,17 @@ def test_a_chunk_has_at_least_one_call(client: Client, jobs: list[TaskJob]) -> N
 def test_no_call_starts_past_the_queue(client: Client) -> None:
     server: Any = client.asynchronous.api._wire
     server.managed = False
-    with FluxQueueExecutor(client, PODS) as executor, pytest.raises(NotManaged, match="does not queue jobs of namespace team"):
+    with (
+        FluxQueueExecutor(client, PODS) as executor,
+        pytest.raises(NotManaged, match="does not queue jobs of namespace team"),
+    ):
         executor.submit(abs, 1).result(60)
     assert server.writes == []
 
 
-def test_its_watch_ends_with_its_last_call_also_if_nobody_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_watch_ends_with_its_last_call_also_if_nobody_waits(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     goes_on, closed = asyncio.Event(), threading.Event()
 
     async def run(self: TaskJob, pods: ObjectWatch[Any], slots: asyncio.Semaphore) -> None:
@@ -164,7 +181,9 @@ def test_it_can_be_shut_down_after_its_client(client: Client, jobs: list[TaskJob
 def test_division_ends_with_one_chunk() -> None:
     def parts(sizes: list[int]) -> list[int]:
         chunks: Any = [[((os.urandom(size),), {})] for size in sizes]
-        return [len(part) for part, calls in module._fitting(len, chunks, 1_000) if isinstance(calls, PackedCalls)]
+        return [
+            len(part) for part, calls in module._fitting(len, chunks, 1_000) if isinstance(calls, PackedCalls)
+        ]
 
     assert parts([400_000] * 4) == [2, 2]
     assert parts([900_000, 10, 10, 10]) == [4]

@@ -14,7 +14,12 @@ NOW = datetime(2026, 1, 2, 4, tzinfo=UTC)
 def fluxjob(**status: str) -> FluxJob:
     ref = {"kind": "Job", "name": "a", "uid": "u"}
     return msgspec.convert(
-        {"metadata": {"name": "fj", "namespace": "team"}, "spec": {"objectRef": ref, "pods": 1}, "status": status}, FluxJob
+        {
+            "metadata": {"name": "fj", "namespace": "team"},
+            "spec": {"objectRef": ref, "pods": 1},
+            "status": status,
+        },
+        FluxJob,
     )
 
 
@@ -32,5 +37,7 @@ def test_work_that_does_not_wait_needs_no_remedy() -> None:
 
 
 def test_a_reason_of_a_newer_version_is_shown_as_it_is() -> None:
-    explanation = explained(fluxjob(state="Pending", reason="Moonphase", message="the moon is full"), None, [], NOW)
+    explanation = explained(
+        fluxjob(state="Pending", reason="Moonphase", message="the moon is full"), None, [], NOW
+    )
     assert explanation.why == "the moon is full"

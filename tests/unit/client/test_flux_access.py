@@ -15,11 +15,17 @@ from fluxqueue.minicluster.naming import Identity
 def server(spec: dict[str, Any] | None = None, token: str | None = "abc") -> WatchedApi:
     server = WatchedApi()
     content = {"containers": [{"image": "i"}], "size": 2, **(spec or {})}
-    server.put("miniclusters", {"metadata": {"name": "flux", "namespace": "team", "uid": "u"}, "spec": content})
+    server.put(
+        "miniclusters", {"metadata": {"name": "flux", "namespace": "team", "uid": "u"}, "spec": content}
+    )
     if token is not None:
         name = Identity(name="flux", namespace="team", uid="u").token
         server.put(
-            "secrets", {"metadata": {"name": name, "namespace": "team"}, "data": {"token": base64.b64encode(token.encode()).decode()}}
+            "secrets",
+            {
+                "metadata": {"name": name, "namespace": "team"},
+                "data": {"token": base64.b64encode(token.encode()).decode()},
+            },
         )
     return server
 
@@ -29,14 +35,22 @@ async def test_it_is_reached_through_the_api_server_unless_an_address_is_given()
     assert isinstance(proxied, ProxiedFlux)
     assert proxied._path == "/api/v1/namespaces/team/services/http:flux-rest:5000/proxy"
     assert proxied._headers == {"Fluxqueue-Token": "abc"}
-    direct = await flux_connection(server({"restful": {"port": 6000}}).api, "team", "flux", "http://127.0.0.1:6000/")
+    direct = await flux_connection(
+        server({"restful": {"port": 6000}}).api, "team", "flux", "http://127.0.0.1:6000/"
+    )
     assert isinstance(direct, DirectFlux)
     await direct.close()
 
 
 async def test_a_token_of_the_spec_is_used() -> None:
     own = server({"restful": {"tokenSecret": "mine"}}, token=None)
-    own.put("secrets", {"metadata": {"name": "mine", "namespace": "team"}, "data": {"token": base64.b64encode(b"x\n").decode()}})
+    own.put(
+        "secrets",
+        {
+            "metadata": {"name": "mine", "namespace": "team"},
+            "data": {"token": base64.b64encode(b"x\n").decode()},
+        },
+    )
     connection = await flux_connection(own.api, "team", "flux")
     assert isinstance(connection, ProxiedFlux)
     assert connection._headers == {"Fluxqueue-Token": "x"}

@@ -36,7 +36,9 @@ class Proxy:
 
 
 def flux(proxy: Proxy) -> ProxiedFlux:
-    return ProxiedFlux(Api(cast("Wire", proxy)), "/api/v1/namespaces/team/services/http:flux-rest:5000", "secret")
+    return ProxiedFlux(
+        Api(cast("Wire", proxy)), "/api/v1/namespaces/team/services/http:flux-rest:5000", "secret"
+    )
 
 
 async def test_the_token_has_a_header_that_the_proxy_does_not_remove() -> None:
@@ -52,7 +54,10 @@ async def test_output_is_read_with_its_query() -> None:
     proxy = Proxy()
     pieces = [piece async for piece in flux(proxy).pieces("/v1/jobs/f1/output?follow=true")]
     assert pieces == [b"one\n", b"two\n"]
-    assert (proxy.requests[0].path.rpartition("/proxy")[2], proxy.requests[0].query) == ("/v1/jobs/f1/output", {"follow": "true"})
+    assert (proxy.requests[0].path.rpartition("/proxy")[2], proxy.requests[0].query) == (
+        "/v1/jobs/f1/output",
+        {"follow": "true"},
+    )
 
 
 @pytest.mark.parametrize(

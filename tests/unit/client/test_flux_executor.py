@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.client import CallTooLarge, Flux, FluxExecutor, FluxTaskStatus, InvalidWork, NoCluster, WorkCancelled, WorkerDied
+from fluxqueue.client import (
+    CallTooLarge,
+    Flux,
+    FluxExecutor,
+    FluxTaskStatus,
+    InvalidWork,
+    NoCluster,
+    WorkCancelled,
+    WorkerDied,
+)
 from fluxqueue.client import flux_executor as module
 from fluxqueue.client.frames import log_lines, sealed
 from fluxqueue.client.portals import Portal
@@ -29,7 +38,9 @@ class Task:
 
     async def status(self) -> FluxTaskStatus:
         ended = self.state == "INACTIVE"
-        return FluxTaskStatus(self.id, "", self.state, self.result if ended else "", self.code if ended else None, {})
+        return FluxTaskStatus(
+            self.id, "", self.state, self.result if ended else "", self.code if ended else None, {}
+        )
 
     async def cancel(self) -> None:
         self.instance.cancelled.append(self.id)
@@ -37,7 +48,9 @@ class Task:
     async def output(self) -> Any:
         if self.result == "COMPLETED":
             function, calls = pickle.loads(self.files["task-0"])
-            task = pickle.dumps([("returned", pickle.dumps(function(*args, **kwargs)), "") for args, kwargs in calls])
+            task = pickle.dumps(
+                [("returned", pickle.dumps(function(*args, **kwargs)), "") for args, kwargs in calls]
+            )
             name = f"{__import__('json').loads(self.files['settings.json'])['task']}.0"
             for line in log_lines(sealed(task, self.files["key"], name), name):
                 yield line
@@ -66,7 +79,10 @@ class Instance:
         if self.failures:
             raise self.failures.pop()
         open_tasks = [task for task in self.tasks if task.state != "INACTIVE"]
-        return [FluxTaskStatus(each.id, "", each.state, "", None, {"id": module._number(each.id)}) for each in open_tasks]
+        return [
+            FluxTaskStatus(each.id, "", each.state, "", None, {"id": module._number(each.id)})
+            for each in open_tasks
+        ]
 
 
 @pytest.fixture
@@ -118,7 +134,9 @@ def test_a_call_is_cancelled_until_it_runs(flux: Flux, instance: Instance) -> No
     with FluxExecutor(flux) as executor:
         waits, runs = executor.submit(abs, -1), executor.submit(abs, -2)
         until(lambda: len(instance.tasks) == 2)
-        runs_task = next(task for task in instance.tasks if pickle.loads(task.files["task-0"])[1][0][0] == (-2,))
+        runs_task = next(
+            task for task in instance.tasks if pickle.loads(task.files["task-0"])[1][0][0] == (-2,)
+        )
         runs_task.state = "RUN"
         until(runs.running)
         assert waits.cancel()
@@ -139,7 +157,9 @@ def test_a_call_is_cancelled_until_it_runs(flux: Flux, instance: Instance) -> No
         ("CANCELED", WorkCancelled, "was cancelled by somebody"),
     ],
 )
-def test_a_job_without_a_result_says_why(flux: Flux, instance: Instance, result: str, error: type[Exception], says: str) -> None:
+def test_a_job_without_a_result_says_why(
+    flux: Flux, instance: Instance, result: str, error: type[Exception], says: str
+) -> None:
     instance.first_state = "SCHED"
     with FluxExecutor(flux) as executor:
         future = executor.submit(abs, -1)
@@ -156,7 +176,9 @@ def test_an_instance_that_is_silent_for_a_moment_is_asked_again(flux: Flux, inst
         assert executor.submit(abs, -1).result(60) == 1
 
 
-def test_an_instance_that_stays_silent_ends_the_calls(flux: Flux, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_that_stays_silent_ends_the_calls(
+    flux: Flux, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_SILENT_S", 0.0)
     instance.failures = [NoCluster("away")]
     with FluxExecutor(flux) as executor, pytest.raises(NoCluster):
@@ -178,6 +200,8 @@ def test_what_cannot_be_right_is_refused_before_any_request(flux: Flux, instance
     assert instance.tasks == []
 
 
-@pytest.mark.parametrize(("jobid", "number"), [("f1", 0), ("f2", 1), ("f21", 58), ("ƒ2ABC", 58**3 + 9 * 58**2 + 10 * 58 + 11)])
+@pytest.mark.parametrize(
+    ("jobid", "number"), [("f1", 0), ("f2", 1), ("f21", 58), ("ƒ2ABC", 58**3 + 9 * 58**2 + 10 * 58 + 11)]
+)
 def test_ids_are_numbers_in_base_58(jobid: str, number: int) -> None:
     assert module._number(jobid) == number

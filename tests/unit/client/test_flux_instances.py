@@ -18,7 +18,9 @@ class Instance:
         self._answers = list(answers)
         self.bodies: list[Any] = []
 
-    async def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> bytes:
+    async def call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
+    ) -> bytes:
         del method, path, query
         self.bodies.append(body)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -50,7 +52,9 @@ async def test_a_job_is_awaited_and_its_end_has_code_and_result() -> None:
 
 
 async def test_a_running_job_has_no_result_yet() -> None:
-    status = await AsyncFlux(Instance({"state": "RUN", "result": "COMPLETED", "returncode": 0})).job("f1").status()
+    status = (
+        await AsyncFlux(Instance({"state": "RUN", "result": "COMPLETED", "returncode": 0})).job("f1").status()
+    )
     assert (status.result, status.exit_code, status.ended) == ("", None, False)
 
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.client.frames import MAX_MESSAGE, Damaged, TooLarge, from_log, lines_of, log_lines, opened, sealed
+from fluxqueue.client.frames import (
+    MAX_MESSAGE,
+    Damaged,
+    TooLarge,
+    from_log,
+    lines_of,
+    log_lines,
+    opened,
+    sealed,
+)
 
 KEY = b"k" * 32
 
@@ -26,7 +35,8 @@ def test_small_results_fit_into_a_termination_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "task"), [pytest.param(b"x" * 32, "t.0", id="another executor"), pytest.param(KEY, "t.1", id="another task")]
+    ("key", "task"),
+    [pytest.param(b"x" * 32, "t.0", id="another executor"), pytest.param(KEY, "t.1", id="another task")],
 )
 def test_a_result_of_somebody_else_is_not_opened(key: bytes, task: str) -> None:
     with pytest.raises(Damaged, match="signature"):

@@ -43,13 +43,21 @@ ROW = {
 
 
 class Server:
-    """Stands for the API server and the queue behind it: what each path answers, one answer after the other."""
+    """Stands for the API server and the queue behind it:
+    what each path answers, one answer after the other.
+    """
 
     def __init__(self, answers: dict[str, list[Any]]) -> None:
-        self.answers: dict[str, list[Any]] = {TOKEN: [{"status": {"token": "abc"}}], FLUXJOBS: [{"items": []}], **answers}
+        self.answers: dict[str, list[Any]] = {
+            TOKEN: [{"status": {"token": "abc"}}],
+            FLUXJOBS: [{"items": []}],
+            **answers,
+        }
         self.asked: list[tuple[str, dict[str, str], dict[str, str]]] = []
 
-    async def request(self, method: str, path: str, *, query: Any = None, headers: Any = None, **_: Any) -> bytes:
+    async def request(
+        self, method: str, path: str, *, query: Any = None, headers: Any = None, **_: Any
+    ) -> bytes:
         self.asked.append((f"{method} {path}", dict(query or {}), dict(headers or {})))
         answer = self.answers[path].pop(0)
         if isinstance(answer, Exception):
@@ -78,7 +86,13 @@ async def test_the_history_is_a_sequence_of_work_with_times_and_nodes() -> None:
     server = Server({HISTORY: [page(ROW)]})
     listed = await client(server).history(since=timedelta(days=7), states=["Cancelled"], queue="night")
     (past,) = listed
-    assert (past.title, past.queue, past.user, past.outcome, past.nodes) == ("job/solver", "night", "", "Cancelled", ("n1", "n2"))
+    assert (past.title, past.queue, past.user, past.outcome, past.nodes) == (
+        "job/solver",
+        "night",
+        "",
+        "Cancelled",
+        ("n1", "n2"),
+    )
     assert (past.wait, past.run) == (timedelta(minutes=1), timedelta(minutes=59))
     assert past.finished_at == datetime(2026, 3, 2, 11, tzinfo=UTC)
     assert listed.more is False
@@ -91,17 +105,25 @@ async def test_the_history_is_a_sequence_of_work_with_times_and_nodes() -> None:
     assert query == {"namespace": "team", "state": "Cancelled", "queue": "night", "limit": "1000"}
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("solver", {"name": "solver"}), ("jobs.batch/solver", {"kind": "job", "name": "solver"})])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("solver", {"name": "solver"}), ("jobs.batch/solver", {"kind": "job", "name": "solver"})],
+)
 async def test_the_history_of_a_name_is_all_work_of_that_name(name: str, parameters: dict[str, str]) -> None:
     server = Server({HISTORY: [page(ROW), page()], TOKEN: [{"status": {"token": "abc"}}] * 2})
     (past,) = await client(server).history(name=name)
     assert past.title == "job/solver"
     assert server.asked[-1][1] == {"namespace": "team", "limit": "1000"} | parameters
-    assert str(await client(server).history(name=name)) == f"no work named {name.replace('jobs.batch', 'job')} was found"
+    assert (
+        str(await client(server).history(name=name))
+        == f"no work named {name.replace('jobs.batch', 'job')} was found"
+    )
 
 
 async def test_it_says_if_there_is_more() -> None:
-    listed = await client(Server({HISTORY: [page(ROW, cursor="c1"), page(ROW, cursor="c2")]})).history(limit=2)
+    listed = await client(Server({HISTORY: [page(ROW, cursor="c1"), page(ROW, cursor="c2")]})).history(
+        limit=2
+    )
     assert (len(listed), listed.more) == (2, True)
     nothing = await client(Server({HISTORY: [page()]})).history()
     assert str(nothing) == "no work of this time was found"
@@ -111,7 +133,7 @@ async def test_it_says_if_there_is_more() -> None:
     ("options", "why"),
     [
         ({"since": "7d"}, r"since: '7d' is neither a datetime nor a timedelta: write timedelta\(days=7\)"),
-        ({"until": datetime(2026, 3, 2)}, "until: .* has no time zone"),  # noqa: DTZ001  that is what is tested
+        ({"until": datetime(2026, 3, 2)}, ("until: .* has no time zone")),  # noqa: DTZ001  that is what is tested
         ({"states": ["faild"]}, "states: 'faild' is not a state: there are pending"),
         ({"name": "job/"}, "name: 'job/' is no name of work: write name='lammps', or name='job/lammps'"),
         ({"name": 4711}, "name: 4711 is no name of work"),
@@ -119,7 +141,9 @@ async def test_it_says_if_there_is_more() -> None:
         ({"limit": "10"}, "limit: '10' is not a whole number: write limit=10"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_before_the_first_request(options: dict[str, Any], why: str) -> None:
+async def test_what_cannot_be_meant_is_refused_before_the_first_request(
+    options: dict[str, Any], why: str
+) -> None:
     server = Server({})
     with pytest.raises(InvalidWork, match=why):
         await client(server).history(**options)
@@ -129,8 +153,16 @@ async def test_what_cannot_be_meant_is_refused_before_the_first_request(options:
 @pytest.mark.parametrize(
     ("answers", "kind", "why"),
     [
-        ({TOKEN: [refused(403, reason="Forbidden")]}, NotPermitted, "you may not read the history of the namespace team; an administrator"),
-        ({TOKEN: [refused(404, reason="NotFound", message='"x" not found')]}, NotPermitted, "has no account fluxqueue-history"),
+        (
+            {TOKEN: [refused(403, reason="Forbidden")]},
+            NotPermitted,
+            "you may not read the history of the namespace team; an administrator",
+        ),
+        (
+            {TOKEN: [refused(404, reason="NotFound", message='"x" not found')]},
+            NotPermitted,
+            "has no account fluxqueue-history",
+        ),
         (
             {TOKEN: [refused(404, reason="NotFound", message='"x" not found')], FLUXJOBS: [refused(404)]},
             NotInstalled,
@@ -141,6 +173,8 @@ async def test_what_cannot_be_meant_is_refused_before_the_first_request(options:
         ({TOKEN: [Unreachable("post it: no route", sent=False)]}, NoCluster, "no route"),
     ],
 )
-async def test_who_gets_no_answer_is_told_why(answers: dict[str, list[Any]], kind: type[Exception], why: str) -> None:
+async def test_who_gets_no_answer_is_told_why(
+    answers: dict[str, list[Any]], kind: type[Exception], why: str
+) -> None:
     with pytest.raises(kind, match=why):
         await client(Server(answers)).history()

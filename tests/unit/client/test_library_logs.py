@@ -14,7 +14,13 @@ structlog.get_logger("fluxqueue.kube").warning("reflector.failed", error="why")
 
 
 def run(before: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)], capture_output=True, text=True, timeout=60, check=True)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(before=before)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
 
 
 def test_nothing_is_printed_to_the_output_of_the_program() -> None:

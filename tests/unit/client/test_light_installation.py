@@ -49,6 +49,8 @@ _WITH_AN_EXTRA = {"fluxqueue.cli.top": "the extra `top`", "fluxqueue.cli.job_for
 
 
 def test_client_and_plugin_import_nothing_of_the_server() -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stdout.splitlines()} == _WITH_AN_EXTRA.keys(), done.stdout

@@ -19,7 +19,11 @@ from fluxqueue.kube.transport import Api
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 NIGHT = msgspec.convert(
-    {**make_queue("night", limits={"nodes": 16, "cores": 64}), "status": {"pending": 3, "running": 2, "nodesInUse": 4}}, FluxQueue
+    {
+        **make_queue("night", limits={"nodes": 16, "cores": 64}),
+        "status": {"pending": 3, "running": 2, "nodesInUse": 4},
+    },
+    FluxQueue,
 )
 
 
@@ -43,7 +47,14 @@ async def test_queues_are_a_sequence_with_what_is_used_and_the_limits() -> None:
     found = await read_queues(server([NIGHT], [work("a", "n[1,1]", one(4, 2))]), NOW)
     default, night = found
     assert (default.name, default.pending, default.cores, default.most_cores) == ("default", None, 8.0, None)
-    assert (night.name, night.pending, night.running, night.nodes, night.most_nodes, night.cores) == ("night", 3, 2, 4, 16, 0.0)
+    assert (night.name, night.pending, night.running, night.nodes, night.most_nodes, night.cores) == (
+        "night",
+        3,
+        2,
+        4,
+        16,
+        0.0,
+    )
     assert str(found).splitlines()[0].split()[:3] == ["NAME", "STATE", "POLICY"]
     assert "4/16" in repr(found)
     assert found[1:] == [night]
@@ -56,9 +67,12 @@ async def test_who_may_not_list_all_work_does_not_know_the_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(NotFound(404, "NotFound", "no"), NotInstalled), (Forbidden(403, "Forbidden", "no"), NotPermitted)]
+    ("error", "kind"),
+    [(NotFound(404, "NotFound", "no"), NotInstalled), (Forbidden(403, "Forbidden", "no"), NotPermitted)],
 )
-async def test_what_the_server_refuses_is_an_error_of_the_client(error: Exception, kind: type[Exception]) -> None:
+async def test_what_the_server_refuses_is_an_error_of_the_client(
+    error: Exception, kind: type[Exception]
+) -> None:
     with pytest.raises(kind):
         await read_queues(server(error), NOW)
 

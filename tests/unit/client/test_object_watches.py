@@ -35,7 +35,9 @@ async def test_listeners_hear_of_their_own_objects_only() -> None:
     await watch.close()
 
 
-async def test_only_an_end_is_remembered_after_the_deletion_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_an_end_is_remembered_after_the_deletion_and_only_so_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 4)
     server = WatchedApi()
     watch = watch_fluxjobs(server.api, "team")
@@ -73,13 +75,18 @@ async def test_a_refusal_is_raised_and_a_broken_connection_only_when_it_lasts() 
     await watch.close()
 
 
-async def test_a_watch_that_has_ended_is_an_error_and_no_endless_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_has_ended_is_an_error_and_no_endless_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = WatchedApi()
     watch = watch_pods(server.api, "team", "a=b")
     await watch.open()
     watch.check()
     await watch.close()
-    with pytest.raises(NoCluster, match=r"the watch of pods of namespace team has ended \(the client is closed\): open another client"):
+    with pytest.raises(
+        NoCluster,
+        match=r"the watch of pods of namespace team has ended \(the client is closed\): open another client",
+    ):
         watch.check()
 
     async def breaks() -> None:

@@ -19,7 +19,9 @@ def finished(*outcomes: tuple[str, bytes, str], futures: int | None = None) -> l
 
 
 def test_each_call_of_a_chunk_gets_its_own_outcome() -> None:
-    returned, raised = finished(("returned", pickle.dumps(3), ""), ("raised", pickle.dumps(KeyError("k")), "the traceback"))
+    returned, raised = finished(
+        ("returned", pickle.dumps(3), ""), ("raised", pickle.dumps(KeyError("k")), "the traceback")
+    )
     assert returned.result(0) == 3
     error = raised.exception(0)
     assert isinstance(error, KeyError)
@@ -54,17 +56,30 @@ def test_a_future_that_was_cancelled_stays_so() -> None:
 
 
 def ended(code: int, reason: str) -> dict[str, Any]:
-    return {"containerStatuses": [{"name": "call", "state": {"terminated": {"exitCode": code, "reason": reason}}}]}
+    return {
+        "containerStatuses": [{"name": "call", "state": {"terminated": {"exitCode": code, "reason": reason}}}]
+    }
 
 
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
         (
-            {"containerStatuses": [{"name": "call", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+            {
+                "containerStatuses": [
+                    {"name": "call", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+                ]
+            },
             "request more memory",
         ),
-        ({"containerStatuses": [{"name": "call", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]}, "exit code 2"),
+        (
+            {
+                "containerStatuses": [
+                    {"name": "call", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}
+                ]
+            },
+            "exit code 2",
+        ),
         ({"phase": "Failed", "reason": "DeadlineExceeded"}, "give a longer one"),
         ({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no cpu"}, "no cpu"),
     ],
@@ -72,4 +87,7 @@ def ended(code: int, reason: str) -> dict[str, Any]:
 def test_the_death_of_a_pod_has_its_cause_and_the_remedy(status: dict[str, Any], sentence: str) -> None:
     pod = msgspec.convert({"metadata": {"name": "p"}, "status": status}, Pod)
     assert sentence in str(death(pod, "Job team/j"))
-    assert str(death(None, "Job team/j")) == "Job team/j: its pod was deleted before its result was read: submit it again"
+    assert (
+        str(death(None, "Job team/j"))
+        == "Job team/j: its pod was deleted before its result was read: submit it again"
+    )

@@ -14,7 +14,14 @@ def server_with(phases: dict[str, str]) -> WatchedApi:
     server = WatchedApi()
     for index, (name, phase) in enumerate(phases.items()):
         key = {"batch.kubernetes.io/job-completion-index": str(index)}
-        server.put("pods", {"metadata": {"name": name, "namespace": "team", "annotations": key}, "spec": {}, "status": {"phase": phase}})
+        server.put(
+            "pods",
+            {
+                "metadata": {"name": name, "namespace": "team", "annotations": key},
+                "spec": {},
+                "status": {"phase": phase},
+            },
+        )
     return server
 
 
@@ -47,7 +54,9 @@ async def test_only_a_line_feed_ends_a_line() -> None:
 async def test_a_pod_that_cannot_be_read_is_named_with_the_remedy(follow: bool) -> None:
     server = server_with({"a-0": "Running"})
     server.logs["a-0"] = 403
-    with pytest.raises(LogsUnavailable, match=r"Pod team/a-0 cannot be read: .*ask for the right to read pods/log"):
+    with pytest.raises(
+        LogsUnavailable, match=r"Pod team/a-0 cannot be read: .*ask for the right to read pods/log"
+    ):
         await read(server, LogOptions(follow=follow))
     server.logs["a-0"] = 500
     with pytest.raises(LogsUnavailable, match="see kubectl describe pod"):
@@ -64,7 +73,10 @@ async def test_a_pod_on_a_simulated_node_says_so(follow: bool) -> None:
         ("kwok://0.8", "Pod team/a-0 has no output: node node-1 is simulated"),
         ("containerd://2", "see kubectl describe pod"),
     ):
-        server.put("nodes", {"metadata": {"name": "node-1"}, "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}})
+        server.put(
+            "nodes",
+            {"metadata": {"name": "node-1"}, "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}},
+        )
         with pytest.raises(LogsUnavailable, match=said):
             await read(server, LogOptions(follow=follow))
 
@@ -106,5 +118,9 @@ async def test_too_many_pods_are_not_followed() -> None:
 
 def test_requests_are_bounded_unless_they_follow() -> None:
     assert LogOptions().query() == {"limitBytes": str(MAX_BYTES)}
-    assert LogOptions(follow=True, tail=3, container="c").query() == {"follow": "true", "tailLines": "3", "container": "c"}
+    assert LogOptions(follow=True, tail=3, container="c").query() == {
+        "follow": "true",
+        "tailLines": "3",
+        "container": "c",
+    }
     assert str(LogLine("p", None, "x")) == "[p] x"

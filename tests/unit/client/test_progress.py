@@ -28,7 +28,9 @@ def show(server: WatchedApi, name: str, state: str) -> None:
     server.show("Job", name, server.uid_of("jobs", name), state=state)
 
 
-async def test_progress_is_told_whenever_it_changes_until_all_have_ended(server: WatchedApi, client: AsyncClient) -> None:
+async def test_progress_is_told_whenever_it_changes_until_all_have_ended(
+    server: WatchedApi, client: AsyncClient
+) -> None:
     works = await submitted(client, "a", "b", "c")
     steps = client.progress(works, timeout=60)
     assert await anext(steps) == Progress(3, waiting=3)
@@ -59,4 +61,7 @@ async def test_what_is_too_late_or_deleted_ends_it(server: WatchedApi, client: A
 def test_it_is_a_line_and_a_bar() -> None:
     step = Progress(4, waiting=1, running=2, failed=1)
     assert str(step) == "1 of 4 ended, 2 running, 1 waiting, 1 failed"
-    assert step._repr_html_() == '<progress value="1" max="4"></progress> 1 of 4 ended, 2 running, 1 waiting, 1 failed'
+    assert (
+        step._repr_html_()
+        == '<progress value="1" max="4"></progress> 1 of 4 ended, 2 running, 1 waiting, 1 failed'
+    )

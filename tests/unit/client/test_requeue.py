@@ -14,7 +14,9 @@ from fluxqueue.client.connections import Connection
 @pytest.fixture
 async def server() -> WatchedApi:
     server = WatchedApi()
-    server.put("jobs", {"metadata": {"name": "solver", "namespace": "team", "uid": "u"}, "spec": {"suspend": False}})
+    server.put(
+        "jobs", {"metadata": {"name": "solver", "namespace": "team", "uid": "u"}, "spec": {"suspend": False}}
+    )
     server.show("Job", "solver", "u", state="Running")
     return server
 
@@ -59,7 +61,9 @@ async def test_it_can_be_held_before_it_is_resumed(server: WatchedApi, work: Asy
     assert fluxjob["spec"]["hold"] is True
 
 
-async def test_what_has_not_stopped_in_time_stays_suspended_and_the_message_says_so(server: WatchedApi, work: AsyncWorkload) -> None:
+async def test_what_has_not_stopped_in_time_stays_suspended_and_the_message_says_so(
+    server: WatchedApi, work: AsyncWorkload
+) -> None:
     with pytest.raises(WaitTimeout, match="it is suspended: requeue it once more"):
         await work.requeue(timeout=0.05)
     assert suspended(server)
@@ -80,7 +84,9 @@ async def test_what_waits_cannot_be_requeued(server: WatchedApi, work: AsyncWork
     assert not suspended(server)
 
 
-async def test_a_missing_right_is_an_error_and_nothing_is_suspended(server: WatchedApi, work: AsyncWorkload) -> None:
+async def test_a_missing_right_is_an_error_and_nothing_is_suspended(
+    server: WatchedApi, work: AsyncWorkload
+) -> None:
     server.fail_next("patch", "jobs", 403, "Forbidden", "jobs is forbidden")
     with pytest.raises(NotPermitted, match="jobs is forbidden"):
         await work.requeue()

@@ -52,7 +52,11 @@ def test_verbs_are_sent(server: WatchedApi, client: Client) -> None:
     work.hold()
     work.prioritize(3)
     work.cancel()
-    assert [write.body["spec"] for write in server.written("patch", "fluxjobs")] == [{"hold": True}, {"priority": 3}, {"cancel": True}]
+    assert [write.body["spec"] for write in server.written("patch", "fluxjobs")] == [
+        {"hold": True},
+        {"priority": 3},
+        {"cancel": True},
+    ]
 
 
 def test_many_are_waited_for(server: WatchedApi, client: Client) -> None:

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from inspect import iscoroutinefunction
 
-from fluxqueue.client import AsyncClient, AsyncFlux, AsyncFluxTask, AsyncWorkload, Client, Flux, FluxTask, Workload
+from fluxqueue.client import (
+    AsyncClient,
+    AsyncFlux,
+    AsyncFluxTask,
+    AsyncWorkload,
+    Client,
+    Flux,
+    FluxTask,
+    Workload,
+)
 
 
 def verbs(kind: type) -> set[str]:
@@ -18,4 +27,9 @@ def test_both_clients_have_the_same_verbs() -> None:
 
 
 def test_no_verb_of_the_sync_client_is_a_coroutine() -> None:
-    assert not [name for kind in (Client, Workload, Flux, FluxTask) for name in verbs(kind) if iscoroutinefunction(getattr(kind, name))]
+    assert not [
+        name
+        for kind in (Client, Workload, Flux, FluxTask)
+        for name in verbs(kind)
+        if iscoroutinefunction(getattr(kind, name))
+    ]

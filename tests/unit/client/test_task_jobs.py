@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from support.watched_api import WatchedApi
 
-from fluxqueue.client import ExecutorBroken, NotPermitted, OutcomeUnknown, ResultUnreadable, WorkCancelled, WorkerDied, task_jobs
+from fluxqueue.client import (
+    ExecutorBroken,
+    NotPermitted,
+    OutcomeUnknown,
+    ResultUnreadable,
+    WorkCancelled,
+    WorkerDied,
+    task_jobs,
+)
 from fluxqueue.client.calls import packed
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.frames import log_lines, sealed
@@ -52,9 +60,21 @@ class Run:
             await pods.close()
             await self.connection.close()
 
-    def pod(self, phase: str, index: int = 0, *, message: str = "", disrupted: bool = False, name: str = "", code: int = 0) -> None:
+    def pod(
+        self,
+        phase: str,
+        index: int = 0,
+        *,
+        message: str = "",
+        disrupted: bool = False,
+        name: str = "",
+        code: int = 0,
+    ) -> None:
         """Show a pod of the Job."""
-        labels = {"batch.kubernetes.io/controller-uid": self.server.uid_of("jobs", "call-len"), "fluxqueue/executor": "executor"}
+        labels = {
+            "batch.kubernetes.io/controller-uid": self.server.uid_of("jobs", "call-len"),
+            "fluxqueue/executor": "executor",
+        }
         meta = {
             "name": name or f"pod-{index}",
             "namespace": "team",
@@ -62,7 +82,9 @@ class Run:
             "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
         }
         ended = (
-            {"name": "call", "state": {"terminated": {"exitCode": code, "message": message}}} if phase != "Running" else {"name": "call"}
+            {"name": "call", "state": {"terminated": {"exitCode": code, "message": message}}}
+            if phase != "Running"
+            else {"name": "call"}
         )
         conditions = [{"type": "DisruptionTarget", "status": "True"}] if disrupted else []
         status = {"phase": phase, "containerStatuses": [ended], "conditions": conditions}
@@ -117,7 +139,9 @@ async def test_a_result_that_cannot_be_read_is_an_error_with_its_remedy(log: str
         run.future.result(0)
 
 
-async def test_a_result_is_not_lost_because_a_node_is_silent_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_is_not_lost_because_a_node_is_silent_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(task_jobs, "_LOOK_S", 0.01)
     run = Run()
     async with run.started():
@@ -266,7 +290,11 @@ def test_the_job_ends_by_itself_whatever_happens_to_the_client() -> None:
 
 
 def test_more_fields_of_the_pods_are_kept() -> None:
-    more = {"volumes": [{"name": "data"}], "volumeMounts": [{"name": "data"}], "nodeSelector": {"disk": "ssd"}}
+    more = {
+        "volumes": [{"name": "data"}],
+        "volumeMounts": [{"name": "data"}],
+        "nodeSelector": {"disk": "ssd"},
+    }
     pod = job_manifest(TaskPods(image="i", pod=more), "call-a", "e", 1, 1)["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["volumes"]] == ["fluxqueue-call", "data"]
     assert [each["name"] for each in pod["containers"][0]["volumeMounts"]] == ["fluxqueue-call", "data"]

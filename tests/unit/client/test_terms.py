@@ -24,7 +24,12 @@ def annotated(terms: Terms, manifest: dict[str, Any] = JOB) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("duration", "text"),
-    [(timedelta(minutes=30), "1800s"), (timedelta(seconds=0.2), "1s"), ("1.5h", "5400s"), ("01:30:00", "5400s")],
+    [
+        (timedelta(minutes=30), "1800s"),
+        (timedelta(seconds=0.2), "1s"),
+        ("1.5h", "5400s"),
+        ("01:30:00", "5400s"),
+    ],
 )
 def test_durations_are_seconds_rounded_up(duration: timedelta | str, text: str) -> None:
     assert duration_text(duration) == text
@@ -37,7 +42,16 @@ def test_what_is_no_duration_is_refused_with_the_field(duration: Any) -> None:
 
 
 def test_terms_are_labels_and_annotations_of_a_job() -> None:
-    made = with_terms(JOB, {"queue": "night", "priority": 3, "duration": "1m", "singleton": "train", "begin": timedelta(hours=2)})
+    made = with_terms(
+        JOB,
+        {
+            "queue": "night",
+            "priority": 3,
+            "duration": "1m",
+            "singleton": "train",
+            "begin": timedelta(hours=2),
+        },
+    )
     assert made["metadata"]["labels"] == {"fluxqueue/queue": "night"}
     assert made["metadata"]["annotations"] == {
         "fluxqueue/begin": "+7200s",
@@ -49,14 +63,20 @@ def test_terms_are_labels_and_annotations_of_a_job() -> None:
 
 
 def test_terms_of_a_minicluster_are_fields_of_its_spec() -> None:
-    made = with_terms({**JOB, "kind": "MiniCluster"}, {"queue": "night", "priority": 3, "duration": "1m", "after": "ok:job/a"})
+    made = with_terms(
+        {**JOB, "kind": "MiniCluster"},
+        {"queue": "night", "priority": 3, "duration": "1m", "after": "ok:job/a"},
+    )
     assert made["spec"] == {"queue": "night", "priority": 3, "duration": "60s"}
     assert made["metadata"]["annotations"] == {"fluxqueue/after": "ok:job/a"}
 
 
 def test_times_have_a_zone_and_become_utc() -> None:
     zone = timezone(timedelta(hours=2))
-    assert annotated({"deadline": datetime(2026, 12, 24, 20, tzinfo=zone)})["fluxqueue/deadline"] == "2026-12-24T18:00:00Z"
+    assert (
+        annotated({"deadline": datetime(2026, 12, 24, 20, tzinfo=zone)})["fluxqueue/deadline"]
+        == "2026-12-24T18:00:00Z"
+    )
     assert annotated({"begin": "+2h"})["fluxqueue/begin"] == "+2h"
     with pytest.raises(InvalidWork, match="begin: .* has no time zone"):
         annotated({"begin": datetime(2026, 12, 24)})  # noqa: DTZ001
@@ -66,7 +86,14 @@ def test_times_have_a_zone_and_become_utc() -> None:
 
 def test_work_waits_for_other_work_in_every_way() -> None:
     a, mesh = Work("Job", "a"), Work("PodGroup", "mesh")
-    after: Any = [a, "any:job/b+5m", ended(mesh), started(Work("MiniCluster", "flux"), timedelta(minutes=10)), failed(a), ok(a)]
+    after: Any = [
+        a,
+        "any:job/b+5m",
+        ended(mesh),
+        started(Work("MiniCluster", "flux"), timedelta(minutes=10)),
+        failed(a),
+        ok(a),
+    ]
     assert annotated({"after": after})["fluxqueue/after"] == (
         "ok:job/a, any:job/b+300s, any:pod-group/mesh, start:minicluster/flux+600s, fail:job/a"
     )

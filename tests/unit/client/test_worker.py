@@ -16,17 +16,29 @@ from fluxqueue.client.frames import from_log, opened
 from fluxqueue.client.worker import Outcome, outcome_of
 
 
-def run(folder: Path, function: Any, *calls: tuple[Any, ...], settings: dict[str, Any] | None = None, size: int = 1 << 20) -> list[Outcome]:
+def run(
+    folder: Path,
+    function: Any,
+    *calls: tuple[Any, ...],
+    settings: dict[str, Any] | None = None,
+    size: int = 1 << 20,
+) -> list[Outcome]:
     """Pack calls, run the packed program as a pod would, and return the outcomes that it signed."""
     content = packed(function, [[(args, {}) for args in calls]], size)
     for name, data in content.data.items():
         (folder / name).write_bytes(data)
     if settings:
-        (folder / "settings.json").write_text(json.dumps({**json.loads(content.data["settings.json"]), **settings}))
+        (folder / "settings.json").write_text(
+            json.dumps({**json.loads(content.data["settings.json"]), **settings})
+        )
     message = folder / "message"
     command = [sys.executable, "-I", "-S", str(folder / "worker.pyz"), str(message)]
-    done = subprocess.run(command, env={"JOB_COMPLETION_INDEX": "0"}, capture_output=True, text=True, timeout=60, check=True)
-    text = message.read_text() if message.exists() else from_log(done.stdout.splitlines(), f"{content.task}.0")
+    done = subprocess.run(
+        command, env={"JOB_COMPLETION_INDEX": "0"}, capture_output=True, text=True, timeout=60, check=True
+    )
+    text = (
+        message.read_text() if message.exists() else from_log(done.stdout.splitlines(), f"{content.task}.0")
+    )
     return list(pickle.loads(opened(text, content.key, f"{content.task}.0", size)))
 
 

@@ -1,6 +1,15 @@
 from support.dashboard_site import RIGHT, Clock, PeopleApi
 
-from fluxqueue.dashboard.access import EVERYTHING, MOST_NAMESPACES, NODES_RIGHT, AccessReviews, Right, Visible, lists, patches
+from fluxqueue.dashboard.access import (
+    EVERYTHING,
+    MOST_NAMESPACES,
+    NODES_RIGHT,
+    AccessReviews,
+    Right,
+    Visible,
+    lists,
+    patches,
+)
 from fluxqueue.dashboard.people import Person
 
 ALICE = Person("alice")
@@ -15,7 +24,11 @@ def reviews(*rights: tuple[str, str, str]) -> tuple[AccessReviews, PeopleApi, Cl
 def test_a_right_names_what_the_api_server_needs() -> None:
     assert NODES_RIGHT.attributes == {"verb": "list", "group": "", "resource": "nodes"}
     assert patches("blue", "job-a").attributes["name"] == "job-a"
-    assert lists("fluxjobs").attributes == {"verb": "list", "group": "jobs.converged-computing.org", "resource": "fluxjobs"}
+    assert lists("fluxjobs").attributes == {
+        "verb": "list",
+        "group": "jobs.converged-computing.org",
+        "resource": "fluxjobs",
+    }
 
 
 async def test_answers_are_kept_for_seconds_only() -> None:
@@ -33,7 +46,12 @@ async def test_the_review_is_about_the_person_with_his_groups() -> None:
     person = Person("alice", "u-1", ("team",), (("scopes", ("read",)),))
     await access.may(person, RIGHT)
     spec = api.asked[0][3]["spec"]
-    assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == ("alice", "u-1", ["team"], {"scopes": ["read"]})
+    assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == (
+        "alice",
+        "u-1",
+        ["team"],
+        {"scopes": ["read"]},
+    )
 
 
 async def test_no_answer_is_a_refusal_that_is_not_kept() -> None:

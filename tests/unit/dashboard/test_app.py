@@ -68,7 +68,9 @@ async def test_a_wrong_token_is_refused_and_not_repeated_on_the_page() -> None:
     assert "does not accept this token" in answer.text
     assert "wrong-token" not in answer.text
     assert client.cookies == {}
-    elsewhere = await client.post("/sign-in", {"token": client.stage.api.person("alice")}, sec_fetch_site="cross-site")
+    elsewhere = await client.post(
+        "/sign-in", {"token": client.stage.api.person("alice")}, sec_fetch_site="cross-site"
+    )
     assert elsewhere.status == 403
 
 
@@ -84,7 +86,9 @@ async def test_a_page_has_no_token_and_says_who_looks() -> None:
     assert "job/secret" not in answer.text
 
 
-@pytest.mark.parametrize("path", [f"/jobs/red/{job('secret', 'red').metadata.name}", "/jobs/blue/none", "/jobs/none/none"])
+@pytest.mark.parametrize(
+    "path", [f"/jobs/red/{job('secret', 'red').metadata.name}", "/jobs/blue/none", "/jobs/none/none"]
+)
 async def test_what_is_not_seen_is_like_what_is_not_there(path: str) -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
@@ -100,7 +104,9 @@ async def test_the_menu_has_the_pages_for_which_somebody_has_the_right() -> None
     text = (await client.get("/queue")).text
     assert ">History</a>" in text
     assert not any(f">{name}</a>" in text for name in ("Nodes", "Doctor"))
-    await client.sign_in("bob", BLUE, ("list", "nodes", ""), ("create", "serviceaccounts/token", "fluxqueue-system"))
+    await client.sign_in(
+        "bob", BLUE, ("list", "nodes", ""), ("create", "serviceaccounts/token", "fluxqueue-system")
+    )
     text = (await client.get("/queue")).text
     assert all(f">{name}</a>" in text for name in ("Nodes", "Doctor"))
     client.stage.api.failing = True
@@ -112,10 +118,18 @@ async def test_the_menu_has_the_pages_for_which_somebody_has_the_right() -> None
 async def test_an_address_without_a_page_says_so_in_the_design() -> None:
     client = InProcess(stage())
     answer = await client.get("/nosuch")
-    assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (404, True, False)
+    assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (
+        404,
+        True,
+        False,
+    )
     await client.sign_in("alice", BLUE)
     for answer in (await client.get("/nosuch/%3Cb%3E"), await client.post("/nosuch", {})):
-        assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (404, True, True)
+        assert (answer.status, "There is no such page." in answer.text, "<nav" in answer.text) == (
+            404,
+            True,
+            True,
+        )
         assert answer.headers["content-type"].startswith("text/html")
 
 
@@ -143,7 +157,9 @@ async def test_a_verb_is_sent_by_the_person_and_said_once() -> None:
         ({"csrf": "", "uid": "blue-wrf", **{str(number): "x" for number in range(40)}}, {}, 400),
     ],
 )
-async def test_forms_that_are_not_ours_change_nothing(form: dict[str, str], headers: dict[str, str], status: int) -> None:
+async def test_forms_that_are_not_ours_change_nothing(
+    form: dict[str, str], headers: dict[str, str], status: int
+) -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
     right = (await client.get("/queue")).csrf
@@ -192,7 +208,9 @@ async def test_while_the_api_server_does_not_answer_every_page_says_so(path: str
     assert (answer.status, "does not answer" in answer.text) == (503, True)
 
 
-async def test_the_page_and_the_stream_of_a_namespace_are_there_however_many_others_have_work(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_page_and_the_stream_of_a_namespace_are_there_however_many_others_have_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fluxqueue.dashboard.access.MOST_NAMESPACES", 1)
     client = InProcess(stage())
     await client.sign_in("alice", ("list", "fluxjobs", "red"), ("patch", "fluxjobs", "red"))

@@ -30,7 +30,9 @@ def test_bars_have_their_values_in_words() -> None:
 
 def test_a_curve_is_said_in_words_and_in_a_table() -> None:
     times = tuple(range(0, 300 * 49, 300))
-    chart = Chart("use", "Use", times, (Series("Cores", [float(number) for number in range(49)], "%"),), most=100.0)
+    chart = Chart(
+        "use", "Use", times, (Series("Cores", [float(number) for number in range(49)], "%"),), most=100.0
+    )
     assert chart.words == "Use over the last day: Cores now 48 %, lowest 0, highest 48"
     assert chart.samples == [(14_400, ["48 %"]), (7_200, ["24 %"]), (0, ["0 %"])]
     assert json.loads(chart.data)["most"] == 100.0

@@ -44,7 +44,10 @@ LINK = f"{PATH}?ended=2026-03-02T11%3A15%3A02Z"
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[QueueStandin]:
     with run_queue_standin(tmp_path) as running:
-        running.answers = {"/history": {"jobs": [3, {**RECORD, "uid": "of another"}, RECORD], "next": None}, "/report": {"rows": []}}
+        running.answers = {
+            "/history": {"jobs": [3, {**RECORD, "uid": "of another"}, RECORD], "next": None},
+            "/report": {"rows": []},
+        }
         yield running
 
 
@@ -63,7 +66,9 @@ def test_a_record_that_cannot_be_read_has_no_page(odd: dict[str, Any]) -> None:
     assert ended_link(RECORD) == LINK
 
 
-async def test_a_row_of_the_history_leads_to_what_it_has_of_the_job(client: InProcess, queue: QueueStandin) -> None:
+async def test_a_row_of_the_history_leads_to_what_it_has_of_the_job(
+    client: InProcess, queue: QueueStandin
+) -> None:
     await client.sign_in("alice", LISTS_ALL, ("patch", "fluxjobs", "blue"))
     assert f'<a href="{LINK}">job/md</a>' in (await client.get("/history")).text
     queue.asked.clear()
@@ -85,13 +90,18 @@ async def test_a_row_of_the_history_leads_to_what_it_has_of_the_job(client: InPr
     assert (query["since"], query["until"]) == ("2026-03-02T11:15:02Z", "2026-03-02T11:15:03Z")
 
 
-async def test_without_a_record_or_the_right_to_read_it_there_is_no_page(client: InProcess, queue: QueueStandin) -> None:
+async def test_without_a_record_or_the_right_to_read_it_there_is_no_page(
+    client: InProcess, queue: QueueStandin
+) -> None:
     await client.sign_in("alice", LISTS_ALL)
     for address, why in (
         (PATH, "if it was removed after its end, the page History has it"),
         (f"{PATH}?ended=soon", "There is no FluxJob blue/"),
         (f"/jobs/blue/other?{LINK.partition('?')[2]}", "the history has no such work that ended then"),
-        (LINK.replace("/blue/", "/red/"), "the history cannot be read: the namespace red has no account fluxqueue-history"),
+        (
+            LINK.replace("/blue/", "/red/"),
+            "the history cannot be read: the namespace red has no account fluxqueue-history",
+        ),
     ):
         page = await client.get(address)
         assert (page.status, why in page.text) == (404, True), address

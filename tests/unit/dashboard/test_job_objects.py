@@ -21,8 +21,19 @@ def objects(**others: Any) -> PeopleApi:
         "metadata": {"name": "wrf", "uid": "uid-of-wrf", "managedFields": [{"manager": "x"}]},
         "spec": {"template": template},
     }
-    event = {"type": "Normal", "reason": "Waiting", "message": "needs 24 cpu", "lastTimestamp": "2026-03-02T11:00:00Z", "count": 3}
-    newer = {"type": "Warning", "reason": "Odd", "message": "x" * 5_000, "series": {"count": 7, "lastObservedTime": "2026-03-02T11:30:00Z"}}
+    event = {
+        "type": "Normal",
+        "reason": "Waiting",
+        "message": "needs 24 cpu",
+        "lastTimestamp": "2026-03-02T11:00:00Z",
+        "count": 3,
+    }
+    newer = {
+        "type": "Warning",
+        "reason": "Odd",
+        "message": "x" * 5_000,
+        "series": {"count": 7, "lastObservedTime": "2026-03-02T11:30:00Z"},
+    }
     api.objects = {
         PODS.path("blue"): {"items": [{"metadata": {"name": "wrf-0", "uid": "u"}}]},
         EVENTS.path("blue"): {"items": [event, newer]},
@@ -59,13 +70,19 @@ async def test_events_are_the_newest_first_and_bounded() -> None:
 
 
 async def test_managed_fields_are_left_out_and_long_objects_cut() -> None:
-    found = await read(objects(**{FLUXJOBS.path("blue", NAME): {"metadata": {"name": NAME}, "spec": {"text": "x y " * 50_000}}}))
+    found = await read(
+        objects(
+            **{FLUXJOBS.path("blue", NAME): {"metadata": {"name": NAME}, "spec": {"text": "x y " * 50_000}}}
+        )
+    )
     assert "managedFields" not in found.documents[0][1]
     assert found.documents[1][1].endswith("# ... it is longer\n")
     assert len(found.documents[1][1]) < 101_000
 
 
-async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dumped: list[str] = []
 
     def dump(found: dict[str, Any], **_options: Any) -> str:
@@ -74,7 +91,10 @@ async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybo
 
     monkeypatch.setattr(yaml, "safe_dump", dump)
     env = [{"name": f"N{number}", "value": "x" * 8} for number in range(30_000)]
-    large = {"metadata": {"name": "wrf", "uid": "uid-of-wrf"}, "spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}
+    large = {
+        "metadata": {"name": "wrf", "uid": "uid-of-wrf"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}},
+    }
     text = (await read(objects(**{JOBS.path("blue", "wrf"): large}))).documents[0][1]
     assert dumped == [NAME]
     assert '"name": "N7"' in text
@@ -112,7 +132,14 @@ async def test_without_an_answer_each_part_says_so() -> None:
 
 async def test_a_pod_is_read_by_its_name_and_a_minicluster_by_its_number() -> None:
     api = objects(
-        **{PODS.path("blue"): {"items": [{"metadata": {"name": "p", "uid": "uid-of-p"}}, {"metadata": {"name": "p", "uid": "old"}}]}}
+        **{
+            PODS.path("blue"): {
+                "items": [
+                    {"metadata": {"name": "p", "uid": "uid-of-p"}},
+                    {"metadata": {"name": "p", "uid": "old"}},
+                ]
+            }
+        }
     )
     assert [pod.metadata.uid for pod in (await read(api, job("p", kind="Pod"))).pods or ()] == ["uid-of-p"]
     assert (await read(api, job("m", kind="MiniCluster"))).pods == []

@@ -7,7 +7,14 @@ from fluxqueue.dashboard.job_rows import SORTS, JobRow, reason_of
 def test_a_row_shows_why_work_waits_and_until_when() -> None:
     row = JobRow(job("lammps", reason="WaitingForNodes", message="needs 24 cpu", position=3, eta=at(600)))
     assert row.eta == at(600)
-    for text in ("WaitingForNodes", 'title="needs 24 cpu"', ">3<", "job/lammps", 'data-kind="until"', 'href="/jobs/blue/'):
+    for text in (
+        "WaitingForNodes",
+        'title="needs 24 cpu"',
+        ">3<",
+        "job/lammps",
+        'data-kind="until"',
+        'href="/jobs/blue/',
+    ):
         assert text in row.html
 
 
@@ -49,11 +56,16 @@ def test_ended_work_has_its_outcome() -> None:
 
 
 def test_long_lists_of_nodes_are_shortened() -> None:
-    assert len(JobRow(job("a", state="Running", nodes=",".join(f"a{number}x" for number in range(300)))).nodes) <= 48
+    assert (
+        len(JobRow(job("a", state="Running", nodes=",".join(f"a{number}x" for number in range(300)))).nodes)
+        <= 48
+    )
 
 
 def test_hostile_texts_are_escaped() -> None:
-    html = JobRow(job("<script>", reason="WaitingForNodes", message='"><img src=x>', spec={"queue": "<b>"})).html
+    html = JobRow(
+        job("<script>", reason="WaitingForNodes", message='"><img src=x>', spec={"queue": "<b>"})
+    ).html
     assert "<script>" not in html
     assert "<img" not in html
     assert "<b>" not in html
@@ -81,7 +93,11 @@ def test_running_work_comes_first_then_what_waits_by_position_then_what_ended_la
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_sort_has_a_key_that_compares(sort: str) -> None:
-    rows = [JobRow(job("a")), JobRow(job("b", position=1, eta=at(5), state="Running")), JobRow(job("a", "red", submittedAt="never"))]
+    rows = [
+        JobRow(job("a")),
+        JobRow(job("b", position=1, eta=at(5), state="Running")),
+        JobRow(job("a", "red", submittedAt="never")),
+    ]
     assert len(sorted(rows, key=lambda row: row.key(sort))) == 3
     assert rows[0].key(sort) is rows[0].key(sort)
 

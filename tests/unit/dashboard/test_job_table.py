@@ -126,13 +126,26 @@ def test_rows_that_are_exchanged_are_those_of_a_table_made_anew(seed: int) -> No
         for query, visible in chance.sample(questions, 2):
             shown, expected = state.table.page(query, visible), fresh.page(query, visible)
             assert [row.uid for row in shown.rows] == [row.uid for row in expected.rows], step
-            assert (shown.total, shown.pages, shown.states) == (expected.total, expected.pages, expected.states)
+            assert (shown.total, shown.pages, shown.states) == (
+                expected.total,
+                expected.pages,
+                expected.states,
+            )
 
 
 def test_an_address_is_read_as_far_as_it_can_be_meant() -> None:
-    query = read_query({"q": " a ", "state": "Running", "reason": "Held", "sort": "eta", "backwards": "1", "page": "3"})
+    query = read_query(
+        {"q": " a ", "state": "Running", "reason": "Held", "sort": "eta", "backwards": "1", "page": "3"}
+    )
     assert query == TableQuery("a", "", "", "Running", "Held", "eta", True, 3)
-    odd = {"q": "x" * 900, "state": "Nonsense", "reason": "?", "sort": "__class__", "backwards": "yes", "page": "-1"}
+    odd = {
+        "q": "x" * 900,
+        "state": "Nonsense",
+        "reason": "?",
+        "sort": "__class__",
+        "backwards": "yes",
+        "page": "-1",
+    }
     assert read_query(odd) == TableQuery("x" * 200)
     assert read_query({"page": "9" * 400}).page == 1
 

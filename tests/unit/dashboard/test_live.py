@@ -6,7 +6,15 @@ import pytest
 from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
 from fluxqueue.dashboard.access import Visible
-from fluxqueue.dashboard.live import MOST_STREAMS, HtmlUpdates, JobUpdates, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.live import (
+    MOST_STREAMS,
+    HtmlUpdates,
+    JobUpdates,
+    Streams,
+    TooMany,
+    stream,
+    updates_of,
+)
 from fluxqueue.dashboard.pages.job_page import job_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import Person

@@ -47,7 +47,9 @@ def test_parts_of_a_bar_follow_each_other_and_end_with_the_node() -> None:
 
 
 def test_nodes_are_grouped_by_the_levels_in_a_natural_order() -> None:
-    nodes = [node(f"node-{number}", zone="a", rack=f"r{number % 2}") for number in (10, 9, 2)] + [node("alone")]
+    nodes = [node(f"node-{number}", zone="a", rack=f"r{number % 2}") for number in (10, 9, 2)] + [
+        node("alone")
+    ]
     found = node_map(nodes, [], EVERYTHING, (ZONE, RACK))
     assert [(group.path, [cell.name for cell in group.cells]) for group in found.groups] == [
         ((), ["alone"]),

@@ -17,7 +17,9 @@ def curve(*rows: JobRow, visible: Visible = EVERYTHING) -> Curve:
 
 
 def ran(name: str, begin: float, end: float | None, *, namespace: str = "blue", cpu: int = 2) -> JobRow:
-    state: dict[str, Any] = {"state": "Running"} if end is None else {"state": "Completed", "finishedAt": at(end)}
+    state: dict[str, Any] = (
+        {"state": "Running"} if end is None else {"state": "Completed", "finishedAt": at(end)}
+    )
     return JobRow(job(name, namespace, cpu=cpu, allocatedAt=at(begin), nodes="node-1", **state))
 
 
@@ -29,7 +31,10 @@ def test_waiting_work_is_counted_by_queue_account_and_reason() -> None:
         JobRow(job("runs", account="climate", state="Running", cpu=4)),
     ]
     shown = overview_of(rows, None, NOW)
-    assert [(line.name, line.jobs, line.percent) for line in shown.queues] == [("default", 2, 100.0), ("night", 1, 50.0)]
+    assert [(line.name, line.jobs, line.percent) for line in shown.queues] == [
+        ("default", 2, 100.0),
+        ("night", 1, 50.0),
+    ]
     assert [(line.name, line.jobs) for line in shown.accounts] == [("physics", 2), ("climate", 1)]
     assert [(line.name, line.jobs) for line in shown.reasons] == [("WaitingForNodes", 2), ("Held", 1)]
     assert [(line.name, line.jobs, line.cores) for line in shown.runners] == [("climate", 1, 4.0)]
@@ -71,14 +76,19 @@ def test_failures_are_those_of_the_last_day() -> None:
 
 
 def test_a_free_node_is_ready_and_has_no_work_of_anybody() -> None:
-    rows = [JobRow(job("mine", state="Running", nodes="node-1")), JobRow(job("secret", "red", state="Running", nodes="node-2"))]
+    rows = [
+        JobRow(job("mine", state="Running", nodes="node-1")),
+        JobRow(job("secret", "red", state="Running", nodes="node-2")),
+    ]
     nodes = [node("node-1"), node("node-2"), node("node-3"), node("node-4", cordoned=True)]
     shown = overview_of(rows[:1], node_map(nodes, rows, BLUE, ()), NOW)
     assert (shown.free, shown.whole) == (1, 4)
 
 
 def test_a_curve_has_the_means_of_five_minutes() -> None:
-    found = curve(ran("whole", -100_000, None), ran("short", -BIN_S - 150, -BIN_S), ran("over", -100_000, -90_000))
+    found = curve(
+        ran("whole", -100_000, None), ran("short", -BIN_S - 150, -BIN_S), ran("over", -100_000, -90_000)
+    )
     assert len(found.times) == BINS
     assert found.times[-1] == NOW.timestamp() - BIN_S
     assert found.values["cpu"] == (*(2_000.0,) * (BINS - 2), 3_000.0, 2_000.0)
@@ -98,7 +108,13 @@ def test_who_may_not_list_nodes_has_the_curve_of_his_own_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", [{}, {"allocatedAt": "never"}, {"state": "Completed", "allocatedAt": at(-60)}, {"spec": {"jobspec": "{"}}]
+    "parts",
+    [
+        {},
+        {"allocatedAt": "never"},
+        {"state": "Completed", "allocatedAt": at(-60)},
+        {"spec": {"jobspec": "{"}},
+    ],
 )
 def test_work_of_which_the_times_or_amounts_are_not_known_is_not_in_the_curve(parts: dict[str, Any]) -> None:
     assert set(curve(JobRow(job("odd", **parts))).values["cpu"]) == {0.0}

@@ -11,7 +11,12 @@ from fluxqueue.dashboard.plan import MOST_LANES, MOST_TRACKS, Plan, plan_of
 WIDTH = 100
 
 
-def plan(*jobs: FluxJob, hours: int = 0, reservations: tuple[FluxReservation, ...] = (), nodes: tuple[str, ...] | None = None) -> Plan:
+def plan(
+    *jobs: FluxJob,
+    hours: int = 0,
+    reservations: tuple[FluxReservation, ...] = (),
+    nodes: tuple[str, ...] | None = None,
+) -> Plan:
     return plan_of([JobRow(each) for each in jobs], reservations, NOW, hours, nodes=nodes)
 
 
@@ -64,7 +69,9 @@ def test_an_estimate_that_has_passed_begins_now() -> None:
 
 
 def test_work_without_an_end_is_drawn_to_the_edge() -> None:
-    bar = plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bars[0]
+    bar = (
+        plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bars[0]
+    )
     assert abs(bar.x + bar.width - WIDTH) < 0.02
     assert "without an end" in bar.words
 
@@ -78,11 +85,19 @@ def test_it_looks_ahead_as_far_as_planned_or_as_asked() -> None:
 
 
 def test_what_people_set_aside_is_shown_first() -> None:
-    found = plan(job("a", eta=at(60)), reservations=(reservation(state="Planned", start=at(600), end=at(900), nodes="node-8"),))
+    found = plan(
+        job("a", eta=at(60)),
+        reservations=(reservation(state="Planned", start=at(600), end=at(900), nodes="node-8"),),
+    )
     assert [lane.bars[0].kind for lane in found.lanes] == ["setaside", "estimate"]
     assert "on node-8" in found.lanes[0].bars[0].words
     assert found.lanes[0].bars[0].row is None
-    for status in ({}, {"state": "Over", "start": at(-900)}, {"state": "Invalid", "start": at(600)}, {"state": "Planned"}):
+    for status in (
+        {},
+        {"state": "Over", "start": at(-900)},
+        {"state": "Invalid", "start": at(600)},
+        {"state": "Planned"},
+    ):
         assert plan(reservations=(reservation(**status),)).lanes == ()
 
 
@@ -117,7 +132,10 @@ def test_by_node_each_node_has_the_work_that_it_has() -> None:
 
 
 def test_work_that_shares_a_node_has_a_track_of_its_own() -> None:
-    jobs = [job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-1") for number in range(MOST_TRACKS + 3)]
+    jobs = [
+        job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-1")
+        for number in range(MOST_TRACKS + 3)
+    ]
     (lane,) = plan(*jobs, nodes=("node-1",)).nodes
     assert sorted(bar.track for bar in lane.bars) == list(range(MOST_TRACKS))
     assert lane.tracks == MOST_TRACKS
@@ -127,11 +145,17 @@ def test_what_is_set_aside_is_drawn_on_its_nodes() -> None:
     status = {"state": "Planned", "start": at(600), "end": at(900), "nodes": "node-[2-3]"}
     found = plan(reservations=(reservation(**status),), nodes=("node-1", "node-2"))
     assert [[bar.kind for bar in lane.bars] for lane in found.nodes] == [[], ["setaside"]]
-    assert plan(reservations=(reservation(**{**status, "nodes": "node-[2"}),), nodes=("node-2",)).nodes[0].bars == ()
+    assert (
+        plan(reservations=(reservation(**{**status, "nodes": "node-[2"}),), nodes=("node-2",)).nodes[0].bars
+        == ()
+    )
 
 
 def test_a_few_long_jobs_do_not_make_all_others_short() -> None:
-    jobs = [job(f"j{number}", state="Running", startedAt=at(-60), spec={"durationSeconds": 7_200}) for number in range(9)]
+    jobs = [
+        job(f"j{number}", state="Running", startedAt=at(-60), spec={"durationSeconds": 7_200})
+        for number in range(9)
+    ]
     found = plan(*jobs, job("long", state="Running", startedAt=at(-60), spec={"durationSeconds": 500_000}))
     assert (found.end - NOW).total_seconds() == 7_140
 
@@ -149,6 +173,9 @@ def test_nodes_with_work_have_lanes_before_idle_ones() -> None:
 
 
 def test_jobs_for_which_a_node_has_no_track_are_counted() -> None:
-    jobs = [job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-[1-2]") for number in range(MOST_TRACKS + 3)]
+    jobs = [
+        job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-[1-2]")
+        for number in range(MOST_TRACKS + 3)
+    ]
     assert plan(*jobs, nodes=("node-1", "node-2")).undrawn == 3
     assert plan(*jobs[:MOST_TRACKS], nodes=("node-1", "node-2")).undrawn == 0

@@ -30,7 +30,9 @@ def test_a_form_comes_from_a_page_of_this_site(headers: dict[str, str], expected
     assert is_from_here(Headers(headers)) is expected
 
 
-@pytest.mark.parametrize(("sent", "expected"), [("c0ffee", True), ("c0ffeé", False), ("", False), (None, False)])
+@pytest.mark.parametrize(
+    ("sent", "expected"), [("c0ffee", True), ("c0ffeé", False), ("", False), (None, False)]
+)
 def test_a_form_has_the_secret_of_its_session(sent: object, expected: bool) -> None:
     assert is_meant(Headers(HERE), SESSION, sent) is expected
     assert not is_meant(Headers({"host": "dash.example"}), SESSION, sent)

@@ -42,7 +42,9 @@ async def test_history_is_asked_with_a_token_that_the_person_requested(queue: Qu
     api = people(account("blue", "fluxqueue-history"))
     asking, clock = questions(queue)
     for _ in range(2):
-        answer = await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue", "since": "7d"})
+        answer = await asking.history(
+            api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue", "since": "7d"}
+        )
         assert len(answer["jobs"]) == 60
     assert [who for who, _, path, _ in api.asked if path.endswith("/token")] == ["alice"]
     assert queue.asked[0] == ("/history", {"namespace": "blue", "since": "7d"}, "fluxqueue-history")
@@ -56,12 +58,18 @@ async def test_a_token_of_one_session_is_not_used_in_another(queue: QueueStandin
     asking, _ = questions(queue)
     await asking.history(api.with_token("token-of-alice"), "one", "/history", {"namespace": "blue"})
     api.refused.add(("nobody", account("blue", "fluxqueue-history")))
-    with pytest.raises(NoAnswer, match="you may not request tokens of the account fluxqueue-history in the namespace blue"):
+    with pytest.raises(
+        NoAnswer, match="you may not request tokens of the account fluxqueue-history in the namespace blue"
+    ):
         await asking.history(api.with_token("of somebody else"), "two", "/history", {"namespace": "blue"})
 
 
-@pytest.mark.parametrize("name", ["a/pods/p/proxy/shutdown?", "../../apis/x", "a%2fb", "blue#", "Blue", "blue\n", "-", "b" * 64])
-async def test_what_is_no_namespace_never_becomes_a_path_of_a_request_in_somebody_s_name(queue: QueueStandin, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a/pods/p/proxy/shutdown?", "../../apis/x", "a%2fb", "blue#", "Blue", "blue\n", "-", "b" * 64]
+)
+async def test_what_is_no_namespace_never_becomes_a_path_of_a_request_in_somebody_s_name(
+    queue: QueueStandin, name: str
+) -> None:
     api = people()
     asking, _ = questions(queue)
     with pytest.raises(NoAnswer, match="not the name of a namespace"):
@@ -81,7 +89,9 @@ async def test_what_is_missing_is_named_with_its_remedy(queue: QueueStandin) -> 
     with pytest.raises(NoAnswer, match=r"has no account fluxqueue-history.*rbac\.historyIn"):
         await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"})
     with pytest.raises(NoAnswer, match="start the dashboard with --queue-url"):
-        await Questions(QueueAddress(), Clock()).history(api.with_token("token-of-alice"), "session", "/history", {})
+        await Questions(QueueAddress(), Clock()).history(
+            api.with_token("token-of-alice"), "session", "/history", {}
+        )
 
 
 async def test_a_queue_that_does_not_answer_is_said_without_a_token(queue: QueueStandin) -> None:
@@ -92,7 +102,9 @@ async def test_a_queue_that_does_not_answer_is_said_without_a_token(queue: Queue
     assert "signature" not in str(caught.value)
 
 
-async def test_who_waits_behind_slow_questions_of_others_is_told(queue: QueueStandin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_behind_slow_questions_of_others_is_told(
+    queue: QueueStandin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.dashboard.questions._TIMEOUT_S", 0.05)
     api = people(account("blue", "fluxqueue-history"))
     asking, _ = questions(queue)
@@ -100,7 +112,9 @@ async def test_who_waits_behind_slow_questions_of_others_is_told(queue: QueueSta
         for _ in range(4):
             await others.enter_async_context(asking._slots)
         with pytest.raises(NoAnswer, match="the queue does not answer"):
-            await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"})
+            await asking.history(
+                api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"}
+            )
 
 
 async def test_only_the_queue_s_certificate_is_trusted(queue: QueueStandin, tmp_path: Path) -> None:
@@ -108,7 +122,9 @@ async def test_only_the_queue_s_certificate_is_trusted(queue: QueueStandin, tmp_
     with run_queue_standin(tmp_path / "other") as other:
         asking = Questions(QueueAddress(queue.url, other.ca), Clock())
         with pytest.raises(NoAnswer, match="does not answer"):
-            await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"})
+            await asking.history(
+                api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"}
+            )
     assert queue.asked == []
     missing = Questions(QueueAddress(queue.url, tmp_path / "missing.crt"), Clock())
     with pytest.raises(NoAnswer, match="see --queue-ca"):

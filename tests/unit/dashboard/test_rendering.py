@@ -41,7 +41,12 @@ def test_a_name_has_always_the_same_colour() -> None:
 
 def test_every_file_comes_from_here() -> None:
     for name in assets():
-        text = (STATIC / name).read_text().replace("http://www.w3.org/2000/svg", "").replace("/*! https://github.com/leeoniya/uPlot", "")
+        text = (
+            (STATIC / name)
+            .read_text()
+            .replace("http://www.w3.org/2000/svg", "")
+            .replace("/*! https://github.com/leeoniya/uPlot", "")
+        )
         assert "http:" not in text
         assert "https:" not in text
 
@@ -57,7 +62,14 @@ def test_times_of_messages_are_written_in_the_zone_of_the_browser() -> None:
 
 
 def test_only_what_runs_has_a_time_without_a_word() -> None:
-    """How long ago something was ends in "ago"; a length of time without a word is that of a run, next to its limit."""
+    """How long ago something was ends in "ago"; a length of time without a word is that of a run,
+    next to its limit.
+    """
     sources = {path.name: path.read_text() for path in (STATIC.parent / "templates").glob("*.html")}
-    bare = {name: re.findall(r"\{\{ ([^{}]*) \| moment\(.since.\) \}\}", text) for name, text in sources.items()}
-    assert {name: found for name, found in bare.items() if found} == {"job.html": ["row.began"], "row.html": ["row.began"]}
+    bare = {
+        name: re.findall(r"\{\{ ([^{}]*) \| moment\(.since.\) \}\}", text) for name, text in sources.items()
+    }
+    assert {name: found for name, found in bare.items() if found} == {
+        "job.html": ["row.began"],
+        "row.html": ["row.began"],
+    }

@@ -20,7 +20,15 @@ def test_a_made_up_cookie_is_refused() -> None:
     sessions = Sessions(Clock())
     session, cookie = sessions.begin(ALICE, "token")
     _, other = Sessions(Clock()).begin(ALICE, "token")
-    for wrong in ("", session.key, f"{session.key}.", f"{session.key}.{'0' * 64}", cookie[:-1], cookie + "é", other):
+    for wrong in (
+        "",
+        session.key,
+        f"{session.key}.",
+        f"{session.key}.{'0' * 64}",
+        cookie[:-1],
+        cookie + "é",
+        other,
+    ):
         assert sessions.find(wrong) is None
 
 

@@ -7,7 +7,14 @@ from fluxqueue.api import names
 from fluxqueue.dashboard.submissions import manifest_of_form, read_manifest
 from fluxqueue.dashboard.verbs import Refused
 
-FORM = {"namespace": "blue", "image": "example/solver", "command": "solve 'in put.dat'", "nodes": "4", "cpus": "8", "time": "30m"}
+FORM = {
+    "namespace": "blue",
+    "image": "example/solver",
+    "command": "solve 'in put.dat'",
+    "nodes": "4",
+    "cpus": "8",
+    "time": "30m",
+}
 
 
 async def test_the_form_writes_the_job_that_the_command_line_writes() -> None:
@@ -73,4 +80,8 @@ async def test_a_few_lines_do_not_become_gigabytes() -> None:
 def test_a_script_in_the_job_has_its_lines() -> None:
     text = manifest_of_form({**FORM, "command": 'sh -c "one\ntwo"'})
     assert "one\n" in text
-    assert yaml.safe_load(text)["spec"]["template"]["spec"]["containers"][0]["command"] == ["sh", "-c", "one\ntwo"]
+    assert yaml.safe_load(text)["spec"]["template"]["spec"]["containers"][0]["command"] == [
+        "sh",
+        "-c",
+        "one\ntwo",
+    ]

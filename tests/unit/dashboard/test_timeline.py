@@ -21,7 +21,14 @@ def test_waiting_work_has_one_step_behind_it() -> None:
 
 
 def test_steps_say_how_long_each_took() -> None:
-    work = job("a", state="Completed", submittedAt=at(-600), allocatedAt=at(-480), startedAt=at(-478), finishedAt=at(-100))
+    work = job(
+        "a",
+        state="Completed",
+        submittedAt=at(-600),
+        allocatedAt=at(-480),
+        startedAt=at(-478),
+        finishedAt=at(-100),
+    )
     steps = timeline(work, [bound(-479), bound(-475)])
     assert [(step.name, step.after) for step in steps] == [
         ("Submitted", ""),
@@ -39,8 +46,13 @@ def test_the_end_has_the_name_of_the_state() -> None:
 
 
 def test_allocated_work_whose_pods_have_no_node_is_not_released() -> None:
-    steps = timeline(job("a", state="Allocated", allocatedAt=at(-5)), [msgspec.convert({"metadata": {"name": "p"}}, Pod)])
-    assert [(step.name, step.at is not None) for step in steps][1:3] == [("Allocated", True), ("Released", False)]
+    steps = timeline(
+        job("a", state="Allocated", allocatedAt=at(-5)), [msgspec.convert({"metadata": {"name": "p"}}, Pod)]
+    )
+    assert [(step.name, step.at is not None) for step in steps][1:3] == [
+        ("Allocated", True),
+        ("Released", False),
+    ]
 
 
 def test_times_that_cannot_be_read_are_left_out() -> None:

@@ -20,7 +20,14 @@ from fluxqueue.queue.simulator.job_forecasts import JobForecast
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 _SUSPENDED = (names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
-MANIFEST = make_job("mine").cpu("1").suspended().annotation(*_SUSPENDED).label(names.SEEN_LABEL, names.SEEN_VALUE).build()
+MANIFEST = (
+    make_job("mine")
+    .cpu("1")
+    .suspended()
+    .annotation(*_SUSPENDED)
+    .label(names.SEEN_LABEL, names.SEEN_VALUE)
+    .build()
+)
 
 
 def a_server() -> MemoryApi:
@@ -30,7 +37,9 @@ def a_server() -> MemoryApi:
     return server
 
 
-async def tried(trials: Trials, server: MemoryApi, who: str = "alice", manifest: Any = MANIFEST, work: int = 0) -> submissions.Trial:
+async def tried(
+    trials: Trials, server: MemoryApi, who: str = "alice", manifest: Any = MANIFEST, work: int = 0
+) -> submissions.Trial:
     return await trials.run(who, server.api, manifest, NOW, work)
 
 
@@ -62,7 +71,9 @@ async def test_a_person_has_one_trial_at_a_time(monkeypatch: pytest.MonkeyPatch)
     assert (await tried(trials, a_server())).forecast is not None
 
 
-async def test_what_ends_a_forecast_is_said_and_leaves_the_turn_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_ends_a_forecast_is_said_and_leaves_the_turn_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def fails() -> JobForecast:
         raise ForecastFailed("it ended with -9")
 
@@ -87,7 +98,9 @@ async def test_a_job_that_admission_leaves_alone_is_refused() -> None:
     with pytest.raises(Refused, match="does not manage namespace default"):
         await tried(Trials(), a_server(), manifest=unmanaged)
     with pytest.raises(Refused, match="keep it out of the queue"):
-        await tried(Trials(), a_server(), manifest=make_job("mine").label(names.MANAGED_LABEL, "false").build())
+        await tried(
+            Trials(), a_server(), manifest=make_job("mine").label(names.MANAGED_LABEL, "false").build()
+        )
 
 
 async def test_a_process_that_ends_without_an_answer_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +112,13 @@ async def test_a_process_that_ends_without_an_answer_is_told_apart(monkeypatch: 
 async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do() -> None:
     server = a_server()
     server.put("fluxqueues", make_queue("night"))
-    typed = {**MANIFEST, "metadata": {**MANIFEST["metadata"], "labels": {**MANIFEST["metadata"]["labels"], names.QUEUE_LABEL: "nigth"}}}
+    typed = {
+        **MANIFEST,
+        "metadata": {
+            **MANIFEST["metadata"],
+            "labels": {**MANIFEST["metadata"]["labels"], names.QUEUE_LABEL: "nigth"},
+        },
+    }
     sentence = r"^job/mine: there is no queue 'nigth': did you mean night\? there are default, night$"
     with pytest.raises(Refused, match=sentence):
         await tried(Trials(), server, manifest=typed)
@@ -118,16 +137,23 @@ async def test_a_button_that_is_pressed_twice_creates_one_job() -> None:
     name = job.name
     assert len(name) <= 63
     assert first == f"job/{name} in default is submitted."
-    assert again == f"job/{name} in default is submitted, once from this page: open Submit again for another one."
+    assert (
+        again
+        == f"job/{name} in default is submitted, once from this page: open Submit again for another one."
+    )
     await create_job(server.api, unnamed, "page-2")
     await create_job(server.api, {**unnamed, "spec": {**unnamed["spec"], "backoffLimit": 3}}, "page-1")
     assert len(server.written("create", "jobs")) == 3
     with pytest.raises(Refused, match="already exists"):
-        await create_job(server.api, {**MANIFEST, "metadata": {**MANIFEST["metadata"], "name": name}}, "page-1")
+        await create_job(
+            server.api, {**MANIFEST, "metadata": {**MANIFEST["metadata"], "name": name}}, "page-1"
+        )
 
 
 async def test_a_warning_of_admission_is_told() -> None:
     server = a_server()
-    server.warnings = ["Job default/mine: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"]
+    server.warnings = [
+        "Job default/mine: label fluxqueue/queu is unknown and has no effect: did you mean fluxqueue/queue?"
+    ]
     said = await create_job(server.api, MANIFEST)
     assert said == f"job/mine in default is submitted. Warning: {server.warnings[0]}."

@@ -18,7 +18,9 @@ from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
         ("move", {"queue": " night "}, {"queue": "night"}),
     ],
 )
-def test_a_verb_is_a_small_change_of_the_spec(name: str, form: dict[str, str], spec: dict[str, object]) -> None:
+def test_a_verb_is_a_small_change_of_the_spec(
+    name: str, form: dict[str, str], spec: dict[str, object]
+) -> None:
     assert read_change(name, form).spec == spec
 
 
@@ -76,7 +78,9 @@ async def test_a_patch_is_sent_in_the_name_of_the_person_and_names_the_uid() -> 
 async def test_what_is_not_possible_is_not_sent() -> None:
     api = PeopleApi()
     with pytest.raises(Refused, match="it runs"):
-        await carry_out(api.with_token(api.person("alice")), job("a", state="Running"), read_change("hold", {}))
+        await carry_out(
+            api.with_token(api.person("alice")), job("a", state="Running"), read_change("hold", {})
+        )
     assert not api.asked
 
 
@@ -84,7 +88,9 @@ async def test_the_api_server_decides() -> None:
     api = PeopleApi()
     token = api.person("alice")
     api.refused.add(("alice", FLUXJOBS.path("blue", job("a").metadata.name)))
-    with pytest.raises(Refused, match="you may not cancel work in the namespace blue; the role edit there lets you"):
+    with pytest.raises(
+        Refused, match="you may not cancel work in the namespace blue; the role edit there lets you"
+    ):
         await carry_out(api.with_token(token), job("a"), read_change("cancel", {}))
     api.failing = True
     with pytest.raises(Refused, match="job/a: "):
@@ -94,10 +100,19 @@ async def test_the_api_server_decides() -> None:
 async def test_work_is_not_moved_to_a_queue_that_does_not_exist() -> None:
     api = PeopleApi()
     alice = api.with_token(api.person("alice"))
-    assert await carry_out(alice, job("a"), read_change("move", {"queue": "nigth"})) == "job/a is moved to the queue nigth."  # unreadable
+    # unreadable
+    assert (
+        await carry_out(alice, job("a"), read_change("move", {"queue": "nigth"}))
+        == "job/a is moved to the queue nigth."
+    )
     api.objects[FLUXQUEUES.path()] = {"items": [make_queue("night")]}
-    with pytest.raises(Refused, match=r"^job/a: there is no queue 'nigth': did you mean night\? there are default, night$"):
+    with pytest.raises(
+        Refused, match=r"^job/a: there is no queue 'nigth': did you mean night\? there are default, night$"
+    ):
         await carry_out(alice, job("a"), read_change("move", {"queue": "nigth"}))
     for queue in ("night", "default"):
-        assert await carry_out(alice, job("a"), read_change("move", {"queue": queue})) == f"job/a is moved to the queue {queue}."
+        assert (
+            await carry_out(alice, job("a"), read_change("move", {"queue": queue}))
+            == f"job/a is moved to the queue {queue}."
+        )
     assert len(api.writes()) == 3

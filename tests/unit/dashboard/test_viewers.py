@@ -14,7 +14,9 @@ def request(cookie: str = "", **headers: str) -> Request:
     sent = {name.replace("_", "-"): text for name, text in headers.items()}
     if cookie:
         sent["cookie"] = f"{COOKIE}={cookie}"
-    return Request({"type": "http", "headers": [(name.encode(), text.encode()) for name, text in sent.items()]})
+    return Request(
+        {"type": "http", "headers": [(name.encode(), text.encode()) for name, text in sent.items()]}
+    )
 
 
 async def test_who_has_signed_in_is_known_by_the_cookie() -> None:
@@ -74,7 +76,10 @@ async def test_without_the_api_server_nobody_is_thrown_out() -> None:
 
 
 def test_a_refusal_to_impersonate_is_not_taken_for_one_of_the_person() -> None:
-    text = 'groups "team-b" is forbidden: User "system:serviceaccount:x:y" cannot impersonate resource "groups" in API group ""'
+    text = (
+        'groups "team-b" is forbidden: User "system:serviceaccount:x:y" cannot impersonate resource '
+        '"groups" in API group ""'
+    )
     assert "dashboard.proxy.impersonate" in not_in_his_name(Forbidden(403, "Forbidden", text))
     assert not_in_his_name(Forbidden(403, "Forbidden", 'User "alice" cannot list resource "pods"')) == ""
 
@@ -101,7 +106,9 @@ async def test_the_cookie_of_a_proxied_session_opens_nothing_without_the_proxy()
     first = await stage.door.viewer(request(**NAMED))
     assert first is not None
     assert await stage.door.viewer(request(first.cookie)) is None
-    assert await stage.door.viewer(request(first.cookie, **{**NAMED, "fluxqueue-proxy-secret": "wrong"})) is None
+    assert (
+        await stage.door.viewer(request(first.cookie, **{**NAMED, "fluxqueue-proxy-secret": "wrong"})) is None
+    )
 
 
 async def test_in_whose_name_requests_are_sent() -> None:

@@ -33,14 +33,27 @@ def made(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(made: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the archive without the packages of this environment."""
-    command = [getattr(sys, "_base_executable", sys.executable), "-S", "-s", str(made / "unpacked" / program), *words]
+    command = [
+        getattr(sys, "_base_executable", sys.executable),
+        "-S",
+        "-s",
+        str(made / "unpacked" / program),
+        *words,
+    ]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env={"HOME": str(made), "PATH": "/usr/bin:/bin"}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={"HOME": str(made), "PATH": "/usr/bin:/bin"},
     )
 
 
 def test_the_archive_runs_by_itself(made: Path) -> None:
-    done = run(made, "kubectl-fluxqueue", "submit", "--image", "busybox", "--dry-run", "-o", "yaml", "--", "true")
+    done = run(
+        made, "kubectl-fluxqueue", "submit", "--image", "busybox", "--dry-run", "-o", "yaml", "--", "true"
+    )
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["kind"] == "Job"
     done = run(made, "kubectl-fluxqueue", "jobs")
@@ -75,5 +88,7 @@ def test_the_same_sources_give_the_same_archive(build: ModuleType) -> None:
 
 
 def test_every_platform_has_an_archive_of_its_own(build: ModuleType) -> None:
-    platforms = build.manifest("https://example.com", [(target, "0" * 64) for target in build.TARGETS])["spec"]["platforms"]
+    platforms = build.manifest("https://example.com", [(target, "0" * 64) for target in build.TARGETS])[
+        "spec"
+    ]["platforms"]
     assert len({platform["uri"] for platform in platforms}) == len(build.TARGETS) == 4

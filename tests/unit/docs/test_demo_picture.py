@@ -33,7 +33,10 @@ def test_every_command_of_the_picture_is_on_a_page() -> None:
 def test_the_picture_is_shown_small_and_has_the_commands() -> None:
     content = PICTURE.read_text()
     assert len(content.encode()) < 150_000
-    text = "".join("".join(each.itertext()) for each in ElementTree.fromstring(content).iter("{http://www.w3.org/2000/svg}text"))
+    text = "".join(
+        "".join(each.itertext())
+        for each in ElementTree.fromstring(content).iter("{http://www.w3.org/2000/svg}text")
+    )
     places = [text.index(f"$ {command}") for command in dict.fromkeys(SCENES)]
     assert places == sorted(places)
     (alternative,) = re.findall(r"!\[([^]]+)\]\(docs/pictures/demo\.svg\)", (ROOT / "README.md").read_text())
@@ -56,7 +59,9 @@ def test_of_the_demo_the_end_is_shown() -> None:
 
 
 def test_a_scene_is_repeated_until_it_shows_its_point() -> None:
-    answers = {"kubectl fluxqueue jobs": iter(["", "job/large  default  Pending", "job/large  default  Running"])}
+    answers = {
+        "kubectl fluxqueue jobs": iter(["", "job/large  default  Pending", "job/large  default  Running"])
+    }
     ran: list[str] = []
 
     def run(command: str) -> str:

@@ -29,11 +29,15 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return archive
 
 
-def test_the_script_of_the_expected_archive_is_kept(npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_of_the_expected_archive_is_kept(
+    npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import base64
     import hashlib
 
-    monkeypatch.setattr(fetch_mermaid, "SHA512", base64.b64encode(hashlib.sha512(npm.read_bytes()).digest()).decode())
+    monkeypatch.setattr(
+        fetch_mermaid, "SHA512", base64.b64encode(hashlib.sha512(npm.read_bytes()).digest()).decode()
+    )
     target = tmp_path / "made" / "mermaid.min.js"
     assert fetch_mermaid.fetch(target) == ""
     assert target.read_bytes() == b"draw()"

@@ -21,7 +21,9 @@ PAGES = {
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - LONGER))
 def test_a_page_to_read_is_short(page: str) -> None:
-    assert PAGES[page] <= MOST_WORDS, f"{page} has {PAGES[page]} words: move what is looked up to docs/reference, or split the page"
+    assert PAGES[page] <= MOST_WORDS, (
+        f"{page} has {PAGES[page]} words: move what is looked up to docs/reference, or split the page"
+    )
 
 
 def test_an_exception_that_is_short_by_now_is_none() -> None:

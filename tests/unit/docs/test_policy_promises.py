@@ -42,7 +42,9 @@ def test_every_part_of_the_page_is_proved_once_or_promises_nothing(page: str) ->
     known = (*promises, *no_promises)
     named = {part[:90]: [each for each in known if part.startswith(each)] for part in parts(page)}
     assert {part: names for part, names in named.items() if len(names) != 1} == {}
-    assert {name for names in named.values() for name in names} == set(known), "what is not on the page any more"
+    assert {name for names in named.values() for name in names} == set(known), (
+        "what is not on the page any more"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,6 @@
-"""The README is correct: its folders, imports and files exist, and every command in it works or is run by a named other test."""
+"""The README is correct: its folders, imports and files exist,
+and every command in it works or is run by a named other test.
+"""
 
 import importlib
 import re
@@ -20,11 +22,18 @@ README = (ROOT / "README.md").read_text()
 def commands() -> list[str]:
     """Return the commands of the README's shell blocks, without comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    return [shlex.join(words) for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+    return [
+        shlex.join(words)
+        for block in blocks
+        for line in block.splitlines()
+        if (words := shlex.split(line, comments=True))
+    ]
 
 
 RUN_ELSEWHERE = {
-    "make demo": "test_demo.py runs `fluxqueue local demo`, which is all that this target does after the setup",
+    "make demo": (
+        "test_demo.py runs `fluxqueue local demo`, which is all that this target does after the setup"
+    ),
     "make test": "it is what runs this test",
 }
 ON_A_PLANE = {
@@ -58,7 +67,9 @@ def test_every_command_names_the_test_that_runs_it() -> None:
 @pytest.mark.parametrize("command", RUN_ELSEWHERE)
 def test_the_make_targets_exist(command: str) -> None:
     make, *targets = shlex.split(command)
-    done = subprocess.run([make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -86,11 +97,15 @@ def test_the_picture_fits_a_terminal_of_120_columns() -> None:
     assert picture.isascii()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reference/objects.md", "docs/security.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/reference/objects.md", "docs/security.md"]
+)
 def test_links_and_paths_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
-    paths = set(re.findall(r"`((?:charts|examples|tests|docs|local|api|benchmarks)/[\w./-]+|Dockerfile\.\w+)`", text)) - {
+    paths = set(
+        re.findall(r"`((?:charts|examples|tests|docs|local|api|benchmarks)/[\w./-]+|Dockerfile\.\w+)`", text)
+    ) - {
         "benchmarks/results",
         "docs/reference_NAME.py",
     }
@@ -106,14 +121,18 @@ def test_the_page_on_objects_names_exactly_the_keys_that_are_used() -> None:
     paths = [path for room in rooms for path in (ROOT / room).rglob("*.py") if path.name != "names.py"]
     code = "".join(path.read_text() for path in paths)
     keys = {
-        name: value for name, value in vars(names).items() if name.endswith(("_LABEL", "_ANNOTATION")) and value.startswith("fluxqueue")
+        name: value
+        for name, value in vars(names).items()
+        if name.endswith(("_LABEL", "_ANNOTATION")) and value.startswith("fluxqueue")
     }
     used = {value for name, value in keys.items() if re.search(rf"\b{name}\b", code)}
     assert {key for key in keys.values() if f"`{key}`" in text} == used
 
 
 def test_the_page_on_objects_names_every_state_and_reason() -> None:
-    states, reasons = (ROOT / "docs" / "reference" / "objects.md").read_text().split("## States")[1].split("## Reasons")
+    states, reasons = (
+        (ROOT / "docs" / "reference" / "objects.md").read_text().split("## States")[1].split("## Reasons")
+    )
     assert {str(state) for state in State} <= set(re.findall(r"`(\w+)`", states))
     described = set(re.findall(r"^\| `(\w+)` \|", reasons.split("## ")[0], re.MULTILINE))
     assert described == {str(reason) for reason in Reason if reason}

@@ -32,7 +32,9 @@ class Part:
 
 def test_no_module_that_subscribes_is_missing_on_the_page() -> None:
     page = changes_page()
-    subscribing = [path for path in QUEUE.rglob("*.py") if re.search(r"\.(add_handler|subscribe)\(", path.read_text())]
+    subscribing = [
+        path for path in QUEUE.rglob("*.py") if re.search(r"\.(add_handler|subscribe)\(", path.read_text())
+    ]
     assert len(subscribing) > 20
     for path in subscribing:
         assert f"`{path.relative_to(QUEUE)}`" in page

@@ -12,16 +12,22 @@ from fluxqueue.cli.main import PROGRAMS
 
 def test_every_command_and_program_has_a_section() -> None:
     page = cli_page()
-    commands = next(action for action in plugin.plugin_parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    commands = next(
+        action for action in plugin.plugin_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ).choices
     titles = {line.lstrip("# ") for line in page.splitlines() if line.startswith("#")}
-    assert {f"kubectl fluxqueue {name}" for name in commands} | {f"fluxqueue {name}" for name in PROGRAMS} <= titles
+    assert {f"kubectl fluxqueue {name}" for name in commands} | {
+        f"fluxqueue {name}" for name in PROGRAMS
+    } <= titles
     assert "fluxqueue local up" in titles
 
 
 def test_arguments_are_shown_as_they_are_typed() -> None:
     parser = argparse.ArgumentParser(prog="p", description="About it.")
     parser.add_argument("name", nargs="+", metavar="NAME", help="which")
-    parser.add_argument("-o", "--output", choices=["wide", "json"], default="json", help="form (default: %(default)s)")
+    parser.add_argument(
+        "-o", "--output", choices=["wide", "json"], default="json", help="form (default: %(default)s)"
+    )
     parser.add_argument("--queue", metavar="Q", required=True, help="where")
     parser.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
     assert list(command_lines(parser, 2)) == [

@@ -39,11 +39,13 @@ def test_a_template_is_read_as_helm_renders_it(name: str) -> None:
 
 def test_shared_parts_are_put_in_with_those_in_them() -> None:
     parts = {"outer": 'a: 1\nb:\n  {{- include "inner" . | nindent 2 }}', "inner": "c: 2"}
-    assert definition('{{- /* no */}}\nx:\n  {{- include "outer" . | nindent 2 }}\ny: {{ .Values.y }}\n', parts) == {
-        "x": {"a": 1, "b": {"c": 2}}
-    }
+    assert definition(
+        '{{- /* no */}}\nx:\n  {{- include "outer" . | nindent 2 }}\ny: {{ .Values.y }}\n', parts
+    ) == {"x": {"a": 1, "b": {"c": 2}}}
 
 
 def test_a_shared_part_gets_the_values_of_its_dictionary() -> None:
     parts = {"part": "a: {{ .what }}"}
-    assert definition('x:\n  {{- include "part" (dict "what" "1 (one)" "more" "2") | nindent 2 }}\n', parts) == {"x": {"a": "1 (one)"}}
+    assert definition(
+        'x:\n  {{- include "part" (dict "what" "1 (one)" "more" "2") | nindent 2 }}\n', parts
+    ) == {"x": {"a": "1 (one)"}}

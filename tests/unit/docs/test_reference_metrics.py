@@ -10,9 +10,10 @@ HEAD = "from prometheus_client import Counter, Gauge, Histogram\n"
 
 
 def test_metrics_are_read_as_prometheus_names_them() -> None:
-    source = (
-        HEAD
-        + 'A = Counter("a_calls", "Calls.", ["verb"])\nB = Gauge("b", "Now", labelnames=("x",), registry=R)\nC = Counter("c_total", "C")\n'
+    source = HEAD + (
+        'A = Counter("a_calls", "Calls.", ["verb"])\n'
+        'B = Gauge("b", "Now", labelnames=("x",), registry=R)\n'
+        'C = Counter("c_total", "C")\n'
     )
     assert list(metrics_in(source)) == [
         Metric("a_calls_total", "counter", ("verb",), "Calls"),
@@ -35,4 +36,6 @@ def test_every_metric_of_the_queue_is_on_the_page() -> None:
     page = metrics_page()
     served = {family.name for family in REGISTRY.collect() if family.name.startswith("fluxqueue_")}
     assert [name for name in served if f"`{name}`" not in page and f"`{name}_total`" not in page] == []
-    assert [title for title in ("## queue", "## webhook", "## fluxion", "## scheduler") if title not in page] == []
+    assert [
+        title for title in ("## queue", "## webhook", "## fluxion", "## scheduler") if title not in page
+    ] == []

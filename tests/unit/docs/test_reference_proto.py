@@ -38,6 +38,8 @@ def test_every_message_and_field_of_the_service_is_on_the_page() -> None:
     for name, message in fluxion_pb2.DESCRIPTOR.message_types_by_name.items():
         assert f"\n## {name}\n" in page
         section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
-        assert [field.name for field in message.fields if f"| {field.number} | `{field.name}` |" not in section] == [], name
+        assert [
+            field.name for field in message.fields if f"| {field.number} | `{field.name}` |" not in section
+        ] == [], name
     for method in fluxion_pb2.DESCRIPTOR.services_by_name["FluxionService"].methods:
         assert f"| `{method.name}` |" in page

@@ -19,11 +19,18 @@ b:
 def paths(schema: dict[str, Any], path: str = "") -> list[str]:
     """Return the paths of the values that a schema lists."""
     below = schema.get("properties")
-    return [each for name, value in below.items() for each in paths(value, f"{path}.{name}".lstrip("."))] if below else [path]
+    return (
+        [each for name, value in below.items() for each in paths(value, f"{path}.{name}".lstrip("."))]
+        if below
+        else [path]
+    )
 
 
 def test_a_value_has_its_default_and_its_comment() -> None:
-    assert list(values_of(TEXT)) == [Value("a", '""', "First, on two lines."), Value("b.c", "{x: 1}", "Inner | one.")]
+    assert list(values_of(TEXT)) == [
+        Value("a", '""', "First, on two lines."),
+        Value("b.c", "{x: 1}", "Inner | one."),
+    ]
 
 
 def test_every_value_that_the_schema_lists_is_described() -> None:
@@ -32,7 +39,9 @@ def test_every_value_that_the_schema_lists_is_described() -> None:
     missing = [
         path
         for path in paths(schema)
-        if not any(path == each or path.startswith(f"{each}.") or each.startswith(f"{path}.") for each in described)
+        if not any(
+            path == each or path.startswith(f"{each}.") or each.startswith(f"{path}.") for each in described
+        )
     ]
     assert missing == ["global"], "that is Helm's own"
     page = values_page()

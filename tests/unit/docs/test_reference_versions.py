@@ -15,7 +15,11 @@ def counts(passed: int, failed: int = 0) -> dict[str, int | str]:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        pytest.param({"test_a": counts(3), "test_b": counts(4)}, f"end-to-end tests: 2 of 3 files, 7 tests, {DATE}", id="all passed"),
+        pytest.param(
+            {"test_a": counts(3), "test_b": counts(4)},
+            f"end-to-end tests: 2 of 3 files, 7 tests, {DATE}",
+            id="all passed",
+        ),
         pytest.param(
             {"test_a": counts(3), "test_b": counts(4, failed=1)},
             f"end-to-end tests: 1 of 3 files, 3 tests, {DATE}; not `test_b`",
@@ -25,7 +29,9 @@ def counts(passed: int, failed: int = 0) -> dict[str, int | str]:
         pytest.param({}, "nothing yet", id="none was run"),
     ],
 )
-def test_the_table_says_of_each_version_what_passed(files: dict[str, dict[str, int | str]], said: str) -> None:
+def test_the_table_says_of_each_version_what_passed(
+    files: dict[str, dict[str, int | str]], said: str
+) -> None:
     lines = versions_table({"1.37": {"version": VERSIONS["1.37"], "files": files}}, files=3)
     assert f"| 1.37 | {VERSIONS['1.37'][1:]} | {said} |" in lines
     assert len(lines) == 2 + len(VERSIONS)

@@ -22,7 +22,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
-    pages = {path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    pages = {
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
     made = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {page.replace("README.html", "index.html") for page in pages} - made == set()
     assert {"repository/contributing.html", "repository/chart.html"} <= made

@@ -1,4 +1,6 @@
-"""docs/slurm.md and docs/flux.md have a row for everything that people type in a week, and the commands of their right columns are ours."""
+"""docs/slurm.md and docs/flux.md have a row for everything that people type in a week,
+and the commands of their right columns are ours.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,53 @@ from fluxqueue.cli.usage_errors import _OF_OTHERS
 DOCS = Path(__file__).parents[3] / "docs"
 SLURM, FLUX = (DOCS / "slurm.md").read_text(), (DOCS / "flux.md").read_text()
 TYPED = [
-    *("sbatch", "srun", "salloc", "sattach", "scancel", "squeue --me", "squeue -u", "squeue --start", "sinfo", "sacct", "sstat", "seff"),
-    *("scontrol show job", "scontrol hold", "scontrol requeue", "scontrol suspend", "scrontab", "sdiag", "sprio", "sshare", "sreport"),
-    *("--array", "--output", "--error", "--mail-type", "--licenses", "--dependency", "--begin", "--time", "--mem", "--gres", "--exclusive"),
+    *(
+        "sbatch",
+        "srun",
+        "salloc",
+        "sattach",
+        "scancel",
+        "squeue --me",
+        "squeue -u",
+        "squeue --start",
+        "sinfo",
+        "sacct",
+        "sstat",
+        "seff",
+    ),
+    *(
+        "scontrol show job",
+        "scontrol hold",
+        "scontrol requeue",
+        "scontrol suspend",
+        "scrontab",
+        "sdiag",
+        "sprio",
+        "sshare",
+        "sreport",
+    ),
+    *(
+        "--array",
+        "--output",
+        "--error",
+        "--mail-type",
+        "--licenses",
+        "--dependency",
+        "--begin",
+        "--time",
+        "--mem",
+        "--gres",
+        "--exclusive",
+    ),
     *("--wrap", "--test-only", "--parsable", "--wait", "--chdir", "--pty", "module load", "mpirun"),
-    *("SLURM_ARRAY_TASK_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CPUS_PER_TASK"),
+    *(
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NODELIST",
+        "SLURM_CPUS_PER_TASK",
+    ),
 ]
 COMMANDS = sorted(set(re.findall(r"`(kubectl fluxqueue [^`]+)`", SLURM + FLUX)))
 
@@ -32,13 +76,25 @@ def test_what_is_typed_in_a_week_has_a_row(word: str) -> None:
     assert word in left_cells(SLURM)
 
 
-@pytest.mark.parametrize("word", sorted(word for word in _OF_OTHERS if word.startswith("s") and word != "ssh"))
+@pytest.mark.parametrize(
+    "word", sorted(word for word in _OF_OTHERS if word.startswith("s") and word != "ssh")
+)
 def test_each_command_of_slurm_that_the_plugin_knows_is_on_the_page(word: str) -> None:
     assert re.search(rf"`{word}\b", SLURM)
 
 
 @pytest.mark.parametrize(
-    "word", ["flux submit", "flux run", "flux batch", "flux jobs", "flux cancel", "flux job attach", "flux exec", "flux top"]
+    "word",
+    [
+        "flux submit",
+        "flux run",
+        "flux batch",
+        "flux jobs",
+        "flux cancel",
+        "flux job attach",
+        "flux exec",
+        "flux top",
+    ],
 )
 def test_each_command_of_flux_has_a_row(word: str) -> None:
     assert word in left_cells(FLUX)

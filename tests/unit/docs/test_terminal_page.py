@@ -21,6 +21,8 @@ def test_a_command_of_the_page_is_understood(line: str) -> None:
 
 def test_every_command_is_on_the_page() -> None:
     named = (
-        {line.split()[2] for line in LINES} | set(re.findall(r"kubectl fluxqueue ([a-z]+)", PAGE)) | set(re.findall(r"`([a-z]+)`", PAGE))
+        {line.split()[2] for line in LINES}
+        | set(re.findall(r"kubectl fluxqueue ([a-z]+)", PAGE))
+        | set(re.findall(r"`([a-z]+)`", PAGE))
     )
     assert set(VERBS) - {"uninstall"} <= named

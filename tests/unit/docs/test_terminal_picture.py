@@ -1,4 +1,6 @@
-"""The picture of a terminal is one small file that stands alone, moves in the order of its commands, and can stand still."""
+"""The picture of a terminal is one small file that stands alone, moves in the order of its commands,
+and can stand still.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def test_it_has_the_commands_and_their_output_in_their_order(picture: str) -> No
 
 
 def test_a_command_is_typed_before_its_output_appears(picture: str) -> None:
-    times = [appears_at(picture, content) for content in ("fi", "om", "Running", "se", "line 39", "th", "Cancelled")]
+    times = [
+        appears_at(picture, content)
+        for content in ("fi", "om", "Running", "se", "line 39", "th", "Cancelled")
+    ]
     assert times == sorted(set(times))
     assert all(0 < time < 100 for time in times)
 
@@ -77,7 +82,11 @@ def test_it_follows_the_colours_and_the_motion_that_the_reader_prefers(picture: 
 
 def test_what_stands_still_ends_with_the_output_that_was_chosen(picture: str) -> None:
     (still,) = re.findall(r"\.all\{transform:translateY\(-(\d+)px\)", picture)
-    last = next(text for text in ElementTree.fromstring(picture).iter(f"{SVG}text") if "".join(text.itertext()) == "line 39")
+    last = next(
+        text
+        for text in ElementTree.fromstring(picture).iter(f"{SVG}text")
+        if "".join(text.itertext()) == "line 39"
+    )
     inner = ElementTree.fromstring(picture).find(f"{SVG}svg")
     assert inner is not None
     assert 0 <= int(inner.get("height", "0")) - (int(last.get("y", "0")) - int(still)) < 18

@@ -1,4 +1,6 @@
-"""What the pages about workflow managers show is what is tested with them, and their commands are understood."""
+"""What the pages about workflow managers show is what is tested with them,
+and their commands are understood.
+"""
 
 from __future__ import annotations
 

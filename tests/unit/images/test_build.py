@@ -33,7 +33,9 @@ class _Machine:
         (folder / "bin").mkdir()
         for tool, works in tools.items():
             path = folder / "bin" / tool
-            path.write_text(_TOOL.format(head=script_head(), tool=tool, record=str(self._record), broken=int(not works)))
+            path.write_text(
+                _TOOL.format(head=script_head(), tool=tool, record=str(self._record), broken=int(not works))
+            )
             path.chmod(0o755)
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -64,12 +66,18 @@ def test_the_first_tool_that_works_builds_both_images_and_their_lists(tmp_path: 
 @pytest.mark.parametrize("tool", ["docker", "buildah"])
 def test_the_record_has_base_identity_and_size(tmp_path: Path, tool: str) -> None:
     machine = _Machine(tmp_path, docker=True, podman=True, buildah=True)
-    done = machine.make("--tool", tool, "--base", "python:mine@sha256:00", "--options", "--pull-never --network host")
+    done = machine.make(
+        "--tool", tool, "--base", "python:mine@sha256:00", "--options", "--pull-never --network host"
+    )
     assert done.returncode == 0, done.stderr
     queue, webhook = json.loads((tmp_path / "out" / "images.json").read_text())
     assert queue["base"] == webhook["base"] == "python:mine@sha256:00"
     assert queue["labels"]["org.opencontainers.image.base.digest"] == "sha256:00"
-    assert (queue["bytes"], queue["base_bytes"], queue["added_bytes"]) == (300_000_000, 130_000_000, 170_000_000)
+    assert (queue["bytes"], queue["base_bytes"], queue["added_bytes"]) == (
+        300_000_000,
+        130_000_000,
+        170_000_000,
+    )
     assert queue["id"] == "sha256:1234"
     assert all(call[2:5] == ["--pull-never", "--network", "host"] for call in machine.calls("build"))
 
@@ -77,4 +85,7 @@ def test_the_record_has_base_identity_and_size(tmp_path: Path, tool: str) -> Non
 def test_a_machine_without_a_tool_is_told_so(tmp_path: Path) -> None:
     done = _Machine(tmp_path, docker=False).make()
     assert done.returncode == 1
-    assert done.stderr == "images: none of docker, podman and buildah works here: install one, or name it with CONTAINER_TOOL=\n"
+    assert done.stderr == (
+        "images: none of docker, podman and buildah works here: install one, "
+        "or name it with CONTAINER_TOOL=\n"
+    )

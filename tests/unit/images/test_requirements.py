@@ -1,4 +1,6 @@
-"""What the images install: the versions of ``constraints.txt``, each with digests, complete, and nothing that an image does not import."""
+"""What the images install: the versions of ``constraints.txt``, each with digests, complete,
+and nothing that an image does not import.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ for name in {rooms!r}:
 print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})))
 """
 _ROOMS = {
-    "webhook": ("httptools", "uvloop", "fluxqueue.webhook", "fluxqueue.cli.main"),  # the first two by name, from uvicorn's configuration
+    # the first two by name, from uvicorn's configuration
+    "webhook": ("httptools", "uvloop", "fluxqueue.webhook", "fluxqueue.cli.main"),
     "queue": (
         "httptools",
         "uvloop",
@@ -42,7 +45,17 @@ _ROOMS = {
 }
 _EXTRAS = ("fluxqueue.cli.top",)
 """They need an extra of the package that no image has."""
-_OPTIONAL = {"rich", "pygments", "setuptools", "cffi", "attrs", "grpcio-tools", "greenlet", "colorama", "psutil"}
+_OPTIONAL = {
+    "rich",
+    "pygments",
+    "setuptools",
+    "cffi",
+    "attrs",
+    "grpcio-tools",
+    "greenlet",
+    "colorama",
+    "psutil",
+}
 """Taken where present, by libraries that do without."""
 
 
@@ -77,14 +90,20 @@ def _with_dependencies(names: set[str], extras: tuple[str, ...] = ("", "binary",
         found.add(name)
         own = extras if name == "psycopg" else ("",)
         requirements = (Requirement(text) for text in distribution(name).requires or ())
-        open_ |= {r.name for r in requirements if r.marker is None or any(r.marker.evaluate({"extra": extra}) for extra in own)}
+        open_ |= {
+            r.name
+            for r in requirements
+            if r.marker is None or any(r.marker.evaluate({"extra": extra}) for extra in own)
+        }
     return found
 
 
 @pytest.mark.parametrize("name", _LISTS)
 def test_every_version_is_that_of_the_constraints_and_has_digests(name: str) -> None:
     text, constraints = (_IMAGES / f"{name}.txt").read_text(), _constraints()
-    assert {str(found.specifier) for found in _locked(name).values()} == {f"=={constraints[key]}" for key in _locked(name)}
+    assert {str(found.specifier) for found in _locked(name).values()} == {
+        f"=={constraints[key]}" for key in _locked(name)
+    }
     assert all(str(found.specifier) == f"=={constraints[key]}" for key, found in _locked(name).items())
     blocks = re.split(r"^(?=[\w.\[\],-]+==)", text.replace("\\\n", " "), flags=re.MULTILINE)[1:]
     assert len(blocks) == len(_locked(name))
@@ -101,13 +120,24 @@ def test_what_is_required_here_is_locked(name: str) -> None:
 
 def test_the_queue_image_has_what_its_programs_declare() -> None:
     declared = map(Requirement, distribution(DISTRIBUTION).requires or ())
-    needed = {canonicalize_name(one.name) for one in declared if one.marker is None or one.marker.evaluate({"extra": "server"})}
+    needed = {
+        canonicalize_name(one.name)
+        for one in declared
+        if one.marker is None or one.marker.evaluate({"extra": "server"})
+    }
     assert needed <= _listed("queue")
     assert "kubernetes" not in _locked("queue")
 
 
 def test_the_webhook_image_has_none_of_the_heavy_libraries() -> None:
-    assert not _locked("webhook").keys() & {"numpy", "grpcio", "psycopg", "kubernetes", "procrastinate", "protobuf"}
+    assert not _locked("webhook").keys() & {
+        "numpy",
+        "grpcio",
+        "psycopg",
+        "kubernetes",
+        "procrastinate",
+        "protobuf",
+    }
 
 
 @pytest.mark.parametrize("image", ["queue", "webhook"])
@@ -116,15 +146,23 @@ def test_an_image_has_what_its_programs_import(image: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     owners = packages_distributions()
     modules = set(re.findall(r'"(\w+)"', done.stdout)) - {"fluxqueue"}
-    found = {module: {canonicalize_name(owner) for owner in owners[module]} for module in modules if module in owners}
-    assert {module: names for module, names in found.items() if not names & (_locked(image).keys() | _OPTIONAL)} == {}
+    found = {
+        module: {canonicalize_name(owner) for owner in owners[module]}
+        for module in modules
+        if module in owners
+    }
+    assert {
+        module: names for module, names in found.items() if not names & (_locked(image).keys() | _OPTIONAL)
+    } == {}
 
 
 @pytest.mark.parametrize(("image", "limit_mb"), [("queue", 250), ("webhook", 110)])
 def test_what_an_image_installs_stays_below_its_limit(image: str, limit_mb: int) -> None:
     """An upper bound from this environment: bytecode counts, and what `images/trim.py` removes does too."""
     here = [name for name in _locked(image) if name in _with_dependencies(_listed(image))]
-    files = {Path(str(file.locate())) for name in [*here, DISTRIBUTION] for file in distribution(name).files or ()}
+    files = {
+        Path(str(file.locate())) for name in [*here, DISTRIBUTION] for file in distribution(name).files or ()
+    }
     assert len(files) > 1_000
     assert sum(path.stat().st_size for path in files if path.is_file()) < limit_mb * 1e6
 

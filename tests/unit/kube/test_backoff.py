@@ -4,7 +4,9 @@ from fluxqueue.kube import reflector
 from fluxqueue.kube.backoff import exponential_s, jittered_s
 
 
-@pytest.mark.parametrize(("failures", "delay_s"), [(0, 0.005), (1, 0.01), (4, 0.08), (13, 40.96), (14, 60), (10_000, 60)])
+@pytest.mark.parametrize(
+    ("failures", "delay_s"), [(0, 0.005), (1, 0.01), (4, 0.08), (13, 40.96), (14, 60), (10_000, 60)]
+)
 def test_exponential_delay_doubles_up_to_its_cap(failures: int, delay_s: float) -> None:
     assert exponential_s(failures, base_s=0.005, cap_s=60) == pytest.approx(delay_s)
 

@@ -17,7 +17,9 @@ SEEN = ("Authorization", "Impersonate-User", "Impersonate-Group")
 
 @pytest.fixture
 async def callers(tmp_path: Path) -> AsyncIterator[CallerApis]:
-    """Clients of a server that answers with what each request said of who asks; the program itself has a token."""
+    """Clients of a server that answers with what each request said of who asks;
+    the program itself has a token.
+    """
 
     async def repeat(request: web.Request) -> web.Response:
         return web.json_response({name: request.headers.getall(name, []) for name in SEEN})
@@ -48,7 +50,11 @@ async def said(callers: CallerApis, token: str = "", user: str = "") -> dict[str
 
 
 async def test_a_person_s_token_is_all_that_is_sent(callers: CallerApis) -> None:
-    assert await said(callers, token="of-alice") == {"Authorization": ["Bearer of-alice"], "Impersonate-User": [], "Impersonate-Group": []}
+    assert await said(callers, token="of-alice") == {
+        "Authorization": ["Bearer of-alice"],
+        "Impersonate-User": [],
+        "Impersonate-Group": [],
+    }
     assert (await said(callers, token="of-bob"))["Authorization"] == ["Bearer of-bob"]
 
 

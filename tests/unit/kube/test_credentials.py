@@ -33,7 +33,9 @@ async def test_a_pod_speaks_by_its_token_and_trusts_the_authority_beside_it(moun
     assert (found.proxy, found.server_hostname) == (None, None)
 
 
-async def test_an_address_of_ipv6_is_written_in_brackets(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_of_ipv6_is_written_in_brackets(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     assert (await Credentials.load()).host == "https://[fd00::1]:443"
 
@@ -49,9 +51,12 @@ async def test_a_refused_token_is_read_again_and_a_deleted_one_is_still_used(mou
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "why"), [("token", "", "token is empty"), ("ca.crt", None, "No such file"), ("token", None, "token")]
+    ("file", "text", "why"),
+    [("token", "", "token is empty"), ("ca.crt", None, "No such file"), ("token", None, "token")],
 )
-async def test_a_missing_mount_is_reported_at_the_start(mounted: Path, file: str, text: str | None, why: str) -> None:
+async def test_a_missing_mount_is_reported_at_the_start(
+    mounted: Path, file: str, text: str | None, why: str
+) -> None:
     if text is None:
         (mounted / file).unlink()
     else:
@@ -61,8 +66,15 @@ async def test_a_missing_mount_is_reported_at_the_start(mounted: Path, file: str
 
 
 def test_no_service_imports_the_official_client() -> None:
-    program = "import sys, fluxqueue.kube.transport, fluxqueue.webhook.watch; print('kubernetes' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
+    program = (
+        "import sys, fluxqueue.kube.transport, fluxqueue.webhook.watch; print('kubernetes' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        == "False\n"
+    )
 
 
 async def test_without_an_identity_only_the_address_and_the_authority_are_left(mounted: Path) -> None:

@@ -18,7 +18,9 @@ from fluxqueue.kube.errors import (
 
 
 def status(code: int, reason: str, message: str = "", **details: object) -> bytes:
-    return msgspec.json.encode({"kind": "Status", "code": code, "reason": reason, "message": message, "details": details})
+    return msgspec.json.encode(
+        {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,18 +47,24 @@ def test_each_refusal_becomes_its_own_exception(code: int, reason: str, error: t
 
 
 def test_the_message_names_verb_object_and_the_servers_message() -> None:
-    error = decode_error(409, status(409, "Conflict", "the object has been modified"), action="patch Job default/lammps")
+    error = decode_error(
+        409, status(409, "Conflict", "the object has been modified"), action="patch Job default/lammps"
+    )
     assert str(error) == "patch Job default/lammps: 409 Conflict: the object has been modified"
 
 
 def test_an_invalid_object_carries_its_causes_by_field() -> None:
     causes = [{"field": "spec.template", "message": "field is immutable", "reason": "FieldValueInvalid"}]
     error = decode_error(422, status(422, "Invalid", causes=causes), action="patch Job default/lammps")
-    assert [(cause.field, cause.message) for cause in error.causes] == [("spec.template", "field is immutable")]
+    assert [(cause.field, cause.message) for cause in error.causes] == [
+        ("spec.template", "field is immutable")
+    ]
 
 
 def test_a_page_from_a_proxy_is_quoted_instead_of_decoded() -> None:
-    error = decode_error(502, b"<html>\n<h1>Bad Gateway</h1></html>" + b"x" * 1_000, action="get Pod default/a")
+    error = decode_error(
+        502, b"<html>\n<h1>Bad Gateway</h1></html>" + b"x" * 1_000, action="get Pod default/a"
+    )
     assert isinstance(error, ServerError)
     assert "Bad Gateway" in str(error)
     assert len(str(error)) < 300
@@ -69,7 +77,15 @@ def test_a_status_inside_a_watch_brings_its_own_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("1", 1.0), ("0", 0.0), ("Fri, 31 Dec 1999 23:59:59 GMT", None), ("-1", None), (None, None), ("inf", None)]
+    ("header", "seconds"),
+    [
+        ("1", 1.0),
+        ("0", 0.0),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ("-1", None),
+        (None, None),
+        ("inf", None),
+    ],
 )
 def test_retry_after_is_read_as_seconds_or_not_at_all(header: str | None, seconds: float | None) -> None:
     assert retry_after_s(header) == seconds
@@ -77,5 +93,8 @@ def test_retry_after_is_read_as_seconds_or_not_at_all(header: str | None, second
 
 def test_the_pause_asked_for_comes_from_the_header_or_the_details() -> None:
     assert decode_error(429, b"", action="get", retry_after="3").retry_after_s == 3
-    assert decode_error(429, status(429, "TooManyRequests", retryAfterSeconds=7), action="get").retry_after_s == 7
+    assert (
+        decode_error(429, status(429, "TooManyRequests", retryAfterSeconds=7), action="get").retry_after_s
+        == 7
+    )
     assert decode_error(429, b"", action="get").retry_after_s is None

@@ -45,8 +45,19 @@ async def test_an_event_names_its_object_its_reporter_and_its_reason(server: Mem
         recorder.record(JOB, "Allocated", "it has 2 nodes", severity=Severity.WARNING)
         await flushed(recorder)
     (body,) = bodies(server, "create")
-    assert (body["type"], body["reason"], body["message"], body["count"]) == ("Warning", "Allocated", "it has 2 nodes", 1)
-    assert body["involvedObject"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "uid-1", "namespace": "ns"}
+    assert (body["type"], body["reason"], body["message"], body["count"]) == (
+        "Warning",
+        "Allocated",
+        "it has 2 nodes",
+        1,
+    )
+    assert body["involvedObject"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "lammps",
+        "uid": "uid-1",
+        "namespace": "ns",
+    }
     assert body["reportingInstance"] == "queue-0"
 
 

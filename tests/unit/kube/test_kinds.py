@@ -10,10 +10,20 @@ from fluxqueue.kube.kinds import FLUXJOBS, JOBS, NODES, PODS
     [
         pytest.param(PODS.path(), "/api/v1/pods", id="core group, all namespaces"),
         pytest.param(JOBS.path("a"), "/apis/batch/v1/namespaces/a/jobs", id="one namespace"),
-        pytest.param(JOBS.path("a", "b", "status"), "/apis/batch/v1/namespaces/a/jobs/b/status", id="subresource"),
+        pytest.param(
+            JOBS.path("a", "b", "status"), "/apis/batch/v1/namespaces/a/jobs/b/status", id="subresource"
+        ),
         pytest.param(NODES.path(None, "n1"), "/api/v1/nodes/n1", id="cluster scoped"),
-        pytest.param(FLUXJOBS.path("a", "b"), "/apis/jobs.converged-computing.org/v1alpha1/namespaces/a/fluxjobs/b", id="custom resource"),
-        pytest.param(PODS.path("a", "../secrets/b"), "/api/v1/namespaces/a/pods/..%2Fsecrets%2Fb", id="a name cannot leave its place"),
+        pytest.param(
+            FLUXJOBS.path("a", "b"),
+            "/apis/jobs.converged-computing.org/v1alpha1/namespaces/a/fluxjobs/b",
+            id="custom resource",
+        ),
+        pytest.param(
+            PODS.path("a", "../secrets/b"),
+            "/api/v1/namespaces/a/pods/..%2Fsecrets%2Fb",
+            id="a name cannot leave its place",
+        ),
     ],
 )
 def test_paths_are_those_of_the_api(path: str, expected: str) -> None:

@@ -18,7 +18,9 @@ DURATION_S = 0.3
 
 
 class WatchableServer(MemoryApi):
-    """The server in memory, with watches that stay open and deliver nothing: a candidate then relies on its own reads."""
+    """The server in memory, with watches that stay open and deliver nothing:
+    a candidate then relies on its own reads.
+    """
 
     async def stream(self, _request: Request, *, idle_s: float) -> AsyncGenerator[list[bytes], None]:
         del idle_s
@@ -40,7 +42,10 @@ def spec(server: MemoryApi) -> dict[str, Any]:
 
 
 def held_by(server: MemoryApi, holder: str, duration_s: int = 1) -> None:
-    body = {"metadata": {"name": "leader", "namespace": "ns"}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration_s}}
+    body = {
+        "metadata": {"name": "leader", "namespace": "ns"},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration_s},
+    }
     server.put("leases", body)
 
 
@@ -58,7 +63,9 @@ async def test_a_missing_lease_is_created_and_released_at_the_end(server: Watcha
     assert not lease.held
 
 
-async def test_the_lease_of_a_predecessor_in_the_same_pod_is_acquired_at_once(server: WatchableServer) -> None:
+async def test_the_lease_of_a_predecessor_in_the_same_pod_is_acquired_at_once(
+    server: WatchableServer,
+) -> None:
     held_by(server, "pod-0_1", duration_s=3_600)
     lease = candidate(server, "pod-0_2", former="pod-0_")
 
@@ -68,7 +75,9 @@ async def test_the_lease_of_a_predecessor_in_the_same_pod_is_acquired_at_once(se
     await asyncio.wait_for(lease.run(lead), 60)
 
 
-async def test_the_lease_of_another_holder_is_acquired_only_when_it_has_expired(server: WatchableServer) -> None:
+async def test_the_lease_of_another_holder_is_acquired_only_when_it_has_expired(
+    server: WatchableServer,
+) -> None:
     held_by(server, "b")
     lease = candidate(server, "a")
     clock = asyncio.get_running_loop().time
@@ -107,7 +116,9 @@ async def test_what_the_work_raises_is_raised_after_the_release(server: Watchabl
 
 
 class SlowServer(WatchableServer):
-    """Answers each renewal after 30 % of the Lease's duration, by a clock that only this and the pauses between renewals move."""
+    """Answers each renewal after 30 % of the Lease's duration,
+    by a clock that only this and the pauses between renewals move.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +137,9 @@ class SlowServer(WatchableServer):
         return await super().call(request, timeout_s, tries=tries)
 
 
-async def test_an_api_server_that_answers_late_does_not_cost_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_api_server_that_answers_late_does_not_cost_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server, sleep = SlowServer(), asyncio.sleep
 
     async def pause(seconds: float) -> None:

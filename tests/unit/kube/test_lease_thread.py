@@ -1,4 +1,6 @@
-"""A Lease in a thread of its own: a blocked main loop does not lose it, and a loss ends the process whatever hangs."""
+"""A Lease in a thread of its own: a blocked main loop does not lose it,
+and a loss ends the process whatever hangs.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,10 @@ def lease_thread(server: MemoryApi, **bounds: Any) -> LeaseThread:
 
 
 def stolen(server: MemoryApi) -> None:
-    body = {"metadata": {"name": "leader", "namespace": "ns"}, "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}}
+    body = {
+        "metadata": {"name": "leader", "namespace": "ns"},
+        "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60},
+    }
     server.put("leases", body)
 
 
@@ -106,7 +111,10 @@ async def test_a_blocked_main_loop_keeps_the_lease() -> None:
 
 
 async def test_a_main_loop_that_never_answers_loses_the_lease() -> None:
-    lost, lease = threading.Event(), lease_thread(WatchableServer(), stuck_s=0.5, lost_s=60, end_process=lambda: None)
+    lost, lease = (
+        threading.Event(),
+        lease_thread(WatchableServer(), stuck_s=0.5, lost_s=60, end_process=lambda: None),
+    )
 
     async def lead() -> None:
         limit = time.monotonic() + 60
@@ -159,7 +167,9 @@ async def test_work_that_does_not_stop_ends_a_terminated_process() -> None:
             except asyncio.CancelledError:
                 continue
 
-    lease = lease_thread(WatchableServer(), stop_s=0.1, end_process=lambda: loop.call_soon_threadsafe(ended.set))
+    lease = lease_thread(
+        WatchableServer(), stop_s=0.1, end_process=lambda: loop.call_soon_threadsafe(ended.set)
+    )
     running = asyncio.create_task(lease.run(lead))
     await asyncio.wait_for(leading.wait(), 60)
     running.cancel()
@@ -172,7 +182,13 @@ def in_a_process(how: str) -> subprocess.CompletedProcess[str]:
     """Return the end of a process that leads, and then hangs in this way."""
     tests = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(tests)}
-    return subprocess.run([sys.executable, "-c", PROCESS, str(tests), how], env=environment, capture_output=True, text=True, timeout=90)
+    return subprocess.run(
+        [sys.executable, "-c", PROCESS, str(tests), how],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
 
 
 @pytest.mark.parametrize("how", ["swallows", "blocks", "ends late"])

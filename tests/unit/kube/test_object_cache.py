@@ -7,9 +7,23 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache, PassingCache
 
 
-def pod(name: str, version: int = 1, *, uid: str = "", node: str | None = None, owner: str = "", namespace: str = "a") -> Pod:
+def pod(
+    name: str,
+    version: int = 1,
+    *,
+    uid: str = "",
+    node: str | None = None,
+    owner: str = "",
+    namespace: str = "a",
+) -> Pod:
     owners = [OwnerReference(uid=owner)] if owner else None
-    meta = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", resource_version=str(version), owner_references=owners)
+    meta = ObjectMeta(
+        name=name,
+        namespace=namespace,
+        uid=uid or f"uid-{name}",
+        resource_version=str(version),
+        owner_references=owners,
+    )
     return Pod(metadata=meta, spec=PodSpec(node_name=node))
 
 
@@ -19,7 +33,9 @@ class Told:
         store.add_handler(self.changes.append)
 
     def take(self) -> list[tuple[str, str, str]]:
-        message = [(change.kind.value, change.obj.metadata.name, change.obj.metadata.uid) for change in self.changes]
+        message = [
+            (change.kind.value, change.obj.metadata.name, change.obj.metadata.uid) for change in self.changes
+        ]
         self.changes.clear()
         return message
 

@@ -27,7 +27,9 @@ async def known(answer: Any) -> frozenset[str] | None:
 
 
 async def test_the_names_of_all_queues() -> None:
-    assert await known([msgspec.convert(make_queue(name), FluxQueue) for name in ("night", "gpu")]) == frozenset({"night", "gpu"})
+    assert await known(
+        [msgspec.convert(make_queue(name), FluxQueue) for name in ("night", "gpu")]
+    ) == frozenset({"night", "gpu"})
 
 
 @pytest.mark.parametrize("kind", [Forbidden, NotFound])

@@ -24,7 +24,10 @@ Json = dict[str, Any]
 
 
 def pod(name: str, version: int, **spec: Any) -> Json:
-    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": str(version)}, "spec": spec}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": str(version)},
+        "spec": spec,
+    }
 
 
 def event(kind: str, body: Json) -> bytes:
@@ -67,7 +70,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def reflecting(wire: ScriptedWire, cache: ObjectCache[Pod] | None = None) -> AsyncIterator[tuple[Reflector[Pod], ObjectCache[Pod]]]:
+async def reflecting(
+    wire: ScriptedWire, cache: ObjectCache[Pod] | None = None
+) -> AsyncIterator[tuple[Reflector[Pod], ObjectCache[Pod]]]:
     """A reflector that has used up its script and watches on."""
     cache = ObjectCache() if cache is None else cache
     reflector = Reflector(Api(cast("Wire", wire)), PODS, cache)
@@ -92,7 +97,11 @@ async def until_watched(wire: ScriptedWire, count: int) -> None:
 
 
 async def test_it_lists_and_then_applies_the_events_of_the_watch() -> None:
-    events = [event("ADDED", pod("b", 6)), event("MODIFIED", pod("a", 7, nodeName="n1")), event("DELETED", pod("b", 8))]
+    events = [
+        event("ADDED", pod("b", 6)),
+        event("MODIFIED", pod("a", 7, nodeName="n1")),
+        event("DELETED", pod("b", 8)),
+    ]
     wire = ScriptedWire([[pod("a", 5)]], [events])
     async with reflecting(wire) as (reflector, cache):
         await until_watched(wire, 2)
@@ -120,7 +129,10 @@ async def test_a_broken_connection_continues_at_the_same_version() -> None:
 
 @pytest.mark.parametrize(
     "expired",
-    [Expired(410, "Expired", "too old"), [event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})]],
+    [
+        Expired(410, "Expired", "too old"),
+        [event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})],
+    ],
     ids=["as a response", "as an event"],
 )
 async def test_an_expired_version_makes_it_list_again(expired: ApiError | list[bytes]) -> None:
@@ -151,7 +163,9 @@ async def test_a_forbidden_list_is_retried_and_its_error_is_kept_until_a_watch_w
 
 async def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
     odd = {**pod("odd", 6), "spec": {"containers": 1}}
-    wire = ScriptedWire([[pod("a", 5), odd]], [[event("MODIFIED", {**pod("a", 7), "spec": {"containers": 1}})]])
+    wire = ScriptedWire(
+        [[pod("a", 5), odd]], [[event("MODIFIED", {**pod("a", 7), "spec": {"containers": 1}})]]
+    )
     async with reflecting(wire) as (reflector, cache):
         await until_watched(wire, 2)
         assert cache.list() == []
@@ -163,7 +177,8 @@ async def test_an_object_that_never_fits_is_logged_once_however_often_it_changes
         return {**pod("odd", version), "spec": {"containers": 1}}
 
     wire = ScriptedWire(
-        [[odd(1)], [odd(9)]], [[event("MODIFIED", odd(version)) for version in range(2, 8)], Expired(410, "Expired", "old")]
+        [[odd(1)], [odd(9)]],
+        [[event("MODIFIED", odd(version)) for version in range(2, 8)], Expired(410, "Expired", "old")],
     )
     with capture_logs() as logs:
         async with reflecting(wire) as (reflector, _):
@@ -201,7 +216,9 @@ async def test_the_pages_behind_one_that_was_too_long_grow_again() -> None:
 async def test_a_list_that_expires_between_two_pages_is_read_again_in_pages() -> None:
     first = {"metadata": {"continue": "next"}, "items": [pod("a", 1)]}
     expired = Expired(410, "Expired", "the continue token is too old")
-    wire = PagedWire(first, expired, first, expired, first, {"metadata": {"resourceVersion": "2"}, "items": [pod("b", 2)]})
+    wire = PagedWire(
+        first, expired, first, expired, first, {"metadata": {"resourceVersion": "2"}, "items": [pod("b", 2)]}
+    )
     async with reflecting(wire) as (_, cache):
         assert sorted(each.metadata.name for each in cache.list()) == ["a", "b"]
     assert wire.asked == [("500", ""), ("500", "next")] * 3

@@ -56,7 +56,12 @@ async def test_a_list_follows_the_pages_and_keeps_the_selectors() -> None:
 
 async def test_a_page_that_is_too_long_is_asked_for_in_parts_down_to_single_objects() -> None:
     too_long = TooLong(200, "TooLong", "list pods: too long")
-    wire = FakeWire(too_long, too_long, {"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]}, *[too_long] * 3)
+    wire = FakeWire(
+        too_long,
+        too_long,
+        {"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]},
+        *[too_long] * 3,
+    )
     page = await client(wire).page(PODS)
     assert [request.query for request in wire.requests] == [{"limit": "500"}, {"limit": "62"}, {"limit": "7"}]
     assert page.limit == 14, "a short page may be followed by a longer one"
@@ -66,9 +71,13 @@ async def test_a_page_that_is_too_long_is_asked_for_in_parts_down_to_single_obje
     assert wire.requests[-1].most_bytes == 0, "one object cannot be divided"
 
 
-async def test_a_page_that_is_nearly_too_long_is_followed_by_one_of_as_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_is_nearly_too_long_is_followed_by_one_of_as_many_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transport, "PAGE_BYTES", 100)
-    page = await client(FakeWire({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]})).page(PODS, limit=7)
+    page = await client(
+        FakeWire({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]})
+    ).page(PODS, limit=7)
     assert page.limit == 7
 
 
@@ -81,7 +90,11 @@ async def test_a_list_with_an_invalid_object_is_refused_with_the_problem() -> No
 async def test_a_create_adds_version_and_kind_and_names_the_object() -> None:
     wire = FakeWire({"metadata": {"name": "lammps"}})
     await client(wire).create(JOBS, {"metadata": {"name": "lammps", "namespace": "ns"}})
-    assert wire.body() == {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "lammps", "namespace": "ns"}}
+    assert wire.body() == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "lammps", "namespace": "ns"},
+    }
     (request,) = wire.requests
     assert (request.path, request.action) == ("/apis/batch/v1/namespaces/ns/jobs", "create Job ns/lammps")
 
@@ -94,7 +107,15 @@ async def test_a_namespaced_object_is_not_created_without_a_namespace() -> None:
 async def test_a_patch_names_its_subresource_its_type_and_its_field_manager() -> None:
     wire = FakeWire({"metadata": {"name": "p"}})
     patch = {"status": {"phase": "Failed"}}
-    await client(wire).patch(PODS, "p", patch, namespace="ns", patch_type=PatchType.STRATEGIC, subresource="status", field_manager="me")
+    await client(wire).patch(
+        PODS,
+        "p",
+        patch,
+        namespace="ns",
+        patch_type=PatchType.STRATEGIC,
+        subresource="status",
+        field_manager="me",
+    )
     (request,) = wire.requests
     assert request.path == "/api/v1/namespaces/ns/pods/p/status"
     assert request.content_type == "application/strategic-merge-patch+json"
@@ -104,8 +125,13 @@ async def test_a_patch_names_its_subresource_its_type_and_its_field_manager() ->
 
 async def test_a_delete_always_says_what_happens_to_owned_objects() -> None:
     wire = FakeWire()
-    await client(wire).delete(JOBS, "lammps", namespace="ns", propagation=Propagation.FOREGROUND, uid="u", resource_version="7")
-    assert wire.body() == {"propagationPolicy": "Foreground", "preconditions": {"uid": "u", "resourceVersion": "7"}}
+    await client(wire).delete(
+        JOBS, "lammps", namespace="ns", propagation=Propagation.FOREGROUND, uid="u", resource_version="7"
+    )
+    assert wire.body() == {
+        "propagationPolicy": "Foreground",
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+    }
 
 
 async def test_a_bind_has_the_pods_uid_and_version_as_preconditions() -> None:
@@ -117,9 +143,14 @@ async def test_a_bind_has_the_pods_uid_and_version_as_preconditions() -> None:
     assert wire.body()["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
 
 
-async def test_an_eviction_that_the_server_answers_with_a_failure_is_refused_whatever_the_code_of_http() -> None:
+async def test_an_eviction_that_the_server_answers_with_a_failure_is_refused_whatever_the_code_of_http() -> (
+    None
+):
     said = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-    wire = FakeWire({"kind": "Status", "status": "Failure", "message": said, "code": 500}, {"kind": "Status", "status": "Success"})
+    wire = FakeWire(
+        {"kind": "Status", "status": "Failure", "message": said, "code": 500},
+        {"kind": "Status", "status": "Success"},
+    )
     with pytest.raises(ServerError, match="evict Pod ns/p: 500: This pod has more than one"):
         await client(wire).evict("p", "ns", uid="u")
     await client(wire).evict("p", "ns", uid="u")
@@ -139,7 +170,9 @@ async def test_another_type_in_a_response_is_refused_with_the_action() -> None:
         (None, None),
     ],
 )
-async def test_the_time_of_the_server_has_a_zone_whatever_a_proxy_writes(date: str | None, told: datetime | None) -> None:
+async def test_the_time_of_the_server_has_a_zone_whatever_a_proxy_writes(
+    date: str | None, told: datetime | None
+) -> None:
     wire = FakeWire({"gitVersion": "v1.36.3"})
     wire.date = date
     assert await client(wire).time() == told

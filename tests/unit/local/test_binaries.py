@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import BinariesError, Tool, cached_tools, find_binaries, find_tool, locked, work_folder
+from fluxqueue.local.binaries import (
+    BinariesError,
+    Tool,
+    cached_tools,
+    find_binaries,
+    find_tool,
+    locked,
+    work_folder,
+)
 from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION, VERSIONS
 
 SAID = {
@@ -25,7 +33,8 @@ SAID = {
 def install(folder: Path, name: str, says: str, code: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
-    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")  # nothing but what the shell itself can do: PATH is ours
+    # nothing but what the shell itself can do: PATH is ours
+    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
     program.chmod(0o755)
     return program
 
@@ -99,7 +108,9 @@ def test_with_every_program_at_hand_nothing_is_built(machine: Machine) -> None:
         pytest.param(Tool.HELM, "", id="one that says nothing"),
     ],
 )
-def test_a_program_of_another_version_is_rejected_with_a_message(tool: Tool, says: str, machine: Machine) -> None:
+def test_a_program_of_another_version_is_rejected_with_a_message(
+    tool: Tool, says: str, machine: Machine
+) -> None:
     machine.build(machine.tools)
     other = install(machine.assets, tool.common_name, says)
     found = find_binaries(machine.build)
@@ -149,11 +160,22 @@ def test_what_is_missing_is_built_once_beside_its_place_and_moved_there_whole(ma
     assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
 
 
-def test_another_version_has_programs_of_its_own_and_shares_the_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_has_programs_of_its_own_and_shares_the_others(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = machine.tools.with_name(VERSIONS["1.37"])
     found = find_binaries(machine.build, "1.37")
-    assert {tool for tool, path in found.paths.items() if path.parent == machine.tools} == {Tool.ETCD, Tool.KWOK, Tool.HELM}
-    assert sorted(path.name for path in other.iterdir()) == ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"]
+    assert {tool for tool, path in found.paths.items() if path.parent == machine.tools} == {
+        Tool.ETCD,
+        Tool.KWOK,
+        Tool.HELM,
+    }
+    assert sorted(path.name for path in other.iterdir()) == [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+    ]
     assert found[Tool.KUBECTL] == other / "kubectl"
     assert found.kubernetes == VERSIONS["1.37"]
     monkeypatch.setenv("FLUXQUEUE_KUBERNETES", "1.37")
@@ -171,7 +193,9 @@ def test_a_program_on_path_must_have_the_version_that_was_chosen(machine: Machin
     assert found.rejected[0].endswith("and kubectl 1.34 is needed")
 
 
-def test_a_version_that_is_not_built_is_refused_with_those_that_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_is_not_built_is_refused_with_those_that_are(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FLUXQUEUE_KUBERNETES", "1.12")
     with pytest.raises(BinariesError, match=r"Kubernetes '1\.12' are built: choose one of 1\.34, "):
         find_binaries(machine.build)
@@ -196,9 +220,15 @@ def _broken(folder: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "message"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
+    ("build", "message"),
+    [
+        pytest.param(_half, "no complete set", id="incomplete"),
+        pytest.param(_broken, "exit code 1", id="fails"),
+    ],
 )
-def test_a_failed_build_leaves_no_programs(build: Callable[[Path, str], None], message: str, machine: Machine) -> None:
+def test_a_failed_build_leaves_no_programs(
+    build: Callable[[Path, str], None], message: str, machine: Machine
+) -> None:
     with pytest.raises(BinariesError, match=message):
         find_binaries(build)
     assert not machine.tools.exists()
@@ -223,7 +253,10 @@ def test_a_build_finds_what_the_one_before_left_and_not_that_of_another_version(
 def test_a_cache_that_cannot_be_written_is_named_with_a_remedy(machine: Machine) -> None:
     machine.tools.parents[1].mkdir(parents=True)
     machine.tools.parent.write_text("a file where the folder should be")
-    with pytest.raises(BinariesError, match=r"cannot be kept in .*controlplane: .*; set XDG_CACHE_HOME to a folder that can be written"):
+    with pytest.raises(
+        BinariesError,
+        match=r"cannot be kept in .*controlplane: .*; set XDG_CACHE_HOME to a folder that can be written",
+    ):
         find_binaries(machine.build)
 
 
@@ -241,8 +274,14 @@ def test_what_a_build_needed_is_deleted_once_the_programs_are_in_place(machine: 
     assert not left.exists()
 
 
-def test_a_process_that_waits_for_another_build_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_process_that_waits_for_another_build_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lock = tmp_path / "lock"
-    with locked(lock), pytest.raises(BinariesError, match="another process holds"), locked(lock, timeout_s=0.1):
+    with (
+        locked(lock),
+        pytest.raises(BinariesError, match="another process holds"),
+        locked(lock, timeout_s=0.1),
+    ):
         pass
     assert f"another process holds {lock}: waiting" in capsys.readouterr().err

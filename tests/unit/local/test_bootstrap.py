@@ -1,4 +1,6 @@
-"""What ``make`` runs first: which requirements it installs, when it has nothing to do, and what it says when pip fails."""
+"""What ``make`` runs first: which requirements it installs, when it has nothing to do,
+and what it says when pip fails.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def names(requirements: list[str]) -> set[str]:
     return {Requirement(text).name for text in requirements}
 
 
-def commands(module: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int = 0, says: str = "") -> list[list[str]]:
+def commands(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int = 0, says: str = ""
+) -> list[list[str]]:
     """Record the commands instead of running them."""
     ran: list[list[str]] = []
 
@@ -49,7 +53,9 @@ def commands(module: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int = 0,
     return ran
 
 
-def test_the_demo_installs_nothing_for_tests_lint_or_docs(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_installs_nothing_for_tests_lint_or_docs(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = commands(bootstrap, monkeypatch)
     assert bootstrap.main([]) == 0
     (pip,) = ran
@@ -63,10 +69,14 @@ def test_a_group_contains_what_its_groups_contain(bootstrap: ModuleType) -> None
     assert names(bootstrap._requirements("docs")) == {"mkdocs-material"}
 
 
-def test_groups_are_added_to_those_that_are_installed(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_added_to_those_that_are_installed(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = commands(bootstrap, monkeypatch)
     assert bootstrap.main(["docs"]) == bootstrap.main(["browser"]) == 0
-    assert {"mkdocs-material", "playwright"} <= {Requirement(text).name for text in ran[1][ran[1].index("-e") + 2 :]}
+    assert {"mkdocs-material", "playwright"} <= {
+        Requirement(text).name for text in ran[1][ran[1].index("-e") + 2 :]
+    }
     assert json.loads(bootstrap.STAMP.read_text())["groups"] == ["browser", "docs"]
 
 
@@ -77,14 +87,18 @@ def test_nothing_runs_when_all_is_installed(bootstrap: ModuleType, monkeypatch: 
     assert len(ran) == 1
 
 
-def test_a_damaged_stamp_means_that_nothing_is_known(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_stamp_means_that_nothing_is_known(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = commands(bootstrap, monkeypatch)
     bootstrap.STAMP.write_text("9f3b0c4ead")
     assert bootstrap.main([]) == 0
     assert len(ran) == 1
 
 
-def test_an_unknown_group_is_refused_with_the_known_ones(bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_group_is_refused_with_the_known_ones(
+    bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bootstrap.main(["tets"]) == 1
     assert "no dependency group 'tets', only browser, docs" in capsys.readouterr().err
 
@@ -97,7 +111,10 @@ def test_a_failure_names_distribution_python_and_remedy(
     said = capsys.readouterr().err
     assert _CONFLICT in said
     python = ".".join(map(str, sys.version_info[:3]))
-    assert f"pymdown-extensions==13.1 cannot be installed with Python {python}; versions were left out that need Python >=3.11.5" in said
+    assert (
+        f"pymdown-extensions==13.1 cannot be installed with Python {python}; "
+        "versions were left out that need Python >=3.11.5"
+    ) in said
     assert "make PYTHON=" in said
     assert not bootstrap.STAMP.exists()
 
@@ -106,11 +123,20 @@ def test_a_failure_names_distribution_python_and_remedy(
     ("output", "sentence"),
     [
         (
-            "ERROR: Cannot install mkdocs-material==9.8.1 because these package versions have conflicting dependencies.",
+            (
+                "ERROR: Cannot install mkdocs-material==9.8.1 because these package versions have "
+                "conflicting dependencies."
+            ),
             "mkdocs-material==9.8.1 cannot",
         ),
-        ("WARNING: Retrying ... NewConnectionError('...: Failed to establish a new connection", "The package index cannot be reached"),
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "The disk is full"),
+        (
+            "WARNING: Retrying ... NewConnectionError('...: Failed to establish a new connection",
+            "The package index cannot be reached",
+        ),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "The disk is full",
+        ),
         ("something else", "Its message stands above."),
     ],
 )
@@ -132,8 +158,11 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_it_runs_on_an_old_python_as_far_as_its_message(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'local')!r}); import bootstrap; "
-        "bootstrap.AT_LEAST = (9, 9); bootstrap.shutil.which = lambda name: None; raise SystemExit(bootstrap.main([]))"
+        "bootstrap.AT_LEAST = (9, 9); bootstrap.shutil.which = lambda name: None; raise "
+        "SystemExit(bootstrap.main([]))"
     )
-    ended = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ended.returncode == 1
     assert "install one, or name it with `make PYTHON=...`" in ended.stderr

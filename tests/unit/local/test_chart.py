@@ -29,7 +29,10 @@ def test_variables_come_from_texts_secrets_config_maps_and_fields() -> None:
         {"name": "PLAIN", "value": "x"},
         {"name": "EMPTY"},
         {"name": "DATABASE_URL", "valueFrom": {"secretKeyRef": {"name": "db", "key": "url"}}},
-        {"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "config", "key": "level", "optional": True}}},
+        {
+            "name": "LEVEL",
+            "valueFrom": {"configMapKeyRef": {"name": "config", "key": "level", "optional": True}},
+        },
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
     assert read_pod(deployment({"env": env}), "ns").containers[0].variables == (
@@ -45,7 +48,10 @@ def test_volumes_keep_their_items_modes_and_whether_they_may_be_missing() -> Non
     volumes = [
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "tls", "secret": {"secretName": "webhook-tls", "optional": True, "defaultMode": 0o400}},
-        {"name": "config", "configMap": {"name": "queue", "items": [{"key": "queue.yaml", "path": "conf/queue.yaml"}]}},
+        {
+            "name": "config",
+            "configMap": {"name": "queue", "items": [{"key": "queue.yaml", "path": "conf/queue.yaml"}]},
+        },
     ]
     assert read_pod(deployment(volumes=volumes), "ns").volumes == {
         "tmp": None,
@@ -59,7 +65,12 @@ def test_volumes_keep_their_items_modes_and_whether_they_may_be_missing() -> Non
     [
         pytest.param({"serviceAccountName": "queue"}, "queue", True, id="named"),
         pytest.param({}, "default", True, id="the namespace's"),
-        pytest.param({"serviceAccountName": "webhook", "automountServiceAccountToken": False}, "webhook", False, id="no token is mounted"),
+        pytest.param(
+            {"serviceAccountName": "webhook", "automountServiceAccountToken": False},
+            "webhook",
+            False,
+            id="no token is mounted",
+        ),
     ],
 )
 def test_a_token_is_mounted_unless_the_pod_wants_none(spec: Json, account: str, token: bool) -> None:
@@ -75,14 +86,20 @@ def test_a_projected_token_is_seen_by_the_containers_that_mount_it() -> None:
     )
     made["spec"]["template"]["spec"]["containers"].append({"name": "beside"})
     pod = read_pod(made, "ns")
-    assert {container.name: container.token for container in pod.containers} == {"queue": True, "beside": False}
+    assert {container.name: container.token for container in pod.containers} == {
+        "queue": True,
+        "beside": False,
+    }
     assert pod.volumes == {"token": None}
 
 
 def test_probes_find_ports_by_name() -> None:
     container = {
         "ports": [{"name": "https", "containerPort": 9443}, {"containerPort": 4242}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}, "timeoutSeconds": 5},
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
+            "timeoutSeconds": 5,
+        },
         "livenessProbe": {"tcpSocket": {"port": 4242}},
         "startupProbe": {"exec": {"command": ["true"]}},
     }
@@ -97,10 +114,18 @@ def test_probes_find_ports_by_name() -> None:
     ("made", "message"),
     [
         pytest.param(
-            deployment(volumes=[{"name": "disk", "persistentVolumeClaim": {}}]), "volume disk is a persistentVolumeClaim", id="disk"
+            deployment(volumes=[{"name": "disk", "persistentVolumeClaim": {}}]),
+            "volume disk is a persistentVolumeClaim",
+            id="disk",
         ),
-        pytest.param(deployment({"env": [{"name": "N", "valueFrom": {"resourceFieldRef": {}}}]}), "variable N comes from", id="resources"),
-        pytest.param(deployment({"envFrom": [{"secretRef": {"name": "s"}}]}), "name the variables", id="a whole Secret"),
+        pytest.param(
+            deployment({"env": [{"name": "N", "valueFrom": {"resourceFieldRef": {}}}]}),
+            "variable N comes from",
+            id="resources",
+        ),
+        pytest.param(
+            deployment({"envFrom": [{"secretRef": {"name": "s"}}]}), "name the variables", id="a whole Secret"
+        ),
     ],
 )
 def test_an_unsupported_field_is_refused_by_name(made: Json, message: str) -> None:
@@ -109,7 +134,10 @@ def test_an_unsupported_field_is_refused_by_name(made: Json, message: str) -> No
 
 
 def test_references_are_expanded_as_the_kubelet_does() -> None:
-    assert expand("postgres://$(HOST):$(PORT)/$(UNKNOWN)", {"HOST": "db", "PORT": "5432"}) == "postgres://db:5432/$(UNKNOWN)"
+    assert (
+        expand("postgres://$(HOST):$(PORT)/$(UNKNOWN)", {"HOST": "db", "PORT": "5432"})
+        == "postgres://db:5432/$(UNKNOWN)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,5 +152,9 @@ def test_references_are_expanded_as_the_kubelet_does() -> None:
     ],
 )
 def test_mount_paths_become_our_folders_and_nothing_else_does(word: str, found: str) -> None:
-    folders = [("/etc/fluxqueue", Path("/plane/config")), ("/etc/fluxqueue/tls", Path("/plane/tls")), ("/tmp", Path("/plane/tmp"))]
+    folders = [
+        ("/etc/fluxqueue", Path("/plane/config")),
+        ("/etc/fluxqueue/tls", Path("/plane/tls")),
+        ("/tmp", Path("/plane/tmp")),
+    ]
     assert relocate(word, folders) == found

@@ -30,10 +30,14 @@ def objects() -> Objects:
 
 @pytest.fixture
 def program(objects: Objects, tmp_path: Path) -> ContainerProcess:
-    container = ChartContainer("webhook", ("sh", "-c"), ("cat tls.crt",), (), (Mount("tls", "/tls", ""),), {}, None, None, None)
+    container = ChartContainer(
+        "webhook", ("sh", "-c"), ("cat tls.crt",), (), (Mount("tls", "/tls", ""),), {}, None, None, None
+    )
     volumes = {"tls": VolumeSource("secrets", "ns", "tls", {}, optional=False)}
     pod = ChartPod("webhook", "ns", {}, "default", volumes, (container,), 1)
-    return ContainerProcess(pod, container, 0, tmp_path / "program", tmp_path / "log", cast(ControlPlane, objects))
+    return ContainerProcess(
+        pod, container, 0, tmp_path / "program", tmp_path / "log", cast(ControlPlane, objects)
+    )
 
 
 def test_a_program_waits_for_a_secret_that_it_mounts(program: ContainerProcess, objects: Objects) -> None:

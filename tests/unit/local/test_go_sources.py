@@ -16,10 +16,29 @@ def left(folder: Path) -> set[str]:
 
 
 def test_folders_without_a_needed_package_and_tests_are_deleted(tmp_path: Path) -> None:
-    files(tmp_path, "cache/download/a.info", "k8s.io/a@v1/go.mod", "k8s.io/a@v1/pkg/x/x.go", "k8s.io/a@v1/pkg/x/x_test.go")
-    files(tmp_path, "k8s.io/a@v1/pkg/x/embedded/page.html", "k8s.io/a@v1/pkg/y/y.go", "k8s.io/b@v1/b.go", "org/c@v2/docs/c.yaml")
-    delete_unused(tmp_path, {tmp_path / "k8s.io/a@v1/pkg/x", Path("/usr/lib/go/src/fmt")}, {tmp_path / "org/c@v2"})
-    expected = {"cache/download/a.info", "k8s.io/a@v1/go.mod", "k8s.io/a@v1/pkg/x/x.go", "k8s.io/a@v1/pkg/x/embedded/page.html"}
+    files(
+        tmp_path,
+        "cache/download/a.info",
+        "k8s.io/a@v1/go.mod",
+        "k8s.io/a@v1/pkg/x/x.go",
+        "k8s.io/a@v1/pkg/x/x_test.go",
+    )
+    files(
+        tmp_path,
+        "k8s.io/a@v1/pkg/x/embedded/page.html",
+        "k8s.io/a@v1/pkg/y/y.go",
+        "k8s.io/b@v1/b.go",
+        "org/c@v2/docs/c.yaml",
+    )
+    delete_unused(
+        tmp_path, {tmp_path / "k8s.io/a@v1/pkg/x", Path("/usr/lib/go/src/fmt")}, {tmp_path / "org/c@v2"}
+    )
+    expected = {
+        "cache/download/a.info",
+        "k8s.io/a@v1/go.mod",
+        "k8s.io/a@v1/pkg/x/x.go",
+        "k8s.io/a@v1/pkg/x/embedded/page.html",
+    }
     assert left(tmp_path) == {*expected, "org/c@v2/docs/c.yaml"}
 
 

@@ -30,7 +30,9 @@ def test_a_client_certificate_travels_in_the_file(tmp_path: Path) -> None:
 
 def test_a_token_comes_with_the_namespace_it_works_in(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki", dt.datetime.now(dt.UTC))
-    path = write_token_kubeconfig(tmp_path / "queue.kubeconfig", SERVER, authority.bundle, "a.b.c", "fluxqueue-system")
+    path = write_token_kubeconfig(
+        tmp_path / "queue.kubeconfig", SERVER, authority.bundle, "a.b.c", "fluxqueue-system"
+    )
     config = msgspec.json.decode(path.read_bytes())
     assert config["users"][0]["user"] == {"token": "a.b.c"}
     assert config["contexts"][0]["context"]["namespace"] == "fluxqueue-system"

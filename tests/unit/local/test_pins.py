@@ -1,4 +1,6 @@
-"""The check of the pins: it asks for everything, for every Python and processor, and says which pin does not hold."""
+"""The check of the pins: it asks for everything, for every Python and processor,
+and says which pin does not hold.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def pins() -> ModuleType:
 
 @pytest.fixture
 def uv(tmp_path: Path) -> Path:
-    """A resolver that records its arguments, and answers with its input; it refuses ``old`` at Python 3.11.0."""
+    """A resolver that records its arguments, and answers with its input;
+    it refuses ``old`` at Python 3.11.0.
+    """
     program = tmp_path / "uv"
     program.write_text(
         f"""{script_head()}import pathlib, sys
@@ -36,22 +40,37 @@ def only(pins: ModuleType, monkeypatch: pytest.MonkeyPatch, *requirements: str) 
     monkeypatch.setattr(pins, "requirements", lambda: iter(requirements))
 
 
-def test_every_python_and_processor_is_asked_about(pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_python_and_processor_is_asked_about(
+    pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only(pins, monkeypatch, "new>=1")
     pins.check(uv, "new==2\n")
     calls = (uv.parent / "calls").read_text().splitlines()
-    asked = {(call.split("--python-version ")[1].split()[0], call.split("--python-platform ")[1].split("-")[0]) for call in calls}
-    assert asked == {(python, machine) for python in ("3.11.0", "3.12.0", "3.13.0", "3.14.0") for machine in ("x86_64", "aarch64")}
+    asked = {
+        (call.split("--python-version ")[1].split()[0], call.split("--python-platform ")[1].split("-")[0])
+        for call in calls
+    }
+    assert asked == {
+        (python, machine)
+        for python in ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
+        for machine in ("x86_64", "aarch64")
+    }
     assert all("--only-binary :all:" in call for call in calls)
 
 
-def test_a_pin_that_does_not_serve_the_oldest_python_fails(pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_that_does_not_serve_the_oldest_python_fails(
+    pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only(pins, monkeypatch, "new>=1")
-    with pytest.raises(pins.PinsFail, match=r"^Python 3.11.0, Linux x86_64: old==2 depends on Python>=3.11.5$"):
+    with pytest.raises(
+        pins.PinsFail, match=r"^Python 3.11.0, Linux x86_64: old==2 depends on Python>=3.11.5$"
+    ):
         pins.check(uv, "new==2\nold==2\n")
 
 
-def test_a_distribution_without_a_pin_fails(pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_distribution_without_a_pin_fails(
+    pins: ModuleType, uv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only(pins, monkeypatch, "new>=1", "free_one==3")
     with pytest.raises(pins.PinsFail, match="has no pin for free-one: run `make pins`"):
         pins.check(uv, "new==2\n")

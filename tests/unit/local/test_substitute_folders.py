@@ -25,7 +25,9 @@ def claimed_by_another(root: Path, name: str, stands_for: Path, *, kept: bool) -
         "import sys; from pathlib import Path; from fluxqueue.local.substitute_folders import claim;"
         "claim(Path(sys.argv[1]), Path(sys.argv[2]), kept=sys.argv[3] == 'True')"
     )
-    subprocess.run([sys.executable, "-c", program, str(folder), str(stands_for), str(kept)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", program, str(folder), str(stands_for), str(kept)], check=True, timeout=60
+    )
     (folder / "data").mkdir()
     return folder
 
@@ -36,7 +38,9 @@ def test_what_a_dead_session_left_is_removed(root: Path, tmp_path: Path) -> None
     assert [path.name for path in root.iterdir()] == ["lock"]
 
 
-def test_what_is_to_outlive_its_process_stays_until_what_it_stands_for_is_gone(root: Path, tmp_path: Path) -> None:
+def test_what_is_to_outlive_its_process_stays_until_what_it_stands_for_is_gone(
+    root: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     folder = claimed_by_another(root, "postgres-1", home / "postgres", kept=True)
@@ -50,7 +54,9 @@ def test_what_a_living_process_uses_stays(root: Path, tmp_path: Path) -> None:
     assert prune(root) == []
 
 
-def test_a_process_that_got_the_pid_of_a_dead_one_does_not_keep_what_that_left(root: Path, tmp_path: Path) -> None:
+def test_a_process_that_got_the_pid_of_a_dead_one_does_not_keep_what_that_left(
+    root: Path, tmp_path: Path
+) -> None:
     claim(root / "postgres-1", tmp_path / "gone" / "postgres", kept=False)
     note = root / "postgres-1" / "owner.json"
     written = msgspec.json.decode(note.read_bytes())
@@ -59,9 +65,13 @@ def test_a_process_that_got_the_pid_of_a_dead_one_does_not_keep_what_that_left(r
     assert prune(root) == [root / "postgres-1"]
 
 
-def test_a_folder_a_server_still_works_in_stays_although_its_owner_is_gone(root: Path, tmp_path: Path) -> None:
+def test_a_folder_a_server_still_works_in_stays_although_its_owner_is_gone(
+    root: Path, tmp_path: Path
+) -> None:
     folder = claimed_by_another(root, "postgres-1", tmp_path / "gone" / "postgres", kept=False)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=folder / "data") as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=folder / "data"
+    ) as server:
         (folder / "data" / "postmaster.pid").write_text(f"{server.pid}\n{folder / 'data'}\n")
         assert prune(root) == []
         server.communicate(b"\n", timeout=30)

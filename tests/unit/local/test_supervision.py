@@ -58,6 +58,10 @@ def test_a_failed_restart_is_reported_and_retried_and_the_others_are_supervised(
     supervisor.start()
     assert thing.lives.wait(20)
     supervisor.stop()
-    assert message == ["thing ended: starting it again (restart 1)", "thing: no port", "thing ended: starting it again (restart 2)"]
+    assert message == [
+        "thing ended: starting it again (restart 1)",
+        "thing: no port",
+        "thing ended: starting it again (restart 2)",
+    ]
     assert supervisor.restarts("thing") == 2
     assert other.tended > 0

@@ -150,7 +150,10 @@ def test_packages_are_compiled_before_each_program_is_linked(go: Go) -> None:
     shown = go.build()
     assert go.compiled() == ["lib/only-one", "main/one", "lib/third", "main/two"]
     assert sorted(path.name for path in go.target.iterdir()) == ["one", "two"]
-    assert [text for text, _ in shown.steps] == ["fetching the sources of two programs", "building two programs"]
+    assert [text for text, _ in shown.steps] == [
+        "fetching the sources of two programs",
+        "building two programs",
+    ]
     assert {"program 1 of 2, one", "program 2 of 2, two"} <= {text for text, _ in shown.done}
 
 
@@ -165,14 +168,26 @@ def test_what_no_later_program_needs_is_deleted_once_linked(go: Go) -> None:
     with pytest.raises(BinariesError):
         go.build()
     cache = go.target.with_name("two.build") / "gocache"
-    assert sorted(path.name for path in cache.iterdir()) == ["lib-first", "lib-second", "lib-third", "main-one"]
+    assert sorted(path.name for path in cache.iterdir()) == [
+        "lib-first",
+        "lib-second",
+        "lib-third",
+        "main-one",
+    ]
 
 
-def test_sources_that_no_program_needs_are_deleted_first(go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_no_program_needs_are_deleted_first(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "own modules"
     go.build()
     (modules,) = go.target.parent.glob("*/gomodcache")
-    assert sorted(folder.name for folder in (modules / "lib").iterdir()) == ["first", "only-one", "second", "third"]
+    assert sorted(folder.name for folder in (modules / "lib").iterdir()) == [
+        "first",
+        "only-one",
+        "second",
+        "third",
+    ]
     monkeypatch.setenv("GOMODCACHE", str(own))
     go.build()
     assert (own / "lib" / "unused").is_dir()

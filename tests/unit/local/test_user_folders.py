@@ -32,12 +32,15 @@ def test_variables_name_other_folders(home: Path, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("kind", ["a file", "a folder without rights"])
-def test_a_home_that_cannot_be_written_stops_nobody(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_written_stops_nobody(
+    home: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if kind == "a file":
         home.write_text("")
     else:
         home.mkdir(mode=0o500)
         allowed = os.access
-        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != home and allowed(path, mode))  # root may write anywhere
+        # root may write anywhere
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != home and allowed(path, mode))
     assert cache_folder() == Path(sys.prefix) / ".cache" / "fluxqueue"
     assert state_folder().is_relative_to(sys.prefix)

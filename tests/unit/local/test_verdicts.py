@@ -25,7 +25,13 @@ NEVER = AppliedExample("Job", "never", "uid-never", expects="Unsatisfiable")
 
 
 def fluxjob(uid: str = "uid-job", pods: int = 2, **status: object) -> FluxJob:
-    done = {"state": "Completed", "outcome": "Succeeded", "nodes": "n[1-2]", "allocatedAt": "2026-03-02T12:00:10Z", **status}
+    done = {
+        "state": "Completed",
+        "outcome": "Succeeded",
+        "nodes": "n[1-2]",
+        "allocatedAt": "2026-03-02T12:00:10Z",
+        **status,
+    }
     return FluxJob(
         metadata=ObjectMeta(name=f"fj-{uid}"),
         spec=FluxJobSpec(object_ref=ObjectRef(uid=uid), pods=pods),
@@ -52,7 +58,10 @@ def pod(
             owner_references=[OwnerReference(kind="Job", uid=owner, controller=True)] if owner else None,
         ),
         spec=PodSpec(node_name=node),
-        status=PodStatus(phase=phase, conditions=[ObjectCondition(type="PodScheduled", status="True", last_transition_time=bound)]),
+        status=PodStatus(
+            phase=phase,
+            conditions=[ObjectCondition(type="PodScheduled", status="True", last_transition_time=bound)],
+        ),
     )
 
 
@@ -69,7 +78,11 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
             ["job/lammps: Fluxion chose n[1-2], the pods ran on n[2,1]"],
             id="ranks swapped",
         ),
-        pytest.param(Row(LAMMPS, fluxjob(), (pod("a", "n2"), pod("b", "n1"))), [], id="pods without an index may come in any order"),
+        pytest.param(
+            Row(LAMMPS, fluxjob(), (pod("a", "n2"), pod("b", "n1"))),
+            [],
+            id="pods without an index may come in any order",
+        ),
         pytest.param(
             Row(LAMMPS, fluxjob(), (pod("a", "n1"), pod("b", "n1"))),
             ["job/lammps: Fluxion chose n[1-2], the pods ran on n1 (2)"],
@@ -90,21 +103,44 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
             ["job/lammps should be Completed, but is Failed (BindFailed: x)"],
             id="failed",
         ),
-        pytest.param(Row(LAMMPS, fluxjob(outcome="Unknown"), RIGHT), ["job/lammps ended as Unknown"], id="nobody knows how it ended"),
-        pytest.param(Row(LAMMPS, fluxjob(allocatedAt=None), RIGHT), ["job/lammps: its time of allocation is missing"], id="no time"),
         pytest.param(
-            Row(WEB, fluxjob(pods=1, state="Running", outcome="", nodes="n1"), (pod("w", "n1", phase="Running"),)),
+            Row(LAMMPS, fluxjob(outcome="Unknown"), RIGHT),
+            ["job/lammps ended as Unknown"],
+            id="nobody knows how it ended",
+        ),
+        pytest.param(
+            Row(LAMMPS, fluxjob(allocatedAt=None), RIGHT),
+            ["job/lammps: its time of allocation is missing"],
+            id="no time",
+        ),
+        pytest.param(
+            Row(
+                WEB,
+                fluxjob(pods=1, state="Running", outcome="", nodes="n1"),
+                (pod("w", "n1", phase="Running"),),
+            ),
             [],
             id="a pod of a Deployment",
         ),
-        pytest.param(Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome="")), [], id="impossible, as expected"),
         pytest.param(
-            Row(NEVER, fluxjob(state="Pending", reason="WaitingForNodes", message="busy", nodes="", outcome="")),
+            Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome="")),
+            [],
+            id="impossible, as expected",
+        ),
+        pytest.param(
+            Row(
+                NEVER,
+                fluxjob(state="Pending", reason="WaitingForNodes", message="busy", nodes="", outcome=""),
+            ),
             ["job/never should wait as Unsatisfiable, but is Pending (WaitingForNodes: busy)"],
             id="impossible, but not known to be",
         ),
         pytest.param(
-            Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome=""), (pod("x", "n1"),)),
+            Row(
+                NEVER,
+                fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome=""),
+                (pod("x", "n1"),),
+            ),
             ["job/never can never start, but pod x is on n1"],
             id="impossible, but it runs",
         ),
@@ -123,18 +159,26 @@ def test_an_object_has_the_name_that_the_queue_shows() -> None:
 
 
 def test_what_a_node_says_of_pods_that_ended_well_is_told_once() -> None:
-    stand_in = msgspec.structs.replace(RIGHT[0], status=PodStatus(phase="Succeeded", message="There is no flux"))
+    stand_in = msgspec.structs.replace(
+        RIGHT[0], status=PodStatus(phase="Succeeded", message="There is no flux")
+    )
     failed = msgspec.structs.replace(RIGHT[1], status=PodStatus(phase="Failed", message="It was evicted"))
-    assert notes_on([Row(LAMMPS, fluxjob(), (stand_in, stand_in, failed)), Row(LAMMPS, fluxjob(), RIGHT)]) == [
-        "job/lammps: There is no flux"
-    ]
+    assert notes_on(
+        [Row(LAMMPS, fluxjob(), (stand_in, stand_in, failed)), Row(LAMMPS, fluxjob(), RIGHT)]
+    ) == ["job/lammps: There is no flux"]
 
 
 def test_finds_the_pods_of_jobs_bare_pods_and_deployments() -> None:
     probe = AppliedExample("Pod", "probe", "uid-probe")
     seen = NamespaceSnapshot(
         (fluxjob(), fluxjob("uid-probe", 1), fluxjob("uid-web-a", 1)),
-        (RIGHT[1], RIGHT[0], pod("probe", "n1", owner=""), pod("web-a", "n1", owner="uid-set"), pod("web-b", None, owner="uid-set")),
+        (
+            RIGHT[1],
+            RIGHT[0],
+            pod("probe", "n1", owner=""),
+            pod("web-a", "n1", owner="uid-set"),
+            pod("web-b", None, owner="uid-set"),
+        ),
         {"uid-set": "uid-deployment"},
     )
     found = [
@@ -163,9 +207,21 @@ def test_of_several_pods_of_a_rank_the_newest_counts() -> None:
         pytest.param([Row(LAMMPS, fluxjob(state="Running"), RIGHT)], False, id="a Job that runs"),
         pytest.param([Row(LAMMPS, None)], False, id="no FluxJob yet"),
         pytest.param([Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable"))], True, id="never starts"),
-        pytest.param([Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Running"),))] * 2, True, id="all replicas run"),
-        pytest.param([Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Running"),))], False, id="a replica is missing"),
-        pytest.param([Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Pending"),))] * 2, False, id="a replica does not run yet"),
+        pytest.param(
+            [Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Running"),))] * 2,
+            True,
+            id="all replicas run",
+        ),
+        pytest.param(
+            [Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Running"),))],
+            False,
+            id="a replica is missing",
+        ),
+        pytest.param(
+            [Row(WEB, fluxjob(state="Running"), (pod("w", "n1", phase="Pending"),))] * 2,
+            False,
+            id="a replica does not run yet",
+        ),
     ],
 )
 def test_knows_when_there_is_nothing_more_to_wait_for(rows: list[Row], done: bool) -> None:
@@ -176,16 +232,25 @@ def test_knows_the_scheduler_of_each_pod_that_is_bound() -> None:
     named = {"ours": "FluxionScheduler", "theirs": "default-scheduler", "waiting": "default-scheduler"}
     pods = [pod(name, None if name == "waiting" else "n1") for name in named]
     pods = [
-        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, scheduler_name=named[each.metadata.name])) for each in pods
+        msgspec.structs.replace(
+            each, spec=msgspec.structs.replace(each.spec, scheduler_name=named[each.metadata.name])
+        )
+        for each in pods
     ]
     row = Row(LAMMPS, fluxjob(), tuple(pods))
     assert bound_by([row]) == {"FluxionScheduler": 1, "default-scheduler": 1}
     (wrong,) = bound_by_another(row, "FluxionScheduler")
-    assert wrong == "job/lammps: pod theirs should have been bound by FluxionScheduler, but was by default-scheduler"
+    assert (
+        wrong
+        == "job/lammps: pod theirs should have been bound by FluxionScheduler, but was by default-scheduler"
+    )
 
 
 def test_names_what_is_left_but_not_what_others_have() -> None:
-    jobs = [JobInfo(1, JobMode.ALLOCATED, shares=(NodeShare("n1"), NodeShare("n2"))), JobInfo(2, JobMode.SYSTEM, shares=(NodeShare("n3"),))]
+    jobs = [
+        JobInfo(1, JobMode.ALLOCATED, shares=(NodeShare("n1"), NodeShare("n2"))),
+        JobInfo(2, JobMode.SYSTEM, shares=(NodeShare("n3"),)),
+    ]
     assert leftovers(jobs, [fluxjob()]) == [
         "Fluxion still holds job 1 (allocated) on n[1-2]",
         "FluxJob fj-uid-job is still there (Completed)",
@@ -198,7 +263,9 @@ ANNOUNCED = {"reservedAt": "2026-03-02T12:00:20Z", "etaFirst": "2026-03-02T12:00
 
 
 def waits(example: AppliedExample, **announced: str) -> Row:
-    return Row(example, fluxjob(example.uid, 2, state="Pending", outcome="", nodes="", allocatedAt=None, **announced))
+    return Row(
+        example, fluxjob(example.uid, 2, state="Pending", outcome="", nodes="", allocatedAt=None, **announced)
+    )
 
 
 def began(example: AppliedExample, at: str) -> Row:
@@ -214,14 +281,33 @@ def began(example: AppliedExample, at: str) -> Row:
             ANNOUNCED,
             "00:51",
             "00:05",
-            ["job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest, but started at 12:00:51"],
+            [
+                (
+                    "job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the "
+                    "latest, but started at 12:00:51"
+                )
+            ],
             id="late",
         ),
-        pytest.param({}, "00:18", "00:05", ["job/big should have had nodes reserved while it waited, and had none"], id="none"),
-        pytest.param(ANNOUNCED, "00:18", "00:18", ["job/filler should have been backfilled ahead of job/big, and was not"], id="behind"),
+        pytest.param(
+            {},
+            "00:18",
+            "00:05",
+            ["job/big should have had nodes reserved while it waited, and had none"],
+            id="none",
+        ),
+        pytest.param(
+            ANNOUNCED,
+            "00:18",
+            "00:18",
+            ["job/filler should have been backfilled ahead of job/big, and was not"],
+            id="behind",
+        ),
     ],
 )
-def test_the_first_announced_start_must_come_true(announced: dict[str, str], big: str, filler: str, wrong: list[str]) -> None:
+def test_the_first_announced_start_must_come_true(
+    announced: dict[str, str], big: str, filler: str, wrong: list[str]
+) -> None:
     expectations = StartExpectations()
     expectations.record([waits(BIG, **announced), waits(FILLER)])
     if announced:
@@ -241,13 +327,18 @@ def test_starts_that_came_true_are_listed_with_their_times() -> None:
     expectations = StartExpectations()
     expectations.record([waits(BIG, **ANNOUNCED)])
     first, second = expectations.kept([began(BIG, "00:18"), began(FILLER, "00:05")])
-    assert first == "job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest and started at 12:00:18"
+    assert first == (
+        "job/big had nodes reserved from 12:00:20 on, "
+        "was expected to start at 12:00:20 at the latest and started at 12:00:18"
+    )
     assert second == "job/filler was applied after job/big and started 13 s before it, in a gap"
 
 
 def test_an_indexed_pod_that_ran_counts_after_it_was_deleted() -> None:
     waiting = pod("c", None, index=2)
-    seen = NamespaceSnapshot(pods=RIGHT[:1]).with_deleted(NamespaceSnapshot(pods=(*RIGHT, waiting, pod("d", "n4"))))
+    seen = NamespaceSnapshot(pods=RIGHT[:1]).with_deleted(
+        NamespaceSnapshot(pods=(*RIGHT, waiting, pod("d", "n4")))
+    )
     assert seen.pods == RIGHT
     (row,) = rows_of([LAMMPS], NamespaceSnapshot((fluxjob(),), seen.pods))
     assert differences(row) == []

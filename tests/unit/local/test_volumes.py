@@ -34,7 +34,9 @@ def shown(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_reader_never_sees_a_certificate_with_the_key_of_another(tmp_path: Path) -> None:
-    """Through ``..data``, as the kubelet promises: what is read through one resolution of the link is one generation."""
+    """Through ``..data``, as the kubelet promises: what is read through one resolution of the link is one
+    generation.
+    """
     write_atomically(tmp_path, {"tls.crt": b"0", "tls.key": b"0"})
     mixed: list[tuple[bytes, bytes]] = []
     seen: set[bytes] = set()
@@ -103,9 +105,16 @@ def test_a_secret_is_shown_and_written_again_only_when_it_changed(tmp_path: Path
 
 
 def test_a_config_map_shows_chosen_keys_under_their_file_names_and_binary_data(tmp_path: Path) -> None:
-    config = {"metadata": {"resourceVersion": "1"}, "data": {"queue": "a: 1"}, "binaryData": {"blob": base64.b64encode(b"\0").decode()}}
+    config = {
+        "metadata": {"resourceVersion": "1"},
+        "data": {"queue": "a: 1"},
+        "binaryData": {"blob": base64.b64encode(b"\0").decode()},
+    }
     everything = MirroredVolume(VolumeSource("configmaps", "ns", "c"), tmp_path / "all")
-    chosen = MirroredVolume(VolumeSource("configmaps", "ns", "c", items={"queue": "queue.yaml", "none": "none"}), tmp_path / "some")
+    chosen = MirroredVolume(
+        VolumeSource("configmaps", "ns", "c", items={"queue": "queue.yaml", "none": "none"}),
+        tmp_path / "some",
+    )
     everything.refresh(ApiServer(config))
     chosen.refresh(ApiServer(config))
     assert shown(everything.folder) == {"queue": b"a: 1", "blob": b"\0"}

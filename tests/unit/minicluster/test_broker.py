@@ -19,7 +19,9 @@ HOST_KEYS = {"host", "bind", "connect", "parent"}
 
 def configured(given: list[Share] | None = None, **spec: Any) -> dict[str, Any]:
     cluster = minicluster(**spec)
-    text = configuration(identity_of(cluster), cluster.spec, shares(cluster.spec.size) if given is None else given)
+    text = configuration(
+        identity_of(cluster), cluster.spec, shares(cluster.spec.size) if given is None else given
+    )
     return tomllib.loads(text)
 
 
@@ -39,7 +41,9 @@ def test_brokers_find_their_leader_by_its_name_and_try_again_after_two_seconds()
 
 def access(runner: dict[str, Any], *sidecars: dict[str, Any], **spec: Any) -> dict[str, Any]:
     containers = [{"name": "app", "image": "app:1", "command": "x", "runFlux": True, **runner}]
-    containers += [{"name": f"side-{place}", "image": "side:1", **each} for place, each in enumerate(sidecars)]
+    containers += [
+        {"name": f"side-{place}", "image": "side:1", **each} for place, each in enumerate(sidecars)
+    ]
     cluster = FluxCluster.of(minicluster(containers=containers, **spec), IMAGE)
     text = config_map(cluster, shares(4))["data"]["broker.toml"]
     return dict(tomllib.loads(text)["access"])
@@ -71,7 +75,9 @@ def test_without_other_users_there_are_no_guests() -> None:
     ],
     ids=["same user", "root", "other user", "image's user", "same image", "other image"],
 )
-def test_a_sidecar_that_may_be_another_user_is_a_guest(runner: dict[str, Any], sidecar: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_sidecar_that_may_be_another_user_is_a_guest(
+    runner: dict[str, Any], sidecar: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert access(runner, sidecar) == expected
 
 
@@ -125,7 +131,10 @@ def test_one_core_is_not_a_range() -> None:
 
 
 def test_a_lead_broker_elsewhere_is_rank_zero_at_its_address() -> None:
-    config = configured(size=2, flux={"bursting": {"leadBroker": {"address": "192.0.2.7", "name": "lead", "size": 2, "port": 30093}}})
+    config = configured(
+        size=2,
+        flux={"bursting": {"leadBroker": {"address": "192.0.2.7", "name": "lead", "size": 2, "port": 30093}}},
+    )
     assert config["bootstrap"]["hosts"] == [
         {"host": "lead-0", "connect": "tcp://192.0.2.7:30093"},
         {"host": "lead-1,lammps-[0-1]"},
@@ -134,11 +143,19 @@ def test_a_lead_broker_elsewhere_is_rank_zero_at_its_address() -> None:
 
 def test_bursted_clusters_get_the_names_and_sizes_that_were_left_out() -> None:
     cluster = minicluster(size=2, flux={"bursting": {"clusters": [{"name": "cloud", "size": 1}, {}]}})
-    assert hosts(identity_of(cluster), cluster.spec) == ["lammps-0", "lammps-1", "cloud-0", "burst-1-0", "burst-1-1"]
+    assert hosts(identity_of(cluster), cluster.spec) == [
+        "lammps-0",
+        "lammps-1",
+        "cloud-0",
+        "burst-1-0",
+        "burst-1-1",
+    ]
 
 
 def test_a_custom_configuration_replaces_ours() -> None:
-    assert configured(flux={"brokerConfig": "[exec]\nname = '$HOME `date`'"}) == {"exec": {"name": "$HOME `date`"}}
+    assert configured(flux={"brokerConfig": "[exec]\nname = '$HOME `date`'"}) == {
+        "exec": {"name": "$HOME `date`"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -153,6 +170,8 @@ def test_a_custom_configuration_replaces_ours() -> None:
         ({"cpu": "8", "amd.com/gpu": "1", "example.com/fpga": "3"}, None, Share(8, 1)),
     ],
 )
-def test_a_broker_has_the_whole_cores_of_its_container(requests: dict[str, str], node: str | None, share: Share) -> None:
+def test_a_broker_has_the_whole_cores_of_its_container(
+    requests: dict[str, str], node: str | None, share: Share
+) -> None:
     asked = {name: Decimal(amount) for name, amount in requests.items()}
     assert share_of(asked, Decimal(node) if node else None) == share

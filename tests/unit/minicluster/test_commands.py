@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.minicluster.commands import Command, array, assignment, batch_lines, exports, parse_command, words
+from fluxqueue.minicluster.commands import (
+    Command,
+    array,
+    assignment,
+    batch_lines,
+    exports,
+    parse_command,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +97,23 @@ def test_nothing_is_nothing() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(min_codepoint=1, max_codepoint=0x2FFF, exclude_categories=["Cs"]), max_size=60))
 def test_any_value_comes_out_of_bash_as_it_went_in(value: str) -> None:
-    script = f'{assignment("one", value)}\n{array("many", [value, "x"])}\nprintf \'%s\\0%s\\0%s\' "$one" "${{many[@]}}"'
+    script = (
+        f"{assignment('one', value)}\n"
+        f"{array('many', [value, 'x'])}\n"
+        f'printf \'%s\\0%s\\0%s\' "$one" "${{many[@]}}"'
+    )
     out = subprocess.run(["bash"], input=script.encode(), capture_output=True, check=True, timeout=20).stdout
     assert out.decode() == f"{value}\0{value}\0x"
 
 
 def test_lines_of_a_batch_keep_their_number_and_their_quotes() -> None:
-    text = "echo hello world\n\n-N1 -n 2 lmp 'a b'\n# a comment\necho $FLUX_TASK_RANK | cat\n-n 2 --exclusive echo $HOME\n"
+    text = (
+        "echo hello world\n\n"
+        "-N1 -n 2 lmp 'a b'\n"
+        "# a comment\n"
+        "echo $FLUX_TASK_RANK | cat\n"
+        "-n 2 --exclusive echo $HOME\n"
+    )
     assert batch_lines(text) == [
         (0, "echo hello world", ("echo", "hello", "world")),
         (2, "-N1 -n 2 lmp 'a b'", ("-N1", "-n", "2", "lmp", "a b")),
@@ -105,12 +123,24 @@ def test_lines_of_a_batch_keep_their_number_and_their_quotes() -> None:
 
 
 def test_options_are_words_even_when_a_quote_is_left_open() -> None:
-    assert words("-ompi=openmpi@5 -o 'cpu-affinity=per-task'") == ("-ompi=openmpi@5", "-o", "cpu-affinity=per-task")
+    assert words("-ompi=openmpi@5 -o 'cpu-affinity=per-task'") == (
+        "-ompi=openmpi@5",
+        "-o",
+        "cpu-affinity=per-task",
+    )
     assert words("-o 'x") == ("-o", "'x")
 
 
 def test_exports_look_up_variables_and_expand_nothing_else() -> None:
-    text = exports({"PATH": "/opt/bin:$PATH", "QUOTE": 'a"b`date`$(date)\\', "BRACES": "${HOME}x", "MONEY": "5$", "not a name": "x"})
+    text = exports(
+        {
+            "PATH": "/opt/bin:$PATH",
+            "QUOTE": 'a"b`date`$(date)\\',
+            "BRACES": "${HOME}x",
+            "MONEY": "5$",
+            "not a name": "x",
+        }
+    )
     out = subprocess.run(
         ["bash"],
         input=f'PATH=/bin HOME=/home/me\n{text}printf "%s\\n" "$PATH" "$QUOTE" "$BRACES" "$MONEY"',

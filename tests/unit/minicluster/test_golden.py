@@ -1,7 +1,8 @@
 """Every example, rendered as in its golden file, in texts that bash, shellcheck and a TOML reader accept.
 
-The golden files leave out what is the same in all (the scripts of ``shell/``) and what differs each time (the certificate). To update
-them after an intended change, run this file with ``FLUXQUEUE_WRITE_GOLDENS=1``, then read the diff.
+The golden files leave out what is the same in all (the scripts of ``shell/``) and what differs each time (the
+certificate). To update them after an intended change, run this file with ``FLUXQUEUE_WRITE_GOLDENS=1``, then
+read the diff.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def essential(objects: list[Json]) -> list[Json]:
         if each["kind"] == "Pod" and each["spec"].get("hostname", "").endswith(("-2", "-3")):
             continue
         if each["kind"] == "ConfigMap":
-            each = {**each, "data": {name: text for name, text in each["data"].items() if not (SHELL / name).exists()}}
+            each = {
+                **each,
+                "data": {name: text for name, text in each["data"].items() if not (SHELL / name).exists()},
+            }
         if each["kind"] == "Secret":
             each = {**each, "data": dict.fromkeys(each["data"], "...")}
         kept.append(each)
@@ -105,7 +109,10 @@ def test_the_configuration_is_toml_and_the_certificate_one_that_brokers_use(exam
 @each_example
 def test_names_of_related_objects_match(example: Path) -> None:
     objects = rendered(example)
-    names = {kind: {each["metadata"]["name"] for each in objects if each["kind"] == kind} for kind in ("Secret", "ConfigMap", "Service")}
+    names = {
+        kind: {each["metadata"]["name"] for each in objects if each["kind"] == kind}
+        for kind in ("Secret", "ConfigMap", "Service")
+    }
     brokers = [each for each in objects if each["kind"] == "Pod" and "generateName" in each["metadata"]]
     assert brokers
     for pod in brokers:

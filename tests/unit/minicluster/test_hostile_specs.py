@@ -78,7 +78,10 @@ CONTAINER: Json = {
     },
 }
 WHOLE: Json = {
-    "containers": [CONTAINER, {**CONTAINER, "name": "side", "runFlux": False, "volumes": {"w": {**VOLUME, "path": "/w"}}}],
+    "containers": [
+        CONTAINER,
+        {**CONTAINER, "name": "side", "runFlux": False, "volumes": {"w": {**VOLUME, "path": "/w"}}},
+    ],
     "services": [{"name": "db", "image": "db", "command": "serve"}],
     "network": {"headlessName": "flux-net", "disableAffinity": True},
     "jobLabels": {"a": "b"},
@@ -150,7 +153,10 @@ WHOLE: Json = {
     "duration": "30m",
     "podTemplate": {
         "metadata": {"labels": {"c": "d"}, "annotations": {"e": "f"}},
-        "spec": {"containers": [{"name": "x", "env": [{"name": "A", "value": "2"}]}], "volumes": [{"name": "t", "emptyDir": {}}]},
+        "spec": {
+            "containers": [{"name": "x", "env": [{"name": "A", "value": "2"}]}],
+            "volumes": [{"name": "t", "emptyDir": {}}],
+        },
     },
     "restful": {"enabled": True, "port": 5000, "tokenSecret": "", "image": "rest"},
     "state": {"volume": {"claimName": "c", "path": "/state"}},
@@ -178,7 +184,15 @@ TEXTS = [
     "a[",
     "/",
 ]
-LONG = ["a" * 65_536, "'" * 65_536, "x " * 32_768, "a[1-9999]" + "x" * 200, "a," * 30_000 + "a", "-n 2 " * 13_000, "a\n" * 32_768]
+LONG = [
+    "a" * 65_536,
+    "'" * 65_536,
+    "x " * 32_768,
+    "a[1-9999]" + "x" * 200,
+    "a," * 30_000 + "a",
+    "-n 2 " * 13_000,
+    "a\n" * 32_768,
+]
 KEYS = [
     "metadata",
     "spec",
@@ -198,7 +212,9 @@ numbers = st.sampled_from([0, 1, -1, 2, 4, 100, 9_990, MOST_BROKERS, 65_535, 100
 leaves = st.none() | st.booleans() | numbers | texts
 values: st.SearchStrategy[Any] = st.recursive(
     leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | texts, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -249,7 +265,9 @@ class Spec(dict[str, Any]):
 def read(spec: Json) -> MiniCluster | None:
     """Return the object as the API server passes it on; None if its schema refuses it."""
     try:
-        return msgspec.convert({"metadata": {"name": "flux", "namespace": "ada", "uid": "u"}, "spec": spec}, MiniCluster)
+        return msgspec.convert(
+            {"metadata": {"name": "flux", "namespace": "ada", "uid": "u"}, "spec": spec}, MiniCluster
+        )
     except msgspec.ValidationError:
         return None
 
@@ -296,7 +314,9 @@ def test_the_example_spec_sets_every_field() -> None:
     assert find_problems(cluster).errors == ()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(specs().map(Spec))
 def test_any_spec_is_refused_or_rendered_and_costs_little(spec: Json) -> None:
     judge_and_render(spec)
@@ -325,7 +345,10 @@ def test_hostile_specs_are_refused_or_rendered(change: Json) -> None:
 pod_specs = st.fixed_dictionaries(
     {
         "containers": st.lists(
-            st.fixed_dictionaries({"name": st.sampled_from(["app", ""]), "command": st.lists(texts, max_size=2)}), max_size=2
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["app", ""]), "command": st.lists(texts, max_size=2)}
+            ),
+            max_size=2,
         )
     }
 )
@@ -335,13 +358,22 @@ pod_specs = st.fixed_dictionaries(
 @given(
     size=numbers,
     annotations=st.dictionaries(
-        st.sampled_from([names.MINICLUSTER_MODE_ANNOTATION, names.MINICLUSTER_TASKS_ANNOTATION, names.MINICLUSTER_VIEW_ANNOTATION]), texts
+        st.sampled_from(
+            [
+                names.MINICLUSTER_MODE_ANNOTATION,
+                names.MINICLUSTER_TASKS_ANNOTATION,
+                names.MINICLUSTER_VIEW_ANNOTATION,
+            ]
+        ),
+        texts,
     ),
     pod=pod_specs,
 )
 @example(size=100_000, annotations={}, pod={"containers": [{"name": "app", "command": ["a"]}]})
 @example(size=MOST_BROKERS, annotations={}, pod={"containers": [{"name": "app", "command": ["a"]}]})
-def test_any_annotated_job_is_refused_or_rendered_and_costs_little(size: int, annotations: dict[str, str], pod: Json) -> None:
+def test_any_annotated_job_is_refused_or_rendered_and_costs_little(
+    size: int, annotations: dict[str, str], pod: Json
+) -> None:
     tracemalloc.start()
     with contextlib.suppress(InvalidInjection):
         cluster = annotated_minicluster("solver", "ada", "u", size, annotations, "app")
@@ -361,5 +393,7 @@ def test_any_annotated_job_is_refused_or_rendered_and_costs_little(size: int, an
 )
 def test_an_injection_annotation_that_the_queue_did_not_write_is_refused(written: str) -> None:
     with pytest.raises(InvalidInjection) as refused:
-        injection_settings_of_pod(ObjectMeta(name="p", annotations={names.INJECTION_ANNOTATION: written}), "app")
+        injection_settings_of_pod(
+            ObjectMeta(name="p", annotations={names.INJECTION_ANNOTATION: written}), "app"
+        )
     assert len(str(refused.value)) < LONGEST_SENTENCE

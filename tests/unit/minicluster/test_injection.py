@@ -65,7 +65,9 @@ def template(**spec: Any) -> tuple[Json, InjectionSettings]:
 
 
 def test_a_pod_without_the_annotation_is_no_flux_cluster() -> None:
-    assert injection_settings_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "false"}), "app") is None
+    assert (
+        injection_settings_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "false"}), "app") is None
+    )
     assert injection_settings_of_pod(ObjectMeta(), "app") is None
 
 
@@ -100,7 +102,12 @@ def test_admission_may_run_twice() -> None:
         {"flux": {"container": {"disable": True}}},
         {
             "containers": [
-                {"image": "app:1", "runFlux": True, "command": "x", "volumes": {"data": {"claimName": "d", "path": "/d"}}},
+                {
+                    "image": "app:1",
+                    "runFlux": True,
+                    "command": "x",
+                    "volumes": {"data": {"claimName": "d", "path": "/d"}},
+                },
                 {"name": "web", "image": "nginx", "ports": [80]},
             ]
         },
@@ -112,11 +119,18 @@ def test_the_patch_has_exactly_the_changes_of_the_injection(spec: dict[str, Any]
     operations = inject_patch(before, found, index)
     patched = apply_patch({"spec": before}, json.loads(msgspec.json.encode(operations)))
     assert patched == {"spec": inject(before, found, index)}
-    assert all(operation.op == "add" or operation.path.startswith("/spec/containers/") for operation in operations)
+    assert all(
+        operation.op == "add" or operation.path.startswith("/spec/containers/") for operation in operations
+    )
 
 
 def test_the_certificate_is_mounted_into_the_brokers_container_only() -> None:
-    before, found = template(containers=[{"image": "a", "runFlux": True, "command": "x"}, {"name": "side", "image": "b", "command": "y"}])
+    before, found = template(
+        containers=[
+            {"image": "a", "runFlux": True, "command": "x"},
+            {"name": "side", "image": "b", "command": "y"},
+        ]
+    )
     after = inject(before, found, 0)
     holders = [
         each["name"]
@@ -127,17 +141,29 @@ def test_the_certificate_is_mounted_into_the_brokers_container_only() -> None:
 
 
 def test_the_view_comes_first_and_sidecars_behind_it_find_flux() -> None:
-    before, found = template(containers=[{"image": "a", "runFlux": True, "command": "x"}, {"name": "side", "image": "b", "command": "y"}])
+    before, found = template(
+        containers=[
+            {"image": "a", "runFlux": True, "command": "x"},
+            {"name": "side", "image": "b", "command": "y"},
+        ]
+    )
     view, side = inject(before, found, 3)["initContainers"]
     assert view["name"] == "flux-view"
     assert side["restartPolicy"] == "Always"
     assert side["command"] == ["/bin/bash", "/flux_operator/start.sh", "side"]
-    assert {mount["mountPath"] for mount in side["volumeMounts"]} == {"/flux_operator", "/mnt/flux", "/opt/software"}
+    assert {mount["mountPath"] for mount in side["volumeMounts"]} == {
+        "/flux_operator",
+        "/mnt/flux",
+        "/opt/software",
+    }
 
 
 def test_a_sidecar_that_keeps_its_entrypoint_keeps_it() -> None:
     before, found = template(
-        containers=[{"image": "a", "runFlux": True, "command": "x"}, {"name": "web", "image": "nginx", "noWrapEntrypoint": True}]
+        containers=[
+            {"image": "a", "runFlux": True, "command": "x"},
+            {"name": "web", "image": "nginx", "noWrapEntrypoint": True},
+        ]
     )
     web = inject(before, found, 0)["initContainers"][1]
     assert "command" not in web
@@ -152,16 +178,25 @@ def test_an_image_with_flux_needs_no_view() -> None:
 
 def test_the_rest_service_runs_only_next_to_the_leader_and_counts_in_the_jobspec() -> None:
     before, found = template(containers=[{"image": "a"}])
-    beside = {index: [each["name"] for each in inject(before, found, index)["initContainers"]] for index in (None, 0, 1)}
+    beside = {
+        index: [each["name"] for each in inject(before, found, index)["initContainers"]]
+        for index in (None, 0, 1)
+    }
     assert beside == {None: ["flux-view", REST_CONTAINER], 0: ["flux-view", REST_CONTAINER], 1: ["flux-view"]}
 
 
 @pytest.mark.parametrize(
     ("container", "pod", "user"),
-    [({"runAsUser": 1234}, {"runAsUser": 9}, 1234), ({}, {"runAsUser": 1234, "runAsNonRoot": True}, 1234), ({}, {}, 0)],
+    [
+        ({"runAsUser": 1234}, {"runAsUser": 9}, 1234),
+        ({}, {"runAsUser": 1234, "runAsNonRoot": True}, 1234),
+        ({}, {}, 0),
+    ],
 )
 def test_the_rest_service_is_the_user_the_broker_is(container: Json, pod: Json, user: int) -> None:
-    before, found = template(containers=[{"image": "a", "securityContext": container}], pod={"securityContext": pod})
+    before, found = template(
+        containers=[{"image": "a", "securityContext": container}], pod={"securityContext": pod}
+    )
     rest = inject(before, found, 0)["initContainers"][-1]
     assert rest["securityContext"]["runAsUser"] == user
 
@@ -169,7 +204,11 @@ def test_the_rest_service_is_the_user_the_broker_is(container: Json, pod: Json, 
 def test_names_follow_from_the_pod_and_are_those_of_the_objects() -> None:
     found = marks()
     cluster = annotated_minicluster("sim", "default", UID, 4, {}, "app")
-    assert found == injection_settings_of_job("sim", "default", UID, {}, "app") == FluxCluster.of_job(cluster).injection
+    assert (
+        found
+        == injection_settings_of_job("sim", "default", UID, {}, "app")
+        == FluxCluster.of_job(cluster).injection
+    )
     rendered = annotated_objects(cluster, certificate=None, shares=[])
     assert one(rendered, "ConfigMap")["metadata"]["name"] == found.files
     assert one(rendered, "Service")["metadata"]["name"] == found.service
@@ -179,7 +218,11 @@ def test_names_follow_from_the_pod_and_are_those_of_the_objects() -> None:
 
 def test_two_runs_of_one_name_share_nothing() -> None:
     first, second = (injection_settings_of_job("sim", "default", uid, {}, "app") for uid in ("a", "b"))
-    assert not {first.files, first.certificate, first.service} & {second.files, second.certificate, second.service}
+    assert not {first.files, first.certificate, first.service} & {
+        second.files,
+        second.certificate,
+        second.service,
+    }
 
 
 def test_a_subdomain_of_ones_own_stays() -> None:

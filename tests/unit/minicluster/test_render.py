@@ -15,7 +15,9 @@ from fluxqueue.minicluster.scripts import EXIT_REPLACEABLE
 
 def rendered(**spec: Any) -> list[Json]:
     cluster = minicluster(**spec)
-    return objects(cluster, certificate=certificate(), image=IMAGE, shares=shares(cluster.spec.size), rest_token="secret")
+    return objects(
+        cluster, certificate=certificate(), image=IMAGE, shares=shares(cluster.spec.size), rest_token="secret"
+    )
 
 
 def job(**spec: Any) -> Json:
@@ -24,7 +26,10 @@ def job(**spec: Any) -> Json:
 
 
 def test_the_configuration_waits_for_the_allocation() -> None:
-    assert kinds(objects(minicluster(), certificate=None, image=IMAGE)) == [("Service", "lammps"), ("Job", "lammps")]
+    assert kinds(objects(minicluster(), certificate=None, image=IMAGE)) == [
+        ("Service", "lammps"),
+        ("Job", "lammps"),
+    ]
 
 
 def test_the_job_waits_gated_and_its_pods_are_replaced_only_when_a_broker_was_lost() -> None:
@@ -34,22 +39,36 @@ def test_the_job_waits_gated_and_its_pods_are_replaced_only_when_a_broker_was_lo
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     disrupted, failed = spec["podFailurePolicy"]["rules"]
     assert disrupted["action"] == "Ignore"
-    assert failed == {"action": "FailJob", "onExitCodes": {"containerName": "lammps", "operator": "NotIn", "values": [EXIT_REPLACEABLE]}}
+    assert failed == {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "lammps", "operator": "NotIn", "values": [EXIT_REPLACEABLE]},
+    }
 
 
 def test_the_cluster_ends_with_its_leader_unless_it_has_a_post_hook() -> None:
     assert job()["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
-    assert "successPolicy" not in job(containers=[{"image": "a", "command": "b", "commands": {"post": "echo"}}])
+    assert "successPolicy" not in job(
+        containers=[{"image": "a", "command": "b", "commands": {"post": "echo"}}]
+    )
 
 
 def test_pods_are_named_before_they_are_ready() -> None:
     service = one(rendered(), "Service")["spec"]
-    assert service == {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": "lammps"}}
+    assert service == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"job-name": "lammps"},
+    }
 
 
 def test_two_clusters_of_one_name_have_objects_of_their_own() -> None:
     first, second = (
-        {name for kind, name in kinds(objects(minicluster(uid=uid), certificate=certificate(), image=IMAGE, shares=shares(4)))}
+        {
+            name
+            for kind, name in kinds(
+                objects(minicluster(uid=uid), certificate=certificate(), image=IMAGE, shares=shares(4))
+            )
+        }
         for uid in ("one", "two")
     )
     assert first & second == {"lammps"}
@@ -57,7 +76,12 @@ def test_two_clusters_of_one_name_have_objects_of_their_own() -> None:
 
 def test_a_container_has_its_own_volumes_only_and_a_config_map_is_named_as_its_mount() -> None:
     containers = [
-        {"image": "a", "runFlux": True, "command": "x", "volumes": {"data": {"claimName": "d", "path": "/here"}}},
+        {
+            "image": "a",
+            "runFlux": True,
+            "command": "x",
+            "volumes": {"data": {"claimName": "d", "path": "/here"}},
+        },
         {
             "name": "side",
             "image": "b",
@@ -91,7 +115,9 @@ def test_pod_fields_reach_the_brokers_and_the_services_pod_alike() -> None:
         "nodeAffinity": {"zone": ["a", "b"]},
         "hostIPC": True,
     }
-    objects_ = rendered(pod=pod, services=[{"name": "db", "image": "db", "imagePullSecret": "pull", "command": "serve --all"}])
+    objects_ = rendered(
+        pod=pod, services=[{"name": "db", "image": "db", "imagePullSecret": "pull", "command": "serve --all"}]
+    )
     services = one(objects_, "Pod", "lammps-services")
     template = one(objects_, "Job")["spec"]["template"]
     for meta, spec in ((services["metadata"], services["spec"]), (template["metadata"], template["spec"])):
@@ -102,7 +128,9 @@ def test_pod_fields_reach_the_brokers_and_the_services_pod_alike() -> None:
         assert spec["securityContext"] == {"runAsUser": 1000, "fsGroup": 1000}
         assert spec["serviceAccountName"] == "runner"
         assert spec["hostIPC"] is True
-        assert spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
     assert services["spec"]["schedulingGates"] == [{"name": names.GATE}]
     assert services["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     assert services["spec"]["containers"][0]["command"] == ["serve", "--all"]
@@ -114,7 +142,10 @@ def test_a_pod_template_is_merged_but_cannot_remove_the_injection() -> None:
         "metadata": {"annotations": {names.INJECTION_ANNOTATION: "forged", "mine": "1"}},
         "spec": {
             "priorityClassName": "high",
-            "containers": [{"name": "lammps", "env": [{"name": "A", "value": "1"}]}, {"name": "extra", "image": "e"}],
+            "containers": [
+                {"name": "lammps", "env": [{"name": "A", "value": "1"}]},
+                {"name": "extra", "image": "e"},
+            ],
         },
     }
     template = job(podTemplate=overlay)["template"]
@@ -132,7 +163,11 @@ def test_a_cluster_with_rest_opens_only_declared_ports() -> None:
     assert ingress[0] == {"from": [{"podSelector": {"matchLabels": {"job-name": "lammps"}}}]}
     assert [port["port"] for port in ingress[1]["ports"]] == [8888, 9000]
     assert len([kind for kind, _ in kinds(objects_) if kind == "Secret"]) == 2
-    assert not [kind for kind, _ in kinds(rendered(interactive=True, containers=[{"image": "a"}])) if kind == "NetworkPolicy"]
+    assert not [
+        kind
+        for kind, _ in kinds(rendered(interactive=True, containers=[{"image": "a"}]))
+        if kind == "NetworkPolicy"
+    ]
 
 
 def test_state_gets_time_to_be_saved() -> None:
@@ -159,7 +194,11 @@ def test_no_rendered_value_is_empty() -> None:
     [
         ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
         ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
-        ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}, {"key": "a"}]}, {"tolerations": [{"key": "a"}, {"key": "b"}]}),
+        (
+            {"tolerations": [{"key": "a"}]},
+            {"tolerations": [{"key": "b"}, {"key": "a"}]},
+            {"tolerations": [{"key": "a"}, {"key": "b"}]},
+        ),
         ({"command": ["a", "b"]}, {"command": ["c"]}, {"command": ["c"]}),
         (
             {"volumes": [{"name": "a", "emptyDir": {}}]},
@@ -173,7 +212,13 @@ def test_templates_are_laid_over_as_kubernetes_merges_them(base: Json, over: Jso
 
 
 def batch_pod(logs: str = "/tmp/fluxout", *, read_only: bool = True, batch: bool = True, **spec: Any) -> Json:
-    container = {"image": "a", "command": "true", "batch": batch, "logs": logs, "securityContext": {"readOnlyRootFilesystem": read_only}}
+    container = {
+        "image": "a",
+        "command": "true",
+        "batch": batch,
+        "logs": logs,
+        "securityContext": {"readOnlyRootFilesystem": read_only},
+    }
     return dict(job(containers=[container | spec])["template"]["spec"])
 
 
@@ -197,5 +242,10 @@ def test_no_volume_for_output_is_added_where_it_can_be_written_or_there_is_none(
 
 def test_a_read_only_root_of_the_pod_template_counts_too() -> None:
     container = {"image": "a", "command": "true", "batch": True}
-    template = {"spec": {"containers": [{"name": "lammps", "securityContext": {"readOnlyRootFilesystem": True}}]}}
-    assert [volume["name"] for volume in job(containers=[container], podTemplate=template)["template"]["spec"]["volumes"]] == ["flux-logs"]
+    template = {
+        "spec": {"containers": [{"name": "lammps", "securityContext": {"readOnlyRootFilesystem": True}}]}
+    }
+    assert [
+        volume["name"]
+        for volume in job(containers=[container], podTemplate=template)["template"]["spec"]["volumes"]
+    ] == ["flux-logs"]

@@ -49,5 +49,7 @@ def test_what_belongs_to_the_queue_is_refused_with_its_field(place: str, key: st
 @pytest.mark.parametrize("place", PLACES)
 def test_what_takes_its_pods_out_of_the_queue_is_refused(place: str) -> None:
     assert any(sentence.startswith(f"{place}: ") for sentence in errors(place, names.MANAGED_LABEL, "false"))
-    assert any(sentence.startswith(f"{place}: ") for sentence in errors(place, names.KUEUE_QUEUE_LABEL, "theirs"))
+    assert any(
+        sentence.startswith(f"{place}: ") for sentence in errors(place, names.KUEUE_QUEUE_LABEL, "theirs")
+    )
     assert errors(place, "team", "theirs") == ()

@@ -15,7 +15,10 @@ CERTIFICATE_WITHOUT_NAME = 'curve\n    public-key = "x"\n    secret-key = "y"\n'
 
 
 def minicluster(name: str = "flux-sample", /, **spec: Any) -> MiniCluster:
-    return msgspec.convert({"metadata": {"name": name, "namespace": "ada"}, "spec": {"containers": [RUNNER], **spec}}, MiniCluster)
+    return msgspec.convert(
+        {"metadata": {"name": name, "namespace": "ada"}, "spec": {"containers": [RUNNER], **spec}},
+        MiniCluster,
+    )
 
 
 def beside(**container: Any) -> list[dict[str, Any]]:
@@ -41,10 +44,26 @@ def test_an_ordinary_one_has_no_problem() -> None:
     ("spec", "field", "remedy"),
     [
         ({"jobLabels": {"fluxqueue/jobid": "7"}}, "spec.jobLabels: fluxqueue/jobid", "remove it"),
-        ({"pod": {"labels": {"fluxqueue/services-of": "u"}}}, "spec.pod.labels: fluxqueue/services-of", "remove it"),
-        ({"pod": {"labels": {"fluxqueue/managed": "false"}}}, "spec.pod.labels: fluxqueue/managed", "remove it"),
-        ({"jobLabels": {"kueue.x-k8s.io/queue-name": "q"}}, "spec.jobLabels: kueue.x-k8s.io/queue-name", "remove it"),
-        ({"pod": {"annotations": {"fluxqueue/allocation": "7"}}}, "spec.pod.annotations: fluxqueue/allocation", "remove it"),
+        (
+            {"pod": {"labels": {"fluxqueue/services-of": "u"}}},
+            "spec.pod.labels: fluxqueue/services-of",
+            "remove it",
+        ),
+        (
+            {"pod": {"labels": {"fluxqueue/managed": "false"}}},
+            "spec.pod.labels: fluxqueue/managed",
+            "remove it",
+        ),
+        (
+            {"jobLabels": {"kueue.x-k8s.io/queue-name": "q"}},
+            "spec.jobLabels: kueue.x-k8s.io/queue-name",
+            "remove it",
+        ),
+        (
+            {"pod": {"annotations": {"fluxqueue/allocation": "7"}}},
+            "spec.pod.annotations: fluxqueue/allocation",
+            "remove it",
+        ),
         (
             {"podTemplate": {"metadata": {"annotations": {"fluxqueue/exempt": "true"}}}},
             "spec.podTemplate.metadata.annotations",
@@ -56,24 +75,56 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"formTimeoutSeconds": 0}, "spec.formTimeoutSeconds", "from 1 to 86400"),
         ({"restful": {"port": 70_000}}, "spec.restful.port", "from 1 to 65535"),
         ({"containers": [{**RUNNER, "ports": [0]}]}, "spec.containers[0].ports", "from 1 to 65535"),
-        ({"containers": [{**RUNNER, "commands": {"script": "x" * 262_145}}]}, "spec.containers[0].commands.script", "a volume for more"),
-        ({"containers": [{**RUNNER, "commands": dict.fromkeys(("pre", "post", "init"), "x" * 200_000)}]}, "spec has more", "smaller"),
+        (
+            {"containers": [{**RUNNER, "commands": {"script": "x" * 262_145}}]},
+            "spec.containers[0].commands.script",
+            "a volume for more",
+        ),
+        (
+            {"containers": [{**RUNNER, "commands": dict.fromkeys(("pre", "post", "init"), "x" * 200_000)}]},
+            "spec has more",
+            "smaller",
+        ),
         ({"jobLabels": {f"k{number}": "" for number in range(1_001)}}, "spec.jobLabels", "at most 1000"),
-        ({"podTemplate": {"spec": {"x": [[0] * 1_000 for _ in range(11)]}}}, "spec has more than 10000 values", "smaller"),
+        (
+            {"podTemplate": {"spec": {"x": [[0] * 1_000 for _ in range(11)]}}},
+            "spec has more than 10000 values",
+            "smaller",
+        ),
         ({"podTemplate": {"spec": nested(40)}}, "spec.podTemplate.spec.x", "nested more than 32 deep"),
         ({"podTemplate": {"metadata": {"annotations": {"a": "x" * 250_000}}}}, "spec makes", "annotations"),
-        ({"containers": [{**RUNNER, "command": "x" * 65_537}]}, "spec.containers[0].command", "at most 65536"),
-        ({"containers": [{**RUNNER, "commands": {"prefix": "x" * 4_097}}]}, "spec.containers[0].commands.prefix", "at most 4096"),
+        (
+            {"containers": [{**RUNNER, "command": "x" * 65_537}]},
+            "spec.containers[0].command",
+            "at most 65536",
+        ),
+        (
+            {"containers": [{**RUNNER, "commands": {"prefix": "x" * 4_097}}]},
+            "spec.containers[0].commands.prefix",
+            "at most 4096",
+        ),
         ({"flux": {"optionFlags": "x" * 4_097}}, "spec.flux.optionFlags", "at most 4096"),
-        ({"containers": [{**RUNNER, "batch": True, "command": "a\n" * 4_097}]}, "spec.containers[0].command", "use batchRaw"),
+        (
+            {"containers": [{**RUNNER, "batch": True, "command": "a\n" * 4_097}]},
+            "spec.containers[0].command",
+            "use batchRaw",
+        ),
         ({"flux": {"bursting": {"hostlist": "a[1-9999]-" + "x" * 200}}}, "spec makes", "ConfigMap"),
         ({"podTemplate": {"metadata": None}}, "spec.podTemplate", "as a pod template has it"),
-        ({"podTemplate": {"metadata": {"annotations": None}}}, "spec.podTemplate", "as a pod template has it"),
+        (
+            {"podTemplate": {"metadata": {"annotations": None}}},
+            "spec.podTemplate",
+            "as a pod template has it",
+        ),
         ({"podTemplate": {"spec": {"containers": 5}}}, "spec.podTemplate", "as a pod template has it"),
         ({"podTemplate": {"spec": {"containers": [{}]}}}, "spec.podTemplate", "as a pod template has it"),
         ({"podTemplate": {"spec": {"tolerations": 5}}}, "spec makes no pod", "correct it"),
         ({"containers": [{**RUNNER, "resources": {"requests": 5}}]}, "spec makes no pod", "correct it"),
-        ({"services": [{"name": "s", "resources": {"requests": 5}}]}, "spec.services makes no pod", "correct it"),
+        (
+            {"services": [{"name": "s", "resources": {"requests": 5}}]},
+            "spec.services makes no pod",
+            "correct it",
+        ),
         ({"size": 4, "maxSize": 3}, "spec.maxSize", "raise it"),
         ({"size": 2, "minSize": 3}, "spec.minSize", "lower it"),
         ({"backoffLimit": -1}, "spec.backoffLimit", "from 0 to 2147483647"),
@@ -82,9 +133,21 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"duration": "soon"}, "spec.duration", "soon"),
         ({"podTemplate": {"status": {}}}, "spec.podTemplate.status", "metadata and spec"),
         ({"podTemplate": {"spec": {"nodeName": "n1"}}}, "spec.podTemplate.spec.nodeName", "leave it out"),
-        ({"podTemplate": {"spec": {"schedulingGates": []}}}, "spec.podTemplate.spec.schedulingGates", "leave it out"),
-        ({"podTemplate": {"spec": {"hostNetwork": True}}}, "spec.podTemplate.spec.hostNetwork", "leave it out"),
-        ({"podTemplate": {"spec": {"setHostnameAsFQDN": True}}}, "spec.podTemplate.spec.setHostnameAsFQDN", "leave it out"),
+        (
+            {"podTemplate": {"spec": {"schedulingGates": []}}},
+            "spec.podTemplate.spec.schedulingGates",
+            "leave it out",
+        ),
+        (
+            {"podTemplate": {"spec": {"hostNetwork": True}}},
+            "spec.podTemplate.spec.hostNetwork",
+            "leave it out",
+        ),
+        (
+            {"podTemplate": {"spec": {"setHostnameAsFQDN": True}}},
+            "spec.podTemplate.spec.setHostnameAsFQDN",
+            "leave it out",
+        ),
         ({"state": {"volume": {"path": "/state"}}}, "spec.state.volume", "outlives the pods"),
         ({"state": {"volume": {"claimName": "c"}}}, "spec.state.volume.path", "where the leader mounts"),
         ({"containers": []}, "spec.containers", "is empty"),
@@ -95,18 +158,50 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"containers": beside(image="x")}, "spec.containers[1].name", "needs one"),
         ({"containers": [*beside(name="a"), {"name": "a"}]}, "spec.containers[2].name", "twice"),
         ({"containers": beside(name="Not_DNS")}, "spec.containers[1].name", "lower case"),
-        ({"containers": [{**RUNNER, "environment": {"A B": "1"}}]}, "spec.containers[0].environment", "letters, digits"),
         (
-            {"containers": [{**RUNNER, "environment": {"A": "1"}, "secrets": {"A": {"name": "s", "key": "k"}}}]},
+            {"containers": [{**RUNNER, "environment": {"A B": "1"}}]},
+            "spec.containers[0].environment",
+            "letters, digits",
+        ),
+        (
+            {
+                "containers": [
+                    {**RUNNER, "environment": {"A": "1"}, "secrets": {"A": {"name": "s", "key": "k"}}}
+                ]
+            },
             "spec.containers[0].secrets.A",
             "leave one out",
         ),
-        ({"containers": [{**RUNNER, "lifeCycle": {"preStopExec": "rm -rf x"}}]}, "spec.containers[0].lifeCycle.preStopExec", "a script"),
-        ({"containers": [{**RUNNER, "volumes": {"v": {"readOnly": True}}}]}, "spec.containers[0].volumes.v", "names no volume"),
-        ({"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c"}}}]}, "spec.containers[0].volumes.v.path", "claimName c"),
-        ({"containers": [{**RUNNER, "volumes": {"v": {"hostPath": "/h"}}}]}, "spec.containers[0].volumes.v.path", "hostPath /h"),
-        ({"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c", "path": "d"}}}]}, "spec.containers[0].volumes.v.path", "slash"),
-        ({"containers": [{**RUNNER, "volumes": {"V_": {"claimName": "c", "path": "/d"}}}]}, "spec.containers[0].volumes.V_", "lower case"),
+        (
+            {"containers": [{**RUNNER, "lifeCycle": {"preStopExec": "rm -rf x"}}]},
+            "spec.containers[0].lifeCycle.preStopExec",
+            "a script",
+        ),
+        (
+            {"containers": [{**RUNNER, "volumes": {"v": {"readOnly": True}}}]},
+            "spec.containers[0].volumes.v",
+            "names no volume",
+        ),
+        (
+            {"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c"}}}]},
+            "spec.containers[0].volumes.v.path",
+            "claimName c",
+        ),
+        (
+            {"containers": [{**RUNNER, "volumes": {"v": {"hostPath": "/h"}}}]},
+            "spec.containers[0].volumes.v.path",
+            "hostPath /h",
+        ),
+        (
+            {"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c", "path": "d"}}}]},
+            "spec.containers[0].volumes.v.path",
+            "slash",
+        ),
+        (
+            {"containers": [{**RUNNER, "volumes": {"V_": {"claimName": "c", "path": "/d"}}}]},
+            "spec.containers[0].volumes.V_",
+            "lower case",
+        ),
         (
             {"containers": [{**RUNNER, "volumes": {"a": {"emptyDir": True}, "b": {"emptyDir": True}}}]},
             "spec.containers[0].volumes.b",
@@ -123,8 +218,16 @@ def test_an_ordinary_one_has_no_problem() -> None:
             "use another name",
         ),
         ({"services": [{"image": "x"}]}, "spec.services[0].name", "always needs one"),
-        ({"services": [{"name": "s", "commands": {"pre": "x"}}]}, "spec.services[0].commands.pre", "leave it out"),
-        ({"services": [{"name": "s", "commands": {"brokerPre": "x"}}]}, "spec.services[0].commands.brokerPre", "leave it out"),
+        (
+            {"services": [{"name": "s", "commands": {"pre": "x"}}]},
+            "spec.services[0].commands.pre",
+            "leave it out",
+        ),
+        (
+            {"services": [{"name": "s", "commands": {"brokerPre": "x"}}]},
+            "spec.services[0].commands.brokerPre",
+            "leave it out",
+        ),
         ({"network": {"headlessName": "9x"}}, "spec.network.headlessName", "Service"),
         (
             {"network": {"headlessName": "flux-sample-web"}, "containers": beside(name="web", ports=[80])},
@@ -133,17 +236,49 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ),
         ({"containers": beside(name="w" * 60, ports=[80])}, "spec.containers[1].name", "shorten"),
         ({"flux": {"container": {"mountPath": "mnt"}}}, "spec.flux.container.mountPath", "slash"),
-        ({"flux": {"minimalService": True, "topology": "binomial"}}, "spec.flux.topology", "leave one of them out"),
-        ({"flux": {"minimalService": True, "topology": "kary:2"}}, "spec.flux.topology", "leave one of them out"),
+        (
+            {"flux": {"minimalService": True, "topology": "binomial"}},
+            "spec.flux.topology",
+            "leave one of them out",
+        ),
+        (
+            {"flux": {"minimalService": True, "topology": "kary:2"}},
+            "spec.flux.topology",
+            "leave one of them out",
+        ),
         ({"flux": {"curveCert": CERTIFICATE_WITHOUT_NAME}}, "spec.flux.curveCert", ""),
         ({"flux": {"environment": {"1A": "x"}}}, "spec.flux.environment", "letters, digits"),
         ({"flux": {"bursting": {"hostlist": "a[0-", "clusters": []}}}, "spec.flux.bursting.hostlist", ""),
-        ({"flux": {"bursting": {"hostlist": "a[1-1000000]"}}}, "spec.flux.bursting.hostlist", "more than 10000 hosts"),
-        ({"flux": {"bursting": {"clusters": [{"size": 100_000}] * 8}}}, "spec.size and spec.flux.bursting come to 800001", "10000 in all"),
-        ({"maxSize": 6_000, "flux": {"bursting": {"clusters": [{"size": 6_000}]}}}, "spec.maxSize and spec.flux.bursting", "10000 in all"),
-        ({"flux": {"bursting": {"clusters": [{"name": "a b"}]}}}, "spec.flux.bursting.clusters[0].name", "lower case"),
-        ({"flux": {"bursting": {"hostlist": "a", "clusters": [{"name": "b"}]}}}, "spec.flux.bursting", "leave one out"),
-        ({"flux": {"bursting": {"clusters": [{"name": "b"}, {"name": "b"}]}}}, "spec.flux.bursting.clusters", "twice"),
+        (
+            {"flux": {"bursting": {"hostlist": "a[1-1000000]"}}},
+            "spec.flux.bursting.hostlist",
+            "more than 10000 hosts",
+        ),
+        (
+            {"flux": {"bursting": {"clusters": [{"size": 100_000}] * 8}}},
+            "spec.size and spec.flux.bursting come to 800001",
+            "10000 in all",
+        ),
+        (
+            {"maxSize": 6_000, "flux": {"bursting": {"clusters": [{"size": 6_000}]}}},
+            "spec.maxSize and spec.flux.bursting",
+            "10000 in all",
+        ),
+        (
+            {"flux": {"bursting": {"clusters": [{"name": "a b"}]}}},
+            "spec.flux.bursting.clusters[0].name",
+            "lower case",
+        ),
+        (
+            {"flux": {"bursting": {"hostlist": "a", "clusters": [{"name": "b"}]}}},
+            "spec.flux.bursting",
+            "leave one out",
+        ),
+        (
+            {"flux": {"bursting": {"clusters": [{"name": "b"}, {"name": "b"}]}}},
+            "spec.flux.bursting.clusters",
+            "twice",
+        ),
     ],
 )
 def test_a_mistake_is_reported_with_field_and_remedy(spec: dict[str, Any], field: str, remedy: str) -> None:
@@ -157,11 +292,21 @@ def test_brokers_that_all_connect_to_the_leader_need_no_other_name(topology: str
 
 
 def test_the_topology_of_a_custom_configuration_is_not_checked() -> None:
-    assert find_problems(minicluster(flux={"minimalService": True, "topology": "kary:2", "brokerConfig": "[tbon]"})).errors == ()
+    assert (
+        find_problems(
+            minicluster(flux={"minimalService": True, "topology": "kary:2", "brokerConfig": "[tbon]"})
+        ).errors
+        == ()
+    )
 
 
 def test_pods_with_their_own_host_name_are_accepted() -> None:
-    assert find_problems(minicluster(podTemplate={"spec": {"hostNetwork": False, "setHostnameAsFQDN": False}})).errors == ()
+    assert (
+        find_problems(
+            minicluster(podTemplate={"spec": {"hostNetwork": False, "setHostnameAsFQDN": False}})
+        ).errors
+        == ()
+    )
 
 
 @pytest.mark.parametrize("name", ["x" * 53, "9lives", "under_score"])
@@ -228,5 +373,7 @@ def test_a_volume_with_only_a_path_is_an_empty_directory_with_a_warning() -> Non
 
 
 def test_a_volume_with_only_a_path_needs_a_valid_path() -> None:
-    (error,) = find_problems(minicluster(containers=[{**RUNNER, "volumes": {"data": {"path": "data"}}}])).errors
+    (error,) = find_problems(
+        minicluster(containers=[{**RUNNER, "volumes": {"data": {"path": "data"}}}])
+    ).errors
     assert "begin it with a slash" in error

@@ -38,13 +38,17 @@ def test_generating_once_more_changes_nothing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "generate.py"), str(tmp_path)], check=True, timeout=60)
     for name in GENERATED:
         fresh = (tmp_path / "fluxqueue/proto/v1" / name).read_bytes()
-        assert fresh == (ROOT / "v1" / name).read_bytes(), f"{name} is not what the .proto says: run make proto"
+        assert fresh == (ROOT / "v1" / name).read_bytes(), (
+            f"{name} is not what the .proto says: run make proto"
+        )
 
 
 @pytest.mark.parametrize("message", GO_SERVICE)
 def test_fields_of_the_go_service_keep_their_names_numbers_and_types(message: str) -> None:
     fields = pb.DESCRIPTOR.message_types_by_name[message].fields_by_name
-    assert {name: (fields[name].number, fields[name].type) for name in GO_SERVICE[message]} == GO_SERVICE[message]
+    assert {name: (fields[name].number, fields[name].type) for name in GO_SERVICE[message]} == GO_SERVICE[
+        message
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,10 @@ def test_fields_of_the_go_service_keep_their_names_numbers_and_types(message: st
     [
         ("InitResponse", {"INIT_SUCCESS": 0, "INIT_ERROR": 1, "INIT_DENIED": 2}),
         ("MatchResponse", {"MATCH_SUCCESS": 0, "MATCH_ERROR": 1, "MATCH_DENIED": 2}),
-        ("CancelResponse", {"CANCEL_SUCCESS": 0, "CANCEL_REQUEST_ERROR": 1, "CANCEL_ERROR": 2, "CANCEL_DENIED": 3}),
+        (
+            "CancelResponse",
+            {"CANCEL_SUCCESS": 0, "CANCEL_REQUEST_ERROR": 1, "CANCEL_ERROR": 2, "CANCEL_DENIED": 3},
+        ),
     ],
 )
 def test_success_is_0_as_in_the_go_service(message: str, values: dict[str, int]) -> None:
@@ -85,6 +92,12 @@ def test_every_new_request_carries_a_call() -> None:
 def test_the_generator_says_so_when_a_proto_cannot_be_read(tmp_path: Path) -> None:
     shutil.copy(ROOT / "generate.py", tmp_path)
     (tmp_path / "broken.proto").write_text("message {")
-    ended = subprocess.run([sys.executable, str(tmp_path / "generate.py")], check=False, timeout=60, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "generate.py")],
+        check=False,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode != 0
     assert "broken.proto:1" in ended.stderr

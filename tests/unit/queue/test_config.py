@@ -17,21 +17,30 @@ def written(folder: Path, text: str) -> Path:
 
 def test_zone_block_and_rack_are_the_levels_unless_others_are_named(tmp_path: Path) -> None:
     assert [name for name, _ in read_config(None).levels] == ["zone", "block", "rack"]
-    assert [name for name, _ in read_config(written(tmp_path, 'blockLabel: ""\nrackLabel: example.com/r')).levels] == ["zone", "rack"]
+    assert [
+        name for name, _ in read_config(written(tmp_path, 'blockLabel: ""\nrackLabel: example.com/r')).levels
+    ] == ["zone", "rack"]
     levels = "topologyLevels: [{name: row, label: example.com/row}, {name: shelf, label: example.com/shelf}]"
-    assert node_rules(read_config(written(tmp_path, levels))).levels == (("row", "example.com/row"), ("shelf", "example.com/shelf"))
+    assert node_rules(read_config(written(tmp_path, levels))).levels == (
+        ("row", "example.com/row"),
+        ("shelf", "example.com/shelf"),
+    )
 
 
 def test_levels_that_cannot_be_are_refused_with_file_and_key(tmp_path: Path) -> None:
     path = written(tmp_path, "topologyLevels: [{name: node, label: x}]")
-    with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: topologyLevels: 'node' is no name of a level"):
+    with pytest.raises(
+        InvalidConfig, match=r"config.yaml is invalid: topologyLevels: 'node' is no name of a level"
+    ):
         read_config(path)
 
 
 def test_what_may_wait_of_a_namespace_is_read_and_bounded_by_default(tmp_path: Path) -> None:
     default = read_config(None).waiting_per_namespace.budget
     assert (default.workloads, default.size) == (100_000, 64 * 2**20)
-    read = read_config(written(tmp_path, "waitingPerNamespace: {workloads: 5, requestsMiB: 2}")).waiting_per_namespace.budget
+    read = read_config(
+        written(tmp_path, "waitingPerNamespace: {workloads: 5, requestsMiB: 2}")
+    ).waiting_per_namespace.budget
     assert (read.workloads, read.size, read.words) == (5, 2 * 2**20, "5 workloads and 2 MiB of requests")
     with pytest.raises(InvalidConfig, match=r"waitingPerNamespace"):
         read_config(written(tmp_path, "waitingPerNamespace: {workloads: 0}"))

@@ -1,4 +1,6 @@
-"""A crash point kills the process only if a test armed it, and every point is reached somewhere in the code."""
+"""A crash point kills the process only if a test armed it,
+and every point is reached somewhere in the code.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,21 @@ from fluxqueue.queue import crashpoints
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
 SCRIPT = (
-    "from fluxqueue.queue.crashpoints import CrashPoint, reach\nfor n in range(3):\n    reach(CrashPoint.GRANTED)\n    print(n, flush=True)"
+    "from fluxqueue.queue.crashpoints import CrashPoint, reach\n"
+    "for n in range(3):\n"
+    "    reach(CrashPoint.GRANTED)\n"
+    "    print(n, flush=True)"
 )
 
 
 def _run(environment: dict[str, str]) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **environment}, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     return done.returncode, done.stdout
 
 
@@ -30,9 +41,13 @@ def test_a_point_that_is_not_armed_does_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lived"), [("GRANTED", 0), ("GRANTED 2", 1), ("GRANTED 3", 2), ("GRANTED 4", None), ("MATCHED", None)], ids=str
+    ("said", "lived"),
+    [("GRANTED", 0), ("GRANTED 2", 1), ("GRANTED 3", 2), ("GRANTED 4", None), ("MATCHED", None)],
+    ids=str,
 )
-def test_the_process_dies_at_the_point_when_it_is_reached_that_often(tmp_path: Path, said: str, lived: int | None) -> None:
+def test_the_process_dies_at_the_point_when_it_is_reached_that_often(
+    tmp_path: Path, said: str, lived: int | None
+) -> None:
     name, _, number = said.partition(" ")
     file = tmp_path / "armed"
     file.write_text(f"{CrashPoint[name]} {number}")

@@ -11,7 +11,9 @@ from fluxqueue.queue.health import ReplicaRole, health_server
 
 
 async def test_readiness_tells_any_pod_only_the_names_of_what_is_missing() -> None:
-    server = health_server("127.0.0.1", 0, lambda: {"postgres": "host secret.example refused"}, lambda: ReplicaRole.STARTING)
+    server = health_server(
+        "127.0.0.1", 0, lambda: {"postgres": "host secret.example refused"}, lambda: ReplicaRole.STARTING
+    )
     async with asyncio.TaskGroup() as group, asyncio.timeout(60):
         serving = group.create_task(server.serve())
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -62,13 +62,21 @@ def test_an_outage_is_logged_once_as_long_as_its_cause_stays() -> None:
     with capture_logs() as logged:
         for cause in ("it does not answer", "it does not answer", "it only reads"):
             status.postgres_unavailable(DatabaseUnavailable(cause), 0.5)
-    assert [each["error"] for each in logged if each["log_level"] == "warning"] == ["it does not answer", "it only reads"]
+    assert [each["error"] for each in logged if each["log_level"] == "warning"] == [
+        "it does not answer",
+        "it only reads",
+    ]
 
 
 def test_problems_of_watches_and_of_the_scheduler_are_conditions() -> None:
     status = ReplicaStatus()
     status.clear()
-    status.watch(caches("nodes cannot be watched"), cast("Any", SimpleNamespace(last_error="Fluxion does not answer")))
-    assert status.conditions() == {"api-server": "nodes cannot be watched", "fluxion": "Fluxion does not answer"}
+    status.watch(
+        caches("nodes cannot be watched"), cast("Any", SimpleNamespace(last_error="Fluxion does not answer"))
+    )
+    assert status.conditions() == {
+        "api-server": "nodes cannot be watched",
+        "fluxion": "Fluxion does not answer",
+    }
     status.watch(caches(""))
     assert status.conditions() == {}

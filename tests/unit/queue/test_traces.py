@@ -21,7 +21,12 @@ NOW = EPOCH + timedelta(hours=1)
 
 
 def ended(number: int, seconds: float = 0) -> EndedWorkload:
-    workload = a_workload(f"w{number}", id=WorkloadId(number), state=State.COMPLETED, finished_at=NOW + timedelta(seconds=seconds))
+    workload = a_workload(
+        f"w{number}",
+        id=WorkloadId(number),
+        state=State.COMPLETED,
+        finished_at=NOW + timedelta(seconds=seconds),
+    )
     return EndedWorkload(workload=workload, transitions=(), releases=())
 
 
@@ -33,7 +38,9 @@ class Table:
         self.errors: list[Exception] = []
         self.asked: list[tuple[datetime, WorkloadId]] = []
 
-    async def ended_after(self, at: datetime, after: WorkloadId, *, settled_s: float, limit: int) -> list[EndedWorkload]:
+    async def ended_after(
+        self, at: datetime, after: WorkloadId, *, settled_s: float, limit: int
+    ) -> list[EndedWorkload]:
         assert settled_s == 0.5
         self.asked.append((at, after))
         if self.errors:
@@ -119,5 +126,8 @@ def test_traces_are_exported_where_a_collector_is_named(environment: dict[str, s
 def test_a_collector_without_the_packages_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "fluxqueue.queue.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(TracesUnavailable, match=r"OTEL_EXPORTER_OTLP_ENDPOINT is set, .* install fluxqueue\[traces\], or unset it"):
+    with pytest.raises(
+        TracesUnavailable,
+        match=r"OTEL_EXPORTER_OTLP_ENDPOINT is set, .* install fluxqueue\[traces\], or unset it",
+    ):
         make_sender({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"})

@@ -51,8 +51,12 @@ class Caller:
         self.instance = Instance()
         self.app = create_app(cast("Flux", self.instance), token_file)
 
-    async def call(self, method: str, path: str, token: str | None = "right", sent_body: str = "", **headers: str) -> tuple[int, Any]:
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": sent_body.encode(), "more_body": False}]
+    async def call(
+        self, method: str, path: str, token: str | None = "right", sent_body: str = "", **headers: str
+    ) -> tuple[int, Any]:
+        messages: list[dict[str, Any]] = [
+            {"type": "http.request", "body": sent_body.encode(), "more_body": False}
+        ]
         status, body = 0, b""
 
         async def receive() -> dict[str, Any]:
@@ -95,17 +99,24 @@ async def test_without_the_token_the_instance_is_not_asked(caller: Caller, token
 
 
 @pytest.mark.parametrize(("token", "status"), [("right", 200), ("wrong", 401), ("", 401)])
-async def test_the_token_comes_in_a_header_of_its_own_through_the_proxy(caller: Caller, token: str, status: int) -> None:
+async def test_the_token_comes_in_a_header_of_its_own_through_the_proxy(
+    caller: Caller, token: str, status: int
+) -> None:
     assert (await caller.call("GET", "/v1/jobs/f7", None, fluxqueue_token=token))[0] == status
 
 
 async def test_without_a_token_file_nobody_gets_in(tmp_path: Path) -> None:
     caller = Caller(tmp_path / "missing")
-    assert await caller.call("GET", "/v1/jobs/f7", "") == (503, {"detail": "the token of this service does not exist yet"})
+    assert await caller.call("GET", "/v1/jobs/f7", "") == (
+        503,
+        {"detail": "the token of this service does not exist yet"},
+    )
     assert caller.instance.asked == []
 
 
-@pytest.mark.parametrize("length", [{}, {"content_length": str(MAX_BODY_BYTES + 1)}], ids=["unknown", "too large"])
+@pytest.mark.parametrize(
+    "length", [{}, {"content_length": str(MAX_BODY_BYTES + 1)}], ids=["unknown", "too large"]
+)
 async def test_a_body_of_unknown_or_too_large_size_is_refused(caller: Caller, length: dict[str, str]) -> None:
     status, answer = await caller.call("POST", "/v1/jobs", **length)
     assert (status, str(MAX_BODY_BYTES) in answer["detail"]) == (413, True)
@@ -119,21 +130,37 @@ async def test_a_body_of_unknown_or_too_large_size_is_refused(caller: Caller, le
         pytest.param('"duration_s": Infinity', "duration_s: Input should be less than", id="infinite"),
         pytest.param('"name": "\\ud800"', "name: Input should be a valid string", id="half a character"),
         pytest.param('"environment": {"\\ud800": 1}', "environment", id="half a character in a key"),
-        pytest.param('"environment": {"A": "\\ud800"}', "half of a character", id="half a character in a value"),
+        pytest.param(
+            '"environment": {"A": "\\ud800"}', "half of a character", id="half a character in a value"
+        ),
         pytest.param('"color": 1', "color: Extra inputs are not permitted", id="unknown field"),
-        pytest.param('"a": 1, ' + ", ".join(f'"a{number}": 1' for number in range(1000)), "a0: Extra", id="many problems"),
+        pytest.param(
+            '"a": 1, ' + ", ".join(f'"a{number}": 1' for number in range(1000)),
+            "a0: Extra",
+            id="many problems",
+        ),
     ],
 )
-async def test_an_invalid_request_is_answered_with_a_sentence(caller: Caller, fields: str, problem: str) -> None:
+async def test_an_invalid_request_is_answered_with_a_sentence(
+    caller: Caller, fields: str, problem: str
+) -> None:
     body = f'{{"command": ["a"], {fields}}}'
-    status, answer = await caller.call("POST", "/v1/jobs", sent_body=body, content_length=str(len(body)), content_type="application/json")
+    status, answer = await caller.call(
+        "POST", "/v1/jobs", sent_body=body, content_length=str(len(body)), content_type="application/json"
+    )
     assert status == 422
     assert problem in answer["detail"]
     assert len(answer["detail"]) <= 2000
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(NoSuchJob("none"), 404), (FluxFailed("none"), 409), (InvalidWord("none"), 422), (FluxMissing("none"), 503)]
+    ("error", "code"),
+    [
+        (NoSuchJob("none"), 404),
+        (FluxFailed("none"), 409),
+        (InvalidWord("none"), 422),
+        (FluxMissing("none"), 503),
+    ],
 )
 async def test_each_error_of_the_instance_has_its_code(caller: Caller, error: Exception, code: int) -> None:
     caller.instance.error = error
@@ -152,4 +179,7 @@ async def test_probes_need_no_token(caller: Caller) -> None:
 
 async def test_readiness_says_why_the_instance_cannot_be_used(caller: Caller) -> None:
     caller.instance.error = FluxMissing("away")
-    assert await caller.call("GET", "/readyz", None) == (503, {"status": "the instance does not respond yet: away"})
+    assert await caller.call("GET", "/readyz", None) == (
+        503,
+        {"status": "the instance does not respond yet: away"},
+    )

@@ -32,7 +32,9 @@ def refusal(headers: Headers) -> Refusal | None:
     return None if headers.get("authorization") == "right" else (401, "no", {})
 
 
-async def call(app: Any, parts: list[bytes] | None, path: str = "/v1/jobs", **headers: str) -> tuple[int, Any]:
+async def call(
+    app: Any, parts: list[bytes] | None, path: str = "/v1/jobs", **headers: str
+) -> tuple[int, Any]:
     """Post a body in these parts; None is a client that sends none of it."""
     sent: list[Any] = []
     waiting = parts or []
@@ -57,16 +59,27 @@ async def call(app: Any, parts: list[bytes] | None, path: str = "/v1/jobs", **he
 
 async def test_nothing_is_read_from_a_client_without_the_token() -> None:
     app = Application()
-    assert await call(BoundedRequests(app, refusal, arrival_s=0.05), None, content_length="5") == (401, {"detail": "no"})
+    assert await call(BoundedRequests(app, refusal, arrival_s=0.05), None, content_length="5") == (
+        401,
+        {"detail": "no"},
+    )
     assert app.body is None
 
 
 @pytest.mark.parametrize(
-    "length", [{}, {"content_length": str(MAX_BODY_BYTES + 1)}, {"content_length": "-1"}, {"content_length": "9" * 5000}]
+    "length",
+    [
+        {},
+        {"content_length": str(MAX_BODY_BYTES + 1)},
+        {"content_length": "-1"},
+        {"content_length": "9" * 5000},
+    ],
 )
 async def test_nothing_is_read_of_a_body_of_unknown_or_too_large_size(length: dict[str, str]) -> None:
     app = Application()
-    assert (await call(BoundedRequests(app, refusal, arrival_s=0.05), None, authorization="right", **length))[0] == 413
+    assert (await call(BoundedRequests(app, refusal, arrival_s=0.05), None, authorization="right", **length))[
+        0
+    ] == 413
     assert app.body is None
 
 
@@ -79,14 +92,20 @@ async def test_the_body_of_a_refused_request_is_discarded_within_limits() -> Non
 
 async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
     app = Application()
-    status, answer = await call(BoundedRequests(app, refusal, arrival_s=0.05), None, authorization="right", content_length="5")
+    status, answer = await call(
+        BoundedRequests(app, refusal, arrival_s=0.05), None, authorization="right", content_length="5"
+    )
     assert (status, "did not arrive within 0.05 s" in answer["detail"]) == (408, True)
     assert app.body is None
 
 
 async def test_the_application_gets_the_whole_body() -> None:
     app = Application()
-    assert (await call(BoundedRequests(app, refusal), [b"one ", b"two"], authorization="right", content_length="7"))[0] == 200
+    assert (
+        await call(
+            BoundedRequests(app, refusal), [b"one ", b"two"], authorization="right", content_length="7"
+        )
+    )[0] == 200
     assert app.body == b"one two"
 
 

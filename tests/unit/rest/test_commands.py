@@ -78,7 +78,14 @@ async def test_the_applications_environment_is_read_when_a_job_is_submitted(tmp_
     written.write_bytes(b"PATH=/opt/app/bin\0LINES=one\ntwo=2\0BASH_FUNC_f%%=() { :; }\0EMPTY=\0")
     await flux.submit(FluxSubmission(["solve"]))
     told = (tmp_path / "words").read_text().split("\0")[:-1]
-    assert told == ["submit", "--env=-*", "--env=PATH=/opt/app/bin", "--env=LINES=one\ntwo=2", "--env=EMPTY=", "solve"]
+    assert told == [
+        "submit",
+        "--env=-*",
+        "--env=PATH=/opt/app/bin",
+        "--env=LINES=one\ntwo=2",
+        "--env=EMPTY=",
+        "solve",
+    ]
 
 
 @pytest.mark.parametrize("text", [b"", b"\0", b"no variable\0"])
@@ -123,8 +130,14 @@ def test_the_views_programs_and_modules_are_used_and_not_ours(tmp_path: Path) ->
 
 
 async def test_modules_that_cannot_be_loaded_are_an_instance_that_cannot_be_used(tmp_path: Path) -> None:
-    flux = stand_in(tmp_path, "echo Traceback >&2; echo \"ModuleNotFoundError: No module named '_cffi_backend'\" >&2; exit 1")
-    with pytest.raises(FluxMissing, match=r"cannot load its Python modules .*'_cffi_backend'.* set spec\.flux\.container\.pythonPath"):
+    flux = stand_in(
+        tmp_path,
+        "echo Traceback >&2; echo \"ModuleNotFoundError: No module named '_cffi_backend'\" >&2; exit 1",
+    )
+    with pytest.raises(
+        FluxMissing,
+        match=r"cannot load its Python modules .*'_cffi_backend'.* set spec\.flux\.container\.pythonPath",
+    ):
         await flux.jobs()
 
 
@@ -147,7 +160,10 @@ async def test_output_that_is_no_json_is_reported_in_a_sentence(tmp_path: Path) 
 
 
 async def test_nodes_are_grouped_by_state(tmp_path: Path) -> None:
-    flux = stand_in(tmp_path, "printf 'free\\t2\\t8\\t1\\tflux-[0-1]\\nallocated\\t0\\t0\\t0\\t\\ndown\\t1\\t4\\t0\\tflux-2\\n'")
+    flux = stand_in(
+        tmp_path,
+        "printf 'free\\t2\\t8\\t1\\tflux-[0-1]\\nallocated\\t0\\t0\\t0\\t\\ndown\\t1\\t4\\t0\\tflux-2\\n'",
+    )
     groups = await flux.nodes()
     assert [(group.state, group.hosts, group.cores, group.gpus) for group in groups] == [
         ("free", ("flux-0", "flux-1"), 8, 1),
@@ -159,7 +175,10 @@ async def test_output_is_put_together_from_the_event_log(tmp_path: Path) -> None
     entries = [
         {"name": "header", "context": {"version": 1}},
         {"name": "data", "context": {"stream": "stdout", "rank": "0", "data": "hello "}},
-        {"name": "data", "context": {"stream": "stderr", "rank": "0", "data": "d29ybGQ=", "encoding": "base64"}},
+        {
+            "name": "data",
+            "context": {"stream": "stderr", "rank": "0", "data": "d29ybGQ=", "encoding": "base64"},
+        },
         {"name": "data", "context": {"stream": "stdout", "rank": "0", "eof": True}},
     ]
     (tmp_path / "log").write_text("\n".join(json.dumps(entry) for entry in entries))
@@ -187,14 +206,18 @@ async def test_a_command_is_stopped_while_its_pipe_is_full(tmp_path: Path) -> No
 
 async def test_a_refusal_of_flux_is_passed_on_literally(tmp_path: Path) -> None:
     with pytest.raises(FluxFailed, match="unsatisfiable request"):
-        await stand_in(tmp_path, "echo 'flux-submit: ERROR: unsatisfiable request' >&2; exit 1").submit(FluxSubmission(["x"]))
+        await stand_in(tmp_path, "echo 'flux-submit: ERROR: unsatisfiable request' >&2; exit 1").submit(
+            FluxSubmission(["x"])
+        )
     with pytest.raises(NoSuchJob):
         await stand_in(tmp_path, "echo 'flux-jobs: ERROR: JobID f9 unknown' >&2; exit 1").job("f9")
     with pytest.raises(NoSuchJob, match="is not the id"):
         await stand_in(tmp_path, "exit 0").cancel("--all")
 
 
-async def test_a_command_that_is_missing_or_silent_is_an_instance_that_does_not_answer(tmp_path: Path) -> None:
+async def test_a_command_that_is_missing_or_silent_is_an_instance_that_does_not_answer(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(FluxMissing, match="is the Flux view mounted"):
         await Flux({"PATH": str(tmp_path)}).nodes()
     with pytest.raises(FluxMissing, match="did not respond within"):

@@ -29,15 +29,21 @@ def placed(builder: PodBuilder) -> NodeAssignment | None:
 @pytest.mark.parametrize(
     "pod",
     [
-        pytest.param(given_node().with_("spec.schedulerName", "default-scheduler"), id="of the stock scheduler"),
+        pytest.param(
+            given_node().with_("spec.schedulerName", "default-scheduler"), id="of the stock scheduler"
+        ),
         pytest.param(given_node().without("spec.schedulerName"), id="of no named scheduler"),
         pytest.param(given_node().on_node("n1"), id="bound"),
         pytest.param(given_node().phase("Succeeded"), id="ended"),
-        pytest.param(given_node().with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"), id="being deleted"),
+        pytest.param(
+            given_node().with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"), id="being deleted"
+        ),
         pytest.param(given_node().gate("fluxqueue"), id="with our gate"),
         pytest.param(given_node().gate("example.com/quota"), id="with the gate of another"),
         pytest.param(ours(), id="held: nobody has given it a node"),
-        pytest.param(ours().annotation("fluxqueue/fluxion-nodes", "n1"), id="held: a node without an allocation"),
+        pytest.param(
+            ours().annotation("fluxqueue/fluxion-nodes", "n1"), id="held: a node without an allocation"
+        ),
     ],
 )
 def test_there_is_nothing_to_do_for_a_pod_that_is_not_ours_to_bind_now(pod: PodBuilder) -> None:
@@ -57,7 +63,11 @@ def test_a_member_of_a_gang_carries_the_size_of_the_gang() -> None:
 def test_a_pod_of_the_go_project_goes_to_the_entry_of_its_completion_index() -> None:
     assert placed(in_go("n1__n2.example.com").index(1)) == NodeAssignment("n2.example.com")
     key = "batch.kubernetes.io/job-completion-index"
-    assert placed(in_go("n1__n2").label(key, "1")) == placed(in_go("n1__n2").annotation(key, "1")) == NodeAssignment("n2")
+    assert (
+        placed(in_go("n1__n2").label(key, "1"))
+        == placed(in_go("n1__n2").annotation(key, "1"))
+        == NodeAssignment("n2")
+    )
 
 
 def test_a_pod_without_an_index_goes_to_the_first_entry() -> None:
@@ -71,7 +81,10 @@ def test_an_allocation_wins_over_the_label_of_the_go_project() -> None:
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        (given_node().without("metadata.annotations.fluxqueue/fluxion-nodes"), "carries the allocation '7', but its annotation"),
+        (
+            given_node().without("metadata.annotations.fluxqueue/fluxion-nodes"),
+            "carries the allocation '7', but its annotation",
+        ),
         (given_node(""), "names no node: delete the pod"),
         (given_node("n[1-"), "annotation fluxqueue/fluxion-nodes cannot be read"),
         (given_node("none.invalid"), "'none.invalid' for the completion index 0, which is no node"),
@@ -79,7 +92,10 @@ def test_an_allocation_wins_over_the_label_of_the_go_project() -> None:
         (given_node("n[1-2]").index(2), "names 2 nodes and the pod has the completion index 2"),
         (given_node().annotation("fluxqueue/gang-size", "many"), "'many', which is no number of pods"),
         (given_node().annotation("fluxqueue/gang-size", "0"), "'0', which is no number of pods"),
-        (in_go("n1__n2").index(2), "names 2 nodes and the pod has the completion index 2, so there is none for it: name 3 nodes"),
+        (
+            in_go("n1__n2").index(2),
+            "names 2 nodes and the pod has the completion index 2, so there is none for it: name 3 nodes",
+        ),
         (in_go("n1").index(1), "names 1 node and"),
         (in_go("n1____n2").index(1), "has an empty entry for the completion index 1"),
         (in_go(""), "has an empty entry for the completion index 0"),
@@ -95,10 +111,16 @@ def test_an_unreadable_value_is_reported_in_a_sentence(pod: PodBuilder, expected
 
 
 @settings(max_examples=50)
-@given(st.lists(st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,4})?", fullmatch=True), min_size=1, max_size=20), st.data())
+@given(
+    st.lists(st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,4})?", fullmatch=True), min_size=1, max_size=20),
+    st.data(),
+)
 def test_both_schemes_read_the_same_node_from_the_same_list(nodes: list[str], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(nodes) - 1))
-    by_label, by_annotation = placed(in_go("__".join(nodes)).index(index)), placed(given_node(hostlists.encode(nodes)).index(index))
+    by_label, by_annotation = (
+        placed(in_go("__".join(nodes)).index(index)),
+        placed(given_node(hostlists.encode(nodes)).index(index)),
+    )
     assert by_label is not None
     assert by_annotation is not None
     assert by_label.node == nodes[index]
@@ -111,7 +133,11 @@ def test_any_text_gives_a_node_or_a_sentence(nodes: str, index: str, size: str, 
     key = "fluxqueue/fluxion-nodes"
     pods = [
         in_go(nodes).index(index),
-        ours().annotation(key, nodes).annotation("fluxqueue/allocation", allocation).annotation("fluxqueue/gang-size", size).index(index),
+        ours()
+        .annotation(key, nodes)
+        .annotation("fluxqueue/allocation", allocation)
+        .annotation("fluxqueue/gang-size", size)
+        .index(index),
     ]
     for pod in pods:
         with suppress(InvalidAssignment):

@@ -31,7 +31,9 @@ from fluxqueue.scheduler_plugin.limits import BindLimit
 
 
 class Bench:
-    """A pod assumed on its node, and an API server with scripted responses; after the last one it succeeds."""
+    """A pod assumed on its node, and an API server with scripted responses;
+    after the last one it succeeds.
+    """
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -44,7 +46,9 @@ class Bench:
         self.member = Member(self.pod, NodeAssignment("n1", "7"), 0.0)
 
     def put(self, version: int) -> Pod:
-        made = released("p", "n1").namespace("default").uid("u").with_("metadata.resourceVersion", str(version))
+        made = (
+            released("p", "n1").namespace("default").uid("u").with_("metadata.resourceVersion", str(version))
+        )
         pod = msgspec.convert(made.build(), Pod)
         self.caches.pods.apply(pod)
         return pod
@@ -69,11 +73,18 @@ async def test_a_binding_names_the_pod_as_it_was_checked(bench: Bench) -> None:
     result = await bench.binder.bind(bench.member)
     assert result.outcome is BindOutcome.BOUND
     (asked,) = bench.asked
-    assert asked.items() >= {"name": "p", "namespace": "default", "node": "n1", "uid": "u", "resource_version": "1"}.items()
+    assert (
+        asked.items()
+        >= {"name": "p", "namespace": "default", "node": "n1", "uid": "u", "resource_version": "1"}.items()
+    )
     assert bench.assumed, "the watch does not show it yet"
 
 
-@pytest.mark.parametrize("error", [Conflict(409, "Conflict", "changed"), NotFound(404, "NotFound", "gone")], ids=lambda error: error.reason)
+@pytest.mark.parametrize(
+    "error",
+    [Conflict(409, "Conflict", "changed"), NotFound(404, "NotFound", "gone")],
+    ids=lambda error: error.reason,
+)
 async def test_a_pod_that_changed_is_left_to_the_watch(bench: Bench, error: ApiError) -> None:
     bench.answers = [error]
     result = await bench.binder.bind(bench.member)
@@ -91,7 +102,11 @@ async def test_a_pod_that_has_changed_in_the_watch_is_not_bound(bench: Bench) ->
 
 @pytest.mark.parametrize(
     "error",
-    [TooManyRequests(429, "TooManyRequests", "busy"), ServerError(503, "", "no"), Unreachable("no answer", sent=True)],
+    [
+        TooManyRequests(429, "TooManyRequests", "busy"),
+        ServerError(503, "", "no"),
+        Unreachable("no answer", sent=True),
+    ],
     ids=lambda error: type(error).__name__,
 )
 async def test_a_busy_server_gets_retries_and_fewer_binds_at_once(bench: Bench, error: ApiError) -> None:
@@ -116,8 +131,13 @@ async def test_a_pod_whose_bind_has_an_unknown_outcome_stays_on_its_node(bench: 
     assert bench.limit.in_flight == 0
 
 
-async def test_a_bind_that_arrived_although_its_answer_was_lost_is_found_by_the_next_try(bench: Bench) -> None:
-    bench.answers = [Unreachable("no answer", sent=True), Conflict(409, "Conflict", "already assigned to node n1")]
+async def test_a_bind_that_arrived_although_its_answer_was_lost_is_found_by_the_next_try(
+    bench: Bench,
+) -> None:
+    bench.answers = [
+        Unreachable("no answer", sent=True),
+        Conflict(409, "Conflict", "already assigned to node n1"),
+    ]
     assert (await bench.binder.bind(bench.member)).outcome is BindOutcome.CHANGED
     assert bench.assumed
 

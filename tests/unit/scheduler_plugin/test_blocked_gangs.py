@@ -31,7 +31,9 @@ def bound_pod(node: str = "n1", **status: Any) -> Pod:
     return msgspec.convert(make_pod("p").on_node(node).with_("status", status).build(), Pod)
 
 
-def test_a_change_of_a_node_enqueues_the_gangs_that_it_refused_once(blocked: BlockedGangs, enqueued: list[GangKey]) -> None:
+def test_a_change_of_a_node_enqueues_the_gangs_that_it_refused_once(
+    blocked: BlockedGangs, enqueued: list[GangKey]
+) -> None:
     blocked.on_node(KEY, "n1")
     blocked.on_node(KEY, "n1")
     blocked.on_node(OTHER, "n2")
@@ -41,7 +43,9 @@ def test_a_change_of_a_node_enqueues_the_gangs_that_it_refused_once(blocked: Blo
     assert enqueued == [KEY]
 
 
-def test_a_change_of_a_volume_enqueues_the_gangs_that_wait_for_one_once(blocked: BlockedGangs, enqueued: list[GangKey]) -> None:
+def test_a_change_of_a_volume_enqueues_the_gangs_that_wait_for_one_once(
+    blocked: BlockedGangs, enqueued: list[GangKey]
+) -> None:
     blocked.on_volume(KEY)
     blocked.on_node(OTHER, "n1")
     blocked.volume_changed()

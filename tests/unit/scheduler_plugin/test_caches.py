@@ -19,7 +19,13 @@ def caches() -> SchedulerCaches:
 
 
 def pod(version: int, node: str = "n1", *, bound: str = "", phase: str = "", uid: str = "u") -> Pod:
-    made = released("p", node).namespace("default").uid(uid).with_("metadata.resourceVersion", str(version)).phase(phase)
+    made = (
+        released("p", node)
+        .namespace("default")
+        .uid(uid)
+        .with_("metadata.resourceVersion", str(version))
+        .phase(phase)
+    )
     return msgspec.convert((made.on_node(bound) if bound else made).build(), Pod)
 
 
@@ -87,7 +93,9 @@ def test_nothing_is_assumed_of_a_pod_that_is_bound_or_gone(caches: SchedulerCach
 
 
 def test_pods_that_are_nominated_are_known_until_they_are_bound(caches: SchedulerCaches) -> None:
-    nominated = msgspec.convert(released("p", "n1").namespace("default").uid("u").with_("status.nominatedNodeName", "n3").build(), Pod)
+    nominated = msgspec.convert(
+        released("p", "n1").namespace("default").uid("u").with_("status.nominatedNodeName", "n3").build(), Pod
+    )
     caches.pods.apply(nominated)
     assert [each.metadata.uid for each in caches.nominated_to("n3")] == ["u"]
     bound = msgspec.structs.replace(

@@ -26,7 +26,9 @@ class World(SchedulerCaches):
         super().__init__(cast("Api", None))
         self.namespaces.apply(msgspec.convert({"metadata": {"name": "default", "uid": "ns"}}, Namespace))
         for node in nodes or (make_node("n1"),):
-            self.nodes.apply(msgspec.convert(node.uid(f"uid-{node.build()['metadata']['name']}").build(), Node))
+            self.nodes.apply(
+                msgspec.convert(node.uid(f"uid-{node.build()['metadata']['name']}").build(), Node)
+            )
 
     def put(self, builder: PodBuilder, name: str) -> Pod:
         pod = a_pod(builder.with_("metadata.name", name), uid=f"uid-{name}")
@@ -51,7 +53,9 @@ def term(app: str, topology: str = HOST) -> dict[str, Any]:
 
 
 def requiring(kind: str, *terms: dict[str, Any]) -> PodBuilder:
-    return make_pod().with_(f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution", list(terms))
+    return make_pod().with_(
+        f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution", list(terms)
+    )
 
 
 def test_members_of_one_node_are_counted_together_in_their_order() -> None:
@@ -101,7 +105,9 @@ def test_a_pod_that_claims_devices_gets_the_remedy() -> None:
 
 def test_a_missing_node_is_refused() -> None:
     world = World()
-    assert world.check((world.put(make_pod(), "a"), "n9")) == [FitResult(FitStatus.REFUSED, "node n9 does not exist")]
+    assert world.check((world.put(make_pod(), "a"), "n9")) == [
+        FitResult(FitStatus.REFUSED, "node n9 does not exist")
+    ]
 
 
 def test_pods_that_repel_each_other_are_kept_apart_also_within_a_gang() -> None:
@@ -153,8 +159,16 @@ def test_affinity_is_met_by_a_pod_that_is_there_or_by_the_gang_itself() -> None:
 
 def test_a_gang_is_spread_as_a_whole_whatever_its_order() -> None:
     world = World(zoned("n1", "a"), zoned("n2", "b"))
-    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "x"}}}
-    pods = [world.put(make_pod().label("app", "x").with_("spec.topologySpreadConstraints", [spread]), name) for name in "abcd"]
+    spread = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    pods = [
+        world.put(make_pod().label("app", "x").with_("spec.topologySpreadConstraints", [spread]), name)
+        for name in "abcd"
+    ]
     even = [(pod, node) for pod, node in zip(pods, ("n1", "n1", "n2", "n2"), strict=True)]
     assert verdicts(world.check(*even)) == [FitStatus.FITS] * 4
     uneven = [(pod, node) for pod, node in zip(pods, ("n1", "n1", "n1", "n2"), strict=True)]
@@ -165,35 +179,51 @@ def test_a_rival_that_is_only_nominated_meets_no_affinity_and_repels() -> None:
     world = World(make_node("n1"))
     nominated = make_pod().label("app", "x").with_("status.nominatedNodeName", "n1")
     world.put(nominated, "rival")
-    assert verdicts(world.check((world.put(requiring("podAffinity", term("x")), "near"), "n1"))) == [FitStatus.REFUSED]
-    assert verdicts(world.check((world.put(requiring("podAntiAffinity", term("x")), "apart"), "n1"))) == [FitStatus.REFUSED]
+    assert verdicts(world.check((world.put(requiring("podAffinity", term("x")), "near"), "n1"))) == [
+        FitStatus.REFUSED
+    ]
+    assert verdicts(world.check((world.put(requiring("podAntiAffinity", term("x")), "apart"), "n1"))) == [
+        FitStatus.REFUSED
+    ]
 
 
-# ---- claims ----------------------------------------------------------------------------------------------------------------------
+# ---- claims ------------------------------------------------------------------------------------------------
 
 
 def claim(world: World, name: str, *modes: str, storage_class: str = "late", **spec: Any) -> None:
     whole = {"storageClassName": storage_class, "accessModes": modes or ["ReadWriteOnce"], **spec}
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1"}
     status = {"phase": "Bound"} if "volumeName" in spec else {}
-    world.storage.claims.apply(msgspec.convert({"metadata": metadata, "spec": whole, "status": status}, PersistentVolumeClaim))
+    world.storage.claims.apply(
+        msgspec.convert({"metadata": metadata, "spec": whole, "status": status}, PersistentVolumeClaim)
+    )
 
 
 def with_classes(world: World) -> World:
     for name, provisioner in (("late", "example.com/p"), ("static", "kubernetes.io/no-provisioner")):
-        body = {"metadata": {"name": name, "uid": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        body = {
+            "metadata": {"name": name, "uid": name},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
         world.storage.classes.apply(msgspec.convert(body, StorageClass))
     return world
 
 
 def volume(world: World, name: str, storage_class: str = "") -> None:
     spec = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"]}
-    body = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec, "status": {"phase": "Available"}}
+    body = {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": spec,
+        "status": {"phase": "Available"},
+    }
     world.storage.volumes.apply(msgspec.convert(body, PersistentVolume))
 
 
 def using(*claims: str) -> PodBuilder:
-    return make_pod().with_("spec.volumes", [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims])
+    return make_pod().with_(
+        "spec.volumes", [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    )
 
 
 def test_a_claim_that_two_members_use_is_made_for_one_node() -> None:
@@ -203,7 +233,10 @@ def test_a_claim_that_two_members_use_is_made_for_one_node() -> None:
     assert verdicts(world.check((one, "n1"), (two, "n1"))) == [FitStatus.FITS, FitStatus.FITS]
     found = world.check((one, "n1"), (two, "n2"))
     assert verdicts(found) == [FitStatus.FITS, FitStatus.REFUSED]
-    assert found[1].message == "the volume of PersistentVolumeClaim default/data is being made for node n1, not for node n2"
+    assert (
+        found[1].message
+        == "the volume of PersistentVolumeClaim default/data is being made for node n1, not for node n2"
+    )
 
 
 def test_members_do_not_count_on_one_free_volume() -> None:

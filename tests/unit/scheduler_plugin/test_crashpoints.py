@@ -12,7 +12,9 @@ from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
 def test_every_point_is_reached_somewhere() -> None:
     text = "".join(file.read_text() for file in Path(crashpoints.__file__).parent.rglob("*.py"))
-    assert set(re.findall(r"reach\(SchedulerCrashPoint\.(\w+)\)", text)) == {point.name for point in SchedulerCrashPoint}
+    assert set(re.findall(r"reach\(SchedulerCrashPoint\.(\w+)\)", text)) == {
+        point.name for point in SchedulerCrashPoint
+    }
 
 
 def test_no_point_is_armed_in_two_programs_at_once() -> None:

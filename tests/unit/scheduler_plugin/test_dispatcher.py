@@ -60,7 +60,9 @@ class Bench:
         recorder = EventRecorder(api, instance="a")
         self.reporter = SchedulingReporter(api, self.caches, recorder)
         binder = Binder(api, self.caches, BindLimit(clock=lambda: self.now))
-        self.dispatcher = Dispatcher(self.caches, binder, cast("ClaimBinder", self.claims), self.reporter, lambda: self.now)
+        self.dispatcher = Dispatcher(
+            self.caches, binder, cast("ClaimBinder", self.claims), self.reporter, lambda: self.now
+        )
         self.shown: dict[str, int] = {}
 
     async def bind(self, name: str, _namespace: str, node: str, **_preconditions: Any) -> None:
@@ -89,7 +91,11 @@ class Bench:
         **fields: Any,
     ) -> None:
         self.shown[name] = self.shown.get(name, 0) + 1
-        pod = released(name, node, gang=gang, cpu=cpu, allocation=allocation).namespace("default").uid(f"uid-{name}")
+        pod = (
+            released(name, node, gang=gang, cpu=cpu, allocation=allocation)
+            .namespace("default")
+            .uid(f"uid-{name}")
+        )
         pod = pod.with_("metadata.resourceVersion", str(self.shown[name]))
         pod = pod if index is None else pod.index(index)
         for path, value in fields.items():
@@ -98,7 +104,9 @@ class Bench:
 
     def node(self, made: NodeBuilder) -> None:
         self.shown["node"] = self.shown.get("node", 0) + 1
-        self.caches.nodes.apply(msgspec.convert(made.with_("metadata.resourceVersion", str(self.shown["node"])).build(), Node))
+        self.caches.nodes.apply(
+            msgspec.convert(made.with_("metadata.resourceVersion", str(self.shown["node"])).build(), Node)
+        )
 
     async def settled(self) -> None:
         """Wait until nothing is in progress except delays of the clock."""
@@ -272,14 +280,20 @@ async def test_missing_rights_are_reported_as_our_error_and_not_as_the_nodes(ben
     bench.answers["p"] = [Forbidden(403, "Forbidden", "bind Pod default/p: User x cannot create resource")]
     bench.put("p")
     await bench.settled()
-    assert ("p", "SchedulerError", "node n1: bind Pod default/p: User x cannot create resource") in bench.reports
+    assert (
+        "p",
+        "SchedulerError",
+        "node n1: bind Pod default/p: User x cannot create resource",
+    ) in bench.reports
     await until(lambda: bool(bench.bound))
     await bench.settled()
     assert bench.dispatcher.problem == ""
 
 
 async def test_a_problem_of_all_binds_is_a_problem_of_the_program(bench: Bench) -> None:
-    bench.answers["p"] = [Forbidden(403, "Forbidden", "bind Pod default/p: User x cannot create resource")] * 100
+    bench.answers["p"] = [
+        Forbidden(403, "Forbidden", "bind Pod default/p: User x cannot create resource")
+    ] * 100
     bench.put("p")
     await bench.settled()
     assert bench.dispatcher.problem == "bind Pod default/p: User x cannot create resource"
@@ -296,25 +310,35 @@ def claiming(**fields: Any) -> dict[str, Any]:
     return {"spec__volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], **fields}
 
 
-async def test_a_pod_waits_for_its_claim_and_gets_a_reason_after_a_while(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_waits_for_its_claim_and_gets_a_reason_after_a_while(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        "fluxqueue.scheduler_plugin.dispatcher.check_gang", lambda members, _: {pod.metadata.uid: FitResult() for pod, _ in members}
+        "fluxqueue.scheduler_plugin.dispatcher.check_gang",
+        lambda members, _: {pod.metadata.uid: FitResult() for pod, _ in members},
     )
-    bench.claims.answer = FitResult(FitStatus.WAITS, "PersistentVolumeClaim default/data is being provisioned")
+    bench.claims.answer = FitResult(
+        FitStatus.WAITS, "PersistentVolumeClaim default/data is being provisioned"
+    )
     bench.put("p", **claiming())
     await bench.settled()
     assert (bench.bound, bench.reports) == ([], [])
     assert list(bench.caches.pods_on("n1")) == []
     await bench.later(PATIENCE_S)
-    assert bench.reports == [("p", "WaitingForVolume", "PersistentVolumeClaim default/data is being provisioned")]
+    assert bench.reports == [
+        ("p", "WaitingForVolume", "PersistentVolumeClaim default/data is being provisioned")
+    ]
     bench.claims.answer = FitResult()
     await bench.later(1)
     assert bench.bound == [("p", "n1")]
 
 
-async def test_a_claim_that_cannot_be_prepared_holds_its_own_pod_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_cannot_be_prepared_holds_its_own_pod_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        "fluxqueue.scheduler_plugin.dispatcher.check_gang", lambda members, _: {pod.metadata.uid: FitResult() for pod, _ in members}
+        "fluxqueue.scheduler_plugin.dispatcher.check_gang",
+        lambda members, _: {pod.metadata.uid: FitResult() for pod, _ in members},
     )
     bench.claims.answer = Unreachable("away", sent=True)
     bench.put("started", gang=3, bound="n1")
@@ -324,13 +348,17 @@ async def test_a_claim_that_cannot_be_prepared_holds_its_own_pod_only(bench: Ben
     assert bench.bound == [("g2", "n1")]
 
 
-async def test_a_pod_refused_because_of_one_that_then_waits_is_checked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_refused_because_of_one_that_then_waits_is_checked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without_volumes(members: Sequence[tuple[Pod, str]], cluster: ClusterView) -> dict[str, FitResult]:
         bare = [(replace(pod, spec=replace(pod.spec, volumes=None)), node) for pod, node in members]
         return check_gang(bare, cluster)
 
     monkeypatch.setattr("fluxqueue.scheduler_plugin.dispatcher.check_gang", without_volumes)
-    bench.claims.answer = FitResult(FitStatus.WAITS, "PersistentVolumeClaim default/data is being provisioned")
+    bench.claims.answer = FitResult(
+        FitStatus.WAITS, "PersistentVolumeClaim default/data is being provisioned"
+    )
     bench.claims.open.clear()
     bench.put("claims", cpu="4", allocation="1", **claiming())
     await until(lambda: bench.claims.asked == ["claims"])

@@ -1,4 +1,6 @@
-"""Gangs that compete for nodes on an API server that loses, repeats and delays: whole gangs or none, and no overbooked node."""
+"""Gangs that compete for nodes on an API server that loses, repeats and delays:
+whole gangs or none, and no overbooked node.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def cores(pod: Pod) -> int:
 
 
 class Server:
-    """Stores the pods, checks preconditions, and delivers each change to the watch in order, some time later."""
+    """Stores the pods, checks preconditions, and delivers each change to the watch in order,
+    some time later.
+    """
 
     def __init__(self, dice: random.Random, caches: SchedulerCaches) -> None:
         self.dice = dice
@@ -77,7 +81,9 @@ class Server:
             raise Conflict(409, "Conflict", f"{name} has changed")
         return pod
 
-    async def bind(self, name: str, _namespace: str, node: str, *, uid: str, resource_version: str, timeout_s: float) -> None:
+    async def bind(
+        self, name: str, _namespace: str, node: str, *, uid: str, resource_version: str, timeout_s: float
+    ) -> None:
         for _ in range(self.dice.randrange(6)):
             await asyncio.sleep(0)
         luck = self.dice.random()
@@ -98,7 +104,9 @@ class Server:
         await asyncio.sleep(0)
         pod = self._checked(name, body["metadata"]["uid"], body["metadata"]["resourceVersion"])
         conditions = [msgspec.convert(each, ObjectCondition) for each in body["status"]["conditions"]]
-        self.put(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions)))
+        self.put(
+            msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions))
+        )
 
     async def create(self, _kind: object, _body: dict[str, Any], _namespace: str) -> None:
         await asyncio.sleep(0)
@@ -108,8 +116,16 @@ def make_gang(dice: random.Random, number: int) -> list[Pod]:
     size = dice.randint(1, 6)
     made = []
     for index in range(size):
-        pod = released(f"g{number}-{index}", f"n{dice.randrange(NODES)}", allocation=str(number), gang=size, cpu=str(dice.randint(1, 3)))
-        made.append(msgspec.convert(pod.namespace("default").uid(f"u{number}-{index}").index(index).build(), Pod))
+        pod = released(
+            f"g{number}-{index}",
+            f"n{dice.randrange(NODES)}",
+            allocation=str(number),
+            gang=size,
+            cpu=str(dice.randint(1, 3)),
+        )
+        made.append(
+            msgspec.convert(pod.namespace("default").uid(f"u{number}-{index}").index(index).build(), Pod)
+        )
     return made
 
 
@@ -142,9 +158,12 @@ async def settled(dispatcher: Dispatcher, reporter: SchedulingReporter, server: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_gangs_are_bound_whole_or_not_and_what_fits_is_not_left(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gangs_are_bound_whole_or_not_and_what_fits_is_not_left(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(binder_module, "_pause_s", lambda _error, _failures: 0.0)
-    monkeypatch.setattr(pending_pods, "HAND_OVER_S", 0.0)  # there is no queue that would take a refused gang back
+    # there is no queue that would take a refused gang back
+    monkeypatch.setattr(pending_pods, "HAND_OVER_S", 0.0)
     dice = random.Random(seed)
     caches = SchedulerCaches(cast("Api", None))
     server = Server(dice, caches)
@@ -162,7 +181,9 @@ async def test_gangs_are_bound_whole_or_not_and_what_fits_is_not_left(seed: int,
         server.put(pod)
         for _ in range(dice.randrange(8)):
             await asyncio.sleep(0)
-        if dice.random() < 0.2 and (waiting := [name for name, each in server.pods.items() if not each.spec.node_name]):
+        if dice.random() < 0.2 and (
+            waiting := [name for name, each in server.pods.items() if not each.spec.node_name]
+        ):
             touch(server, dice.choice(waiting))
         ready = [pods for pods in by_gang(server).values() if all(each.spec.node_name for each in pods)]
         if dice.random() < 0.05 and ready:

@@ -24,9 +24,23 @@ class Cluster:
         self.pods.add_handler(lambda change: self.looked_at.extend(self.book.apply(change)))
         self._version = 0
 
-    def put(self, index: int, node: str = "n1", *, gang: int = 4, allocation: str = "7", bound: bool = False, **fields: str) -> Pod:
+    def put(
+        self,
+        index: int,
+        node: str = "n1",
+        *,
+        gang: int = 4,
+        allocation: str = "7",
+        bound: bool = False,
+        **fields: str,
+    ) -> Pod:
         self._version += 1
-        pod = released(f"p{index}", node, allocation=allocation, gang=gang).namespace("default").uid(f"u{index}").index(index)
+        pod = (
+            released(f"p{index}", node, allocation=allocation, gang=gang)
+            .namespace("default")
+            .uid(f"u{index}")
+            .index(index)
+        )
         pod = pod.with_("metadata.resourceVersion", str(self._version))
         for path, value in fields.items():
             pod = pod.with_(path.replace("__", "."), value)

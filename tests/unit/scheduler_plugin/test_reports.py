@@ -51,7 +51,9 @@ class Bench:
         self.reporter = SchedulingReporter(api, self.caches, recorder, lambda: self.busy, lambda: NOW)
 
     def put(self, version: int, node: str = "n1", *, bound: str = "", **fields: Any) -> Pod:
-        made = released("p", node).namespace("default").uid("u").with_("metadata.resourceVersion", str(version))
+        made = (
+            released("p", node).namespace("default").uid("u").with_("metadata.resourceVersion", str(version))
+        )
         for path, value in fields.items():
             made = made.with_(path.replace("__", "."), value)
         pod = msgspec.convert((made.on_node(bound) if bound else made).build(), Pod)
@@ -107,13 +109,22 @@ async def test_another_sentence_or_another_placement_is_written_again(bench: Ben
     await bench.settled()
     bench.refuse(bench.put(2), "node n1 is cordoned")
     await bench.settled()
-    bench.refuse(bench.put(3, metadata__annotations={"fluxqueue/allocation": "8", "fluxqueue/fluxion-nodes": "n1"}), "node n1 is cordoned")
+    bench.refuse(
+        bench.put(3, metadata__annotations={"fluxqueue/allocation": "8", "fluxqueue/fluxion-nodes": "n1"}),
+        "node n1 is cordoned",
+    )
     await bench.settled()
-    assert [each["message"] for each in bench.server.conditions] == ["node n1 is full", "node n1 is cordoned", "node n1 is cordoned"]
+    assert [each["message"] for each in bench.server.conditions] == [
+        "node n1 is full",
+        "node n1 is cordoned",
+        "node n1 is cordoned",
+    ]
 
 
 async def test_a_condition_that_is_false_already_keeps_the_time_of_its_transition(bench: Bench) -> None:
-    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "node n0 is full"}]
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "node n0 is full"}
+    ]
     bench.refuse(bench.put(1, status__conditions=conditions))
     await bench.settled()
     assert "lastTransitionTime" not in bench.server.conditions[0]
@@ -130,7 +141,9 @@ async def test_a_pod_that_changed_is_written_on_as_it_is_now_if_its_node_is_the_
 
 
 @pytest.mark.parametrize("change", [{"node": "n2"}, {"bound": "n1"}], ids=str)
-async def test_nothing_is_written_on_a_pod_that_has_another_node_meanwhile(bench: Bench, change: dict[str, Any]) -> None:
+async def test_nothing_is_written_on_a_pod_that_has_another_node_meanwhile(
+    bench: Bench, change: dict[str, Any]
+) -> None:
     bench.server.answers = [Conflict(409, "Conflict", "changed")]
     bench.refuse(bench.put(1))
     await asyncio.sleep(0)

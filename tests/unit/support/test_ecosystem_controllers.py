@@ -18,7 +18,16 @@ from support.ecosystem_controllers import (
     may_build,
 )
 
-CONTROLLERS = [ARGO_WORKFLOWS, JOBSET, LEADER_WORKER_SET, MPI_OPERATOR, KUBERAY, SCHEDULER_PLUGINS, TRAINER, TRAINING_OPERATOR]
+CONTROLLERS = [
+    ARGO_WORKFLOWS,
+    JOBSET,
+    LEADER_WORKER_SET,
+    MPI_OPERATOR,
+    KUBERAY,
+    SCHEDULER_PLUGINS,
+    TRAINER,
+    TRAINING_OPERATOR,
+]
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: each.name)
@@ -32,7 +41,9 @@ def test_its_manifests_and_examples_are_kept_with_its_program(controller: Ecosys
     for path in controller.manifests:
         assert any(Path(path).is_relative_to(kept) for kept in controller.assets)
     examples = Path(controller.examples)
-    assert any(examples.is_relative_to(kept) or Path(kept).is_relative_to(examples) for kept in controller.assets)
+    assert any(
+        examples.is_relative_to(kept) or Path(kept).is_relative_to(examples) for kept in controller.assets
+    )
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: each.name)

@@ -13,13 +13,18 @@ from support.loop_blocks import LIMIT_S, assert_short_logged_blocks, log_sizes, 
 
 def note(log: Path, seconds: float, cpu_s: float) -> None:
     with log.open("a") as lines:
-        lines.write(json.dumps({"event": "loop.blocked", "seconds": seconds, "cpu_s": cpu_s, "stack": "in compute"}) + "\n")
+        lines.write(
+            json.dumps({"event": "loop.blocked", "seconds": seconds, "cpu_s": cpu_s, "stack": "in compute"})
+            + "\n"
+        )
 
 
 def test_a_loop_that_computes_for_longer_than_the_limit_fails_the_test(tmp_path: Path) -> None:
     since = log_sizes(tmp_path)
     note(tmp_path / "queue.log", 3.0, 2.0)
-    with pytest.raises(AssertionError, match=r"(?s)queue was blocked for 3.0 s, 2.0 s of them by itself.*in compute"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)queue was blocked for 3.0 s, 2.0 s of them by itself.*in compute"
+    ):
         assert_short_logged_blocks(tmp_path.glob("*.log"), since, limit_s=1.0)
 
 

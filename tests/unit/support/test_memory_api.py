@@ -35,10 +35,16 @@ async def test_what_does_not_exist_is_not_found(server: MemoryApi) -> None:
         await server.api.delete(JOBS, "none", namespace="default")
 
 
-async def test_a_change_of_the_spec_raises_the_generation_and_one_of_labels_does_not(server: MemoryApi) -> None:
+async def test_a_change_of_the_spec_raises_the_generation_and_one_of_labels_does_not(
+    server: MemoryApi,
+) -> None:
     job = server.put("jobs", make_job().build())
-    labelled = await server.api.patch(JOBS, job.metadata.name, {"metadata": {"labels": {"a": "b"}}}, namespace="default")
-    resumed = await server.api.patch(JOBS, job.metadata.name, {"spec": {"suspend": not job.spec.suspend}}, namespace="default")
+    labelled = await server.api.patch(
+        JOBS, job.metadata.name, {"metadata": {"labels": {"a": "b"}}}, namespace="default"
+    )
+    resumed = await server.api.patch(
+        JOBS, job.metadata.name, {"spec": {"suspend": not job.spec.suspend}}, namespace="default"
+    )
     assert labelled.metadata.generation == job.metadata.generation
     assert resumed.metadata.generation == job.metadata.generation + 1
 
@@ -52,7 +58,10 @@ async def test_a_precondition_that_does_not_hold_is_a_conflict(server: MemoryApi
 
 async def test_a_json_patch_whose_test_fails_is_refused(server: MemoryApi) -> None:
     server.put("pods", make_pod("p").build())
-    patch = [{"op": "test", "path": "/metadata/name", "value": "q"}, {"op": "add", "path": "/spec/nodeName", "value": "n1"}]
+    patch = [
+        {"op": "test", "path": "/metadata/name", "value": "q"},
+        {"op": "add", "path": "/spec/nodeName", "value": "n1"},
+    ]
     with pytest.raises(Invalid):
         await server.api.patch(PODS, "p", patch, namespace="default", patch_type=PatchType.JSON)
     assert not server.get("pods", "p")["spec"].get("nodeName")
@@ -62,7 +71,9 @@ async def test_a_status_patch_changes_the_status_only(server: MemoryApi) -> None
     server.put("pods", make_pod("p").build())
     body = {"spec": {"nodeName": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     for _ in range(2):
-        pod = await server.api.patch(PODS, "p", body, namespace="default", patch_type=PatchType.STRATEGIC, subresource="status")
+        pod = await server.api.patch(
+            PODS, "p", body, namespace="default", patch_type=PatchType.STRATEGIC, subresource="status"
+        )
     assert not pod.spec.node_name
     assert [condition.type for condition in pod.status.conditions or ()] == ["Ready"]
 
@@ -73,7 +84,9 @@ async def test_a_status_subresource_takes_the_status_or_does_not_exist(server: M
     created = await server.api.create(PODS, make_pod("p").build() | body, "default")
     patched = await server.api.patch(PODS, "p", body, namespace="default")
     assert (created.status.phase, patched.status.phase) == ("", ""), "dropped without an error"
-    assert (await server.api.patch(PODS, "p", body, namespace="default", subresource="status")).status.phase == "Running"
+    assert (
+        await server.api.patch(PODS, "p", body, namespace="default", subresource="status")
+    ).status.phase == "Running"
     server.status_subresources["pods"] = False
     with pytest.raises(NotFound):
         await server.api.patch(PODS, "p", body, namespace="default", subresource="status")
@@ -86,12 +99,16 @@ async def test_a_pod_is_bound_once(server: MemoryApi) -> None:
     now = server.get("pods", "p")
     assert now["spec"]["nodeName"] == "n1"
     with pytest.raises(Conflict):
-        await server.api.bind("p", "default", "n2", uid=meta.uid, resource_version=now["metadata"]["resourceVersion"])
+        await server.api.bind(
+            "p", "default", "n2", uid=meta.uid, resource_version=now["metadata"]["resourceVersion"]
+        )
 
 
 async def test_what_an_object_owns_goes_with_it(server: MemoryApi) -> None:
     job = server.put("jobs", make_job().build())
-    server.put("pods", {**make_pod("p").build(), "metadata": {"name": "p", "ownerReferences": [JOBS.reference(job)]}})
+    server.put(
+        "pods", {**make_pod("p").build(), "metadata": {"name": "p", "ownerReferences": [JOBS.reference(job)]}}
+    )
     await server.api.delete(JOBS, job.metadata.name, namespace="default")
     assert server.get("pods", "p") is None
 
@@ -99,8 +116,12 @@ async def test_what_an_object_owns_goes_with_it(server: MemoryApi) -> None:
 async def test_a_list_is_selected_by_labels_and_fields(server: MemoryApi) -> None:
     server.put("pods", make_pod("a").label("x", "1").build())
     server.put("pods", make_pod("b").label("x", "2").build())
-    assert [pod.metadata.name for pod in await server.api.list(PODS, "default", label_selector="x=1")] == ["a"]
-    assert [pod.metadata.name for pod in await server.api.list(PODS, field_selector="metadata.name=b")] == ["b"]
+    assert [pod.metadata.name for pod in await server.api.list(PODS, "default", label_selector="x=1")] == [
+        "a"
+    ]
+    assert [pod.metadata.name for pod in await server.api.list(PODS, field_selector="metadata.name=b")] == [
+        "b"
+    ]
 
 
 async def test_a_watch_shows_changes_at_once_or_after_a_pause(server: MemoryApi) -> None:

@@ -36,4 +36,8 @@ kind = "E"
 def test_objects_are_found_with_their_place_and_parts_become_queues(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    assert [each.title for each in page_objects(page)] == ["page.md:3 A", "page.md:3 B", "page.md:9 FluxQueue"]
+    assert [each.title for each in page_objects(page)] == [
+        "page.md:3 A",
+        "page.md:3 B",
+        "page.md:9 FluxQueue",
+    ]

@@ -10,7 +10,15 @@ def thing(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_what_would_run_in_the_cluster_is_left_out() -> None:
-    kinds = ["Deployment", "ClusterRoleBinding", "Service", "CustomResourceDefinition", "ServiceAccount", "PriorityClass", "Namespace"]
+    kinds = [
+        "Deployment",
+        "ClusterRoleBinding",
+        "Service",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "PriorityClass",
+        "Namespace",
+    ]
     documents = [thing(kind, spec={}) for kind in kinds]
     assert [each["kind"] for each in installed_objects(documents, 1, b"")] == [
         "CustomResourceDefinition",
@@ -20,7 +28,11 @@ def test_what_would_run_in_the_cluster_is_left_out() -> None:
 
 
 def test_webhooks_lead_to_this_machine_and_are_called_for_the_same_objects() -> None:
-    hook = {"name": "pods", "clientConfig": {"service": {"name": "s", "path": "/mutate"}}, "rules": [{"resources": ["pods"]}]}
+    hook = {
+        "name": "pods",
+        "clientConfig": {"service": {"name": "s", "path": "/mutate"}},
+        "rules": [{"resources": ["pods"]}],
+    }
     (made,) = installed_objects([thing("MutatingWebhookConfiguration", webhooks=[hook])], 4321, b"authority")
     assert made["webhooks"] == [
         {
@@ -32,5 +44,9 @@ def test_webhooks_lead_to_this_machine_and_are_called_for_the_same_objects() -> 
 
 
 def test_a_definition_is_converted_by_nobody() -> None:
-    (made,) = installed_objects([thing("CustomResourceDefinition", spec={"conversion": {"strategy": "Webhook"}, "group": "g"})], 1, b"")
+    (made,) = installed_objects(
+        [thing("CustomResourceDefinition", spec={"conversion": {"strategy": "Webhook"}, "group": "g"})],
+        1,
+        b"",
+    )
     assert made["spec"] == {"group": "g"}

@@ -29,7 +29,10 @@ def test_commands_are_found_in_blocks_after_prompts_and_in_sentences(tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("text", ["kubectl fluxqueue jobs --state running | wc -l", "fluxqueue simulate --jobs 3", "fluxqueue nothing"])
+@pytest.mark.parametrize(
+    "text",
+    ["kubectl fluxqueue jobs --state running | wc -l", "fluxqueue simulate --jobs 3", "fluxqueue nothing"],
+)
 def test_a_command_that_the_program_takes_has_no_problem(text: str) -> None:
     assert problem(ShownCommand("page.md", text, in_sentence=False)) == ""
 

@@ -44,11 +44,15 @@ def a_queue(name: str = "default", **spec: Any) -> FluxQueue:
     return msgspec.convert(make_queue(name, **spec), FluxQueue)
 
 
-def shown(row: Workload, estimate: Estimate | None = None, *, spec: Mapping[str, Any] | None = None, **rest: Any) -> ShownWork:
+def shown(
+    row: Workload, estimate: Estimate | None = None, *, spec: Mapping[str, Any] | None = None, **rest: Any
+) -> ShownWork:
     """A FluxJob that shows what the queue has."""
     status = status_of(row, estimate)
     ref = ObjectRef(api_version=row.api_version, kind=row.kind, name=row.name, uid=row.uid)
-    fluxjob = FluxJob(spec=FluxJobSpec(object_ref=ref, queue=row.queue, pods=row.pods, **(spec or {})), status=status)
+    fluxjob = FluxJob(
+        spec=FluxJobSpec(object_ref=ref, queue=row.queue, pods=row.pods, **(spec or {})), status=status
+    )
     return ShownWork(fluxjob, row, conditions=tuple(conditions_of(status)), **rest)
 
 
@@ -70,9 +74,17 @@ def waiting(reason: Reason, message: str = "", estimate: Estimate | None = None,
     return shown(a_workload(**(fields | changes)), estimate, **rest)
 
 
-def running(state: State = State.RUNNING, *, pod: Mapping[str, Any] | None = None, hosts: str = "n1", **changes: Any) -> ShownWork:
+def running(
+    state: State = State.RUNNING, *, pod: Mapping[str, Any] | None = None, hosts: str = "n1", **changes: Any
+) -> ShownWork:
     """Work with one pod that runs on n1."""
-    fields: dict[str, Any] = {"state": state, "jobid": 7, "hosts": hosts, "submitted_at": T0, "allocated_at": T0}
+    fields: dict[str, Any] = {
+        "state": state,
+        "jobid": 7,
+        "hosts": hosts,
+        "submitted_at": T0,
+        "allocated_at": T0,
+    }
     row = a_workload(**(fields | {"started_at": T0 if state is State.RUNNING else None} | changes))
     builder = make_pod("p").with_("spec.nodeName", "n1").with_("status.phase", "Running")
     for field, value in (pod or {}).items():
@@ -88,13 +100,17 @@ def ended(state: State, outcome: Outcome, condition: str = "", **changes: Any) -
     return shown(row, job=a_job(make_job().with_("status.conditions", conditions)))
 
 
-def expected(at: datetime, *, position: int = 1, first: datetime | None = LATER, reserved: bool = False) -> Estimate:
+def expected(
+    at: datetime, *, position: int = 1, first: datetime | None = LATER, reserved: bool = False
+) -> Estimate:
     return Estimate(position=position, eta=at, eta_soonest=at, eta_first=first, reserved=reserved)
 
 
 def reserved(work: ShownWork, *, node: str = "n1") -> ShownWork:
     share = NodeShare(node, {"pod": 1})
-    reservation = Reservation(workload=work.row.id, jobid=FluxionJobId(9), first_start=LATER, start=LATER, end=None, shares=(share,))
+    reservation = Reservation(
+        workload=work.row.id, jobid=FluxionJobId(9), first_start=LATER, start=LATER, end=None, shares=(share,)
+    )
     return replace(work, reservation=reservation)
 
 
@@ -112,9 +128,14 @@ def plain_job(cpu: str) -> Any:
 FROM = f"{LATER:%Y-%m-%dT%H:%M:%SZ}"
 HELD_FOR_IT = f"node n1 is reserved for it from {FROM} on: it starts then, or sooner if that is free"
 TWO_RUN = "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
-TOO_LARGE = "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less (spec.limits.perWorkload of its FluxQueue)"
+TOO_LARGE = (
+    "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less "
+    "(spec.limits.perWorkload of its FluxQueue)"
+)
 LIMITED = {"default": a_queue(limits={"running": 2})}
-ONE_OF_USER = "user 'alice' in the queue 'default' may run 1 workloads at once, and 1 run or have nodes reserved"
+ONE_OF_USER = (
+    "user 'alice' in the queue 'default' may run 1 workloads at once, and 1 run or have nodes reserved"
+)
 LIMITED_USERS = {"default": a_queue(limits={"perUser": {"running": 1}})}
 
 
@@ -134,10 +155,15 @@ def two_running(work: ShownWork) -> Picture:
 
 def waits_for(name: str, why: str, **spec: Any) -> Picture:
     """One waits for what the other one holds, which runs and is called w."""
-    held = f"fits no node; nothing is preempted for it: nodes that it needs are held by Job default/{name} ({why}) and 2 more"
+    held = (
+        f"fits no node; nothing is preempted for it: nodes that it needs are held by Job default/{name} "
+        f"({why}) and 2 more"
+    )
     work = waiting(Reason.WAITING_FOR_NODES, held, job=plain_job("8"), uid="waits")
     nodes = {"n1": NODES["n1"]}
-    return picture(work, running(), nodes=nodes, ran=frozenset({"pod-uid"}), queues={"default": a_queue(**spec)})
+    return picture(
+        work, running(), nodes=nodes, ran=frozenset({"pod-uid"}), queues={"default": a_queue(**spec)}
+    )
 
 
 def alone(work: ShownWork) -> Picture:
@@ -149,26 +175,38 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     "suspended by its user": lambda: alone(waiting(Reason.USER_SUSPENDED, job=suspended())),
     "too large for the nodes": lambda: alone(waiting(Reason.UNSATISFIABLE, job=plain_job("9"))),
     "no node is free": lambda: picture(
-        waiting(Reason.WAITING_FOR_NODES, job=plain_job("8")), running(), nodes={"n1": NODES["n1"]}, ran=frozenset({"pod-uid"})
+        waiting(Reason.WAITING_FOR_NODES, job=plain_job("8")),
+        running(),
+        nodes={"n1": NODES["n1"]},
+        ran=frozenset({"pod-uid"}),
     ),
     "nodes are held by work of equal priority": lambda: waits_for("w", "of equal priority"),
     "nodes are held for the least time": lambda: waits_for(
         "w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 600}
     ),
     "nodes are held without preemption": lambda: waits_for("w", "in a queue without preemption"),
-    "reserved": lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))),
+    "reserved": lambda: alone(
+        reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))
+    ),
     "too large": lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(5)), queues=LIMITED),
     "a user at a limit": lambda: one_running_of("alice"),
     "at a limit": lambda: two_running(waiting(Reason.QUEUE_LIMIT, TWO_RUN)),
     "of no queue": lambda: alone(waiting(Reason.UNKNOWN_QUEUE, queue="other")),
     "may not begin yet": lambda: alone(
-        waiting(Reason.WAITING_FOR_BEGIN, f"Job default/w may begin from {FROM} on", start_conditions=StartConditions(begin_at=LATER))
+        waiting(
+            Reason.WAITING_FOR_BEGIN,
+            f"Job default/w may begin from {FROM} on",
+            start_conditions=StartConditions(begin_at=LATER),
+        )
     ),
     "running": lambda: alone(running()),
-    "allocated": lambda: alone(running(State.ALLOCATED, pod={"spec.nodeName": None, "status.phase": "Pending"})),
+    "allocated": lambda: alone(
+        running(State.ALLOCATED, pod={"spec.nodeName": None, "status.phase": "Pending"})
+    ),
     "running, with pods that are matched alone": lambda: alone(without_nodes(a_job(make_job()))),
     "first come, first served": lambda: picture(
-        *(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=n)) for n in (1, 2)), queues={"default": a_queue(policy="fcfs")}
+        *(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=n)) for n in (1, 2)),
+        queues={"default": a_queue(policy="fcfs")},
     ),
     "completed": lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Complete")),
     "failed": lambda: alone(ended(State.FAILED, Outcome.FAILED, "Failed")),
@@ -176,46 +214,79 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
 
 FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "held by nobody": ("reason", lambda: alone(waiting(Reason.HELD))),
-    "suspended by us": ("reason", lambda: alone(waiting(Reason.USER_SUSPENDED, job=suspended(fluxqueue_suspended_by="webhook")))),
+    "suspended by us": (
+        "reason",
+        lambda: alone(waiting(Reason.USER_SUSPENDED, job=suspended(fluxqueue_suspended_by="webhook"))),
+    ),
     "suspended by nobody": ("reason", lambda: alone(waiting(Reason.USER_SUSPENDED, job=a_job(make_job())))),
     "too large for the nodes": ("reason", lambda: alone(waiting(Reason.UNSATISFIABLE, job=plain_job("8")))),
     "no node is free": ("reason", lambda: alone(waiting(Reason.WAITING_FOR_NODES, job=plain_job("8")))),
     "of no queue": ("reason", lambda: alone(waiting(Reason.UNKNOWN_QUEUE))),
     "of a held queue": ("reason", lambda: alone(waiting(Reason.QUEUE_HELD))),
     "at a limit without limits": ("reason", lambda: alone(waiting(Reason.QUEUE_LIMIT))),
-    "too large by figures that allow it": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(4)), queues=LIMITED)),
+    "too large by figures that allow it": (
+        "limits",
+        lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(4)), queues=LIMITED),
+    ),
     "a user at the limit that somebody else reached": ("limits", lambda: one_running_of("bob")),
-    "at a limit that is not reached": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TWO_RUN), queues=LIMITED)),
+    "at a limit that is not reached": (
+        "limits",
+        lambda: picture(waiting(Reason.QUEUE_LIMIT, TWO_RUN), queues=LIMITED),
+    ),
     "at a quota that nothing uses": (
         "quota",
         lambda: picture(
-            waiting(Reason.QUEUE_LIMIT, "the ResourceQuota 'q' of namespace 'default' allows 4 pods and leaves 1 pod, and this asks"),
+            waiting(
+                Reason.QUEUE_LIMIT,
+                "the ResourceQuota 'q' of namespace 'default' allows 4 pods and leaves 1 pod, and this asks",
+            ),
             quotas={("default", "q"): ResourceQuota()},
         ),
     ),
     "a failed start of a pod on its node": (
         "failed start",
         lambda: alone(
-            running(State.ALLOCATED, reason=Reason.START_TIMEOUT, message="pod p was not bound in 5 s: is its scheduler running?")
+            running(
+                State.ALLOCATED,
+                reason=Reason.START_TIMEOUT,
+                message="pod p was not bound in 5 s: is its scheduler running?",
+            )
         ),
     ),
     "a failed start of pods that are there": (
         "failed start",
-        lambda: alone(running(State.ALLOCATED, reason=Reason.START_TIMEOUT, message="1 of 1 pods were not created in 5 s: a quota")),
+        lambda: alone(
+            running(
+                State.ALLOCATED,
+                reason=Reason.START_TIMEOUT,
+                message="1 of 1 pods were not created in 5 s: a quota",
+            )
+        ),
     ),
-    "of an account": ("names", lambda: alone(waiting(Reason.WAITING_FOR_NODES, "the account 'physics' is full"))),
+    "of an account": (
+        "names",
+        lambda: alone(waiting(Reason.WAITING_FOR_NODES, "the account 'physics' is full")),
+    ),
     "reserved": ("reserved for it", lambda: alone(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT))),
-    "reserved on another node": ("reserved for it", lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT), node="n2"))),
+    "reserved on another node": (
+        "reserved for it",
+        lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT), node="n2")),
+    ),
     "nodes are held by work without nodes": ("held by", lambda: waits_for("work", "of equal priority")),
     "nodes are held by work of another priority": ("held by", lambda: waits_for("w", "of higher priority")),
     "nodes are held in a queue without preemption": (
         "held by",
         lambda: waits_for("w", "in a queue without preemption", preemption="lowerPriority"),
     ),
-    "nodes are held for a time that is over": ("held by", lambda: waits_for("w", f"in its minimum run time until {T0:%Y-%m-%dT%H:%M:%SZ}")),
+    "nodes are held for a time that is over": (
+        "held by",
+        lambda: waits_for("w", f"in its minimum run time until {T0:%Y-%m-%dT%H:%M:%SZ}"),
+    ),
     "nodes are held for longer than the queue grants": (
         "held by",
-        lambda: waits_for("w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 301}),
+        lambda: waits_for(
+            "w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 301}
+        ),
     ),
     "behind a reservation": ("reason", lambda: alone(waiting(Reason.BLOCKED_BY_RESERVATION))),
     "for a FluxReservation": ("reason", lambda: alone(waiting(Reason.RESERVATION))),
@@ -233,47 +304,84 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     ),
     "for nodes that are up": (
         "reason",
-        lambda: alone(waiting(Reason.NODES_UNAVAILABLE, "the nodes that are up could not hold it: n1, n2 are cordoned or not ready")),
+        lambda: alone(
+            waiting(
+                Reason.NODES_UNAVAILABLE,
+                "the nodes that are up could not hold it: n1, n2 are cordoned or not ready",
+            )
+        ),
     ),
-    "for its group": ("reason", lambda: alone(waiting(Reason.WAITING_FOR_GROUP, "pod group default/g has 2 of 2 pods: it is"))),
+    "for its group": (
+        "reason",
+        lambda: alone(waiting(Reason.WAITING_FOR_GROUP, "pod group default/g has 2 of 2 pods: it is")),
+    ),
     "for a claim that exists": (
         "reason",
         lambda: picture(
-            waiting(Reason.WAITING_FOR_VOLUMES, "PersistentVolumeClaim default/data does not exist: create it"),
+            waiting(
+                Reason.WAITING_FOR_VOLUMES, "PersistentVolumeClaim default/data does not exist: create it"
+            ),
             claims=frozenset({("default", "data")}),
         ),
     ),
     "preempted by less urgent work": (
         "reason",
-        lambda: alone(waiting(Reason.PREEMPTED, "Job a (priority 3) was preempted by Job b (priority 3): it is requeued", requeues=1)),
+        lambda: alone(
+            waiting(
+                Reason.PREEMPTED,
+                "Job a (priority 3) was preempted by Job b (priority 3): it is requeued",
+                requeues=1,
+            )
+        ),
     ),
     "a failed start, never requeued": ("reason", lambda: alone(waiting(Reason.START_TIMEOUT))),
     "beyond its time": ("reason", lambda: alone(running(reason=Reason.TIME_LIMIT))),
     "unreachable deadline": ("deadline", lambda: alone(waiting(Reason.DEADLINE_UNREACHABLE))),
     "no reason": ("reason in time", lambda: alone(waiting(Reason.NONE))),
-    "waits while it runs": ("Pending", lambda: alone(replace(waiting(Reason.PREEMPTED, requeues=1), pods=running().pods))),
+    "waits while it runs": (
+        "Pending",
+        lambda: alone(replace(waiting(Reason.PREEMPTED, requeues=1), pods=running().pods)),
+    ),
     "runs without a pod": (
         "Running",
         lambda: picture(running(pod={"spec.nodeName": None, "status.phase": "Pending"})),
     ),
     "has not started": ("Allocated", lambda: alone(running(State.ALLOCATED))),
-    "drains nothing": ("Draining", lambda: alone(replace(running(State.DRAINING, started_at=T0), allocations=()))),
+    "drains nothing": (
+        "Draining",
+        lambda: alone(replace(running(State.DRAINING, started_at=T0), allocations=())),
+    ),
     "ended, and holds nodes": (
         "ended",
-        lambda: alone(replace(ended(State.COMPLETED, Outcome.SUCCEEDED, "Complete"), allocations=running().allocations)),
+        lambda: alone(
+            replace(ended(State.COMPLETED, Outcome.SUCCEEDED, "Complete"), allocations=running().allocations)
+        ),
     ),
-    "completed, and its Job failed": ("outcome", lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Failed"))),
-    "failed, and its Job is complete": ("outcome", lambda: alone(ended(State.FAILED, Outcome.FAILED, "Complete"))),
+    "completed, and its Job failed": (
+        "outcome",
+        lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Failed")),
+    ),
+    "failed, and its Job is complete": (
+        "outcome",
+        lambda: alone(ended(State.FAILED, Outcome.FAILED, "Complete")),
+    ),
     "on another node": ("nodes", lambda: alone(running(pod={"spec.nodeName": "n2"}))),
     "runs without nodes, and is suspended": ("nodes", lambda: alone(without_nodes(suspended()))),
     "runs without nodes, and is over": (
         "nodes",
-        lambda: alone(without_nodes(a_job(make_job().with_("status.conditions", [{"type": "Complete", "status": "True"}])))),
+        lambda: alone(
+            without_nodes(
+                a_job(make_job().with_("status.conditions", [{"type": "Complete", "status": "True"}]))
+            )
+        ),
     ),
     "shows other nodes": ("nodes", lambda: alone(running(hosts="n2"))),
     "starts before it is submitted": ("times", lambda: alone(running(submitted_at=NOW))),
     "started in the future": ("times", lambda: alone(running(started_at=LATER))),
-    "starts in the past": ("past estimate", lambda: alone(waiting(Reason.WAITING_FOR_NODES, "", expected(T0)))),
+    "starts in the past": (
+        "past estimate",
+        lambda: alone(waiting(Reason.WAITING_FOR_NODES, "", expected(T0))),
+    ),
     "begins too early": (
         "estimate",
         lambda: alone(
@@ -285,7 +393,10 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
             )
         ),
     ),
-    "never expected before": ("etaFirst", lambda: alone(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, first=None)))),
+    "never expected before": (
+        "etaFirst",
+        lambda: alone(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, first=None))),
+    ),
     "nothing is reserved": (
         "reservedAt",
         lambda: alone(waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, reserved=True))),
@@ -303,14 +414,21 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "the second starts first": (
         "one after the other",
         lambda: picture(
-            *(waiting(Reason.WAITING_FOR_NODES, "", expected(at, position=n)) for n, at in ((1, LATER), (2, NOW))),
+            *(
+                waiting(Reason.WAITING_FOR_NODES, "", expected(at, position=n))
+                for n, at in ((1, LATER), (2, NOW))
+            ),
             queues={"default": a_queue(policy="fcfs")},
         ),
     ),
     "the second starts and nothing is known of the first": (
         "one after the other",
         lambda: picture(
-            waiting(Reason.WAITING_FOR_NODES, "", Estimate(position=1, eta=None, eta_soonest=None, eta_first=None, reserved=False)),
+            waiting(
+                Reason.WAITING_FOR_NODES,
+                "",
+                Estimate(position=1, eta=None, eta_soonest=None, eta_first=None, reserved=False),
+            ),
             waiting(Reason.WAITING_FOR_NODES, "", expected(LATER, position=2)),
             queues={"default": a_queue(policy="fcfs")},
         ),
@@ -319,15 +437,27 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
         "exclusive",
         lambda: picture(*(_with_share(running(), jobid) for jobid in (1, 2)), ran=frozenset({"pod-uid"})),
     ),
-    "another state": ("stored state", lambda: alone(replace(waiting(Reason.HELD, spec={"hold": True}), row=running().row))),
-    "other words": ("stored words", lambda: alone(_with_message(waiting(Reason.WAITING_FOR_NODES, "one"), "two"))),
-    "conditions of other work": ("conditions", lambda: alone(replace(running(), conditions=waiting(Reason.HELD).conditions[:2]))),
+    "another state": (
+        "stored state",
+        lambda: alone(replace(waiting(Reason.HELD, spec={"hold": True}), row=running().row)),
+    ),
+    "other words": (
+        "stored words",
+        lambda: alone(_with_message(waiting(Reason.WAITING_FOR_NODES, "one"), "two")),
+    ),
+    "conditions of other work": (
+        "conditions",
+        lambda: alone(replace(running(), conditions=waiting(Reason.HELD).conditions[:2])),
+    ),
 }
 
 
 def _with_share(work: ShownWork, jobid: int) -> ShownWork:
     own: Allocation = replace(
-        work.allocations[0], jobid=FluxionJobId(jobid), workload=work.row.id, shares=(NodeShare("n1", exclusive=True),)
+        work.allocations[0],
+        jobid=FluxionJobId(jobid),
+        workload=work.row.id,
+        shares=(NodeShare("n1", exclusive=True),),
     )
     return replace(work, allocations=(own,))
 
@@ -345,7 +475,9 @@ def test_each_sentence_of_a_reason_is_checked_or_says_why_not() -> None:
     """A new one is entered in `statement_sentences`, one that is gone is removed there."""
     assert sentences_in(QUEUE) == set(SENTENCES)
     claims = {claim.name for claim in CLAIMS}
-    assert all(check.why if isinstance(check, NotCheckable) else check in claims for check in SENTENCES.values())
+    assert all(
+        check.why if isinstance(check, NotCheckable) else check in claims for check in SENTENCES.values()
+    )
 
 
 @pytest.mark.parametrize("name", TRUE)
@@ -369,7 +501,7 @@ def test_work_of_another_namespace_is_not_judged() -> None:
     assert list(false_claims(wrong, "default")) != []
 
 
-# ---- time ----------------------------------------------------------------------------------------------------------------------------
+# ---- time --------------------------------------------------------------------------------------------------
 
 
 def a_falsehood(said: str = "Held", extra_s: float = 0) -> False_:
@@ -445,7 +577,10 @@ RIGHT = picture()
 def test_a_false_statement_fails_the_test_that_runs(clock: Clock) -> None:
     checker = StatementChecker(Pictures(WRONG), None, limit_s=2)
     clock.looks(checker, 9)
-    with pytest.raises(AssertionError, match=r"reason: Job default/w says 'Pending UserSuspended: ?', but its Job is not suspended"):
+    with pytest.raises(
+        AssertionError,
+        match=r"reason: Job default/w says 'Pending UserSuspended: ?', but its Job is not suspended",
+    ):
         checker.assert_true()
 
 

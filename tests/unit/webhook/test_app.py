@@ -28,9 +28,22 @@ class Caller:
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
 
-    async def call(self, method: str, path: str, *parts: bytes, hang_up: bool = False, headers: Sequence[tuple[bytes, bytes]] = ()) -> int:
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": b"", "more_body": False})
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *parts: bytes,
+        hang_up: bool = False,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> int:
+        messages: list[dict[str, Any]] = [
+            {"type": "http.request", "body": part, "more_body": True} for part in parts
+        ]
+        messages.append(
+            {"type": "http.disconnect"}
+            if hang_up
+            else {"type": "http.request", "body": b"", "more_body": False}
+        )
         self.body = b""
 
         async def receive() -> dict[str, Any]:
@@ -55,7 +68,9 @@ class Caller:
         return self.status
 
     def counted(self, kind: str, outcome: str) -> float | None:
-        return self.metrics.registry.get_sample_value("fluxqueue_webhook_reviews_total", {"kind": kind, "outcome": outcome})
+        return self.metrics.registry.get_sample_value(
+            "fluxqueue_webhook_reviews_total", {"kind": kind, "outcome": outcome}
+        )
 
 
 async def test_a_body_in_parts_is_one_review() -> None:
@@ -69,10 +84,18 @@ def test_reviews_are_served_by_routes_of_fastapi_without_a_model() -> None:
     routes = {route.path: route for route in Caller().app.routes if isinstance(route, APIRoute)}
     assert {"/mutate", "/validate"} <= set(routes)
     for path in ("/mutate", "/validate"):
-        assert (routes[path].body_field, routes[path].response_field, routes[path].methods) == (None, None, {"POST"})
+        assert (routes[path].body_field, routes[path].response_field, routes[path].methods) == (
+            None,
+            None,
+            {"POST"},
+        )
 
 
-@pytest.mark.parametrize(("body", "content_type"), [(b"\xff\xfe", b"application/json"), (b"{}", b"text/plain"), (b"", b"")], ids=str)
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b"\xff\xfe", b"application/json"), (b"{}", b"text/plain"), (b"", b"")],
+    ids=str,
+)
 async def test_the_body_reaches_the_reader_as_it_is(body: bytes, content_type: bytes) -> None:
     caller = Caller()
     assert await caller.call("POST", "/mutate", body, headers=[(b"content-type", content_type)]) == 400
@@ -124,14 +147,20 @@ async def test_an_internal_error_refuses_the_object_instead_of_letting_it_pass()
 async def test_kinds_we_do_not_know_share_one_label() -> None:
     caller = Caller()
     for kind in ("Deployment", "Surprise"):
-        await caller.call("POST", "/mutate", make_review({"apiVersion": "x/v1", "kind": kind, "metadata": {}}).body())
+        await caller.call(
+            "POST", "/mutate", make_review({"apiVersion": "x/v1", "kind": kind, "metadata": {}}).body()
+        )
     assert caller.counted("other", "passed") == 2
 
 
 async def test_only_refusals_and_warnings_are_logged_with_requester_and_object() -> None:
     caller = Caller()
     with capture_logs() as logs:
-        await caller.call("POST", "/mutate", make_review(make_job().annotation("fluxqueue/duration", "soon"), user="bob").body())
+        await caller.call(
+            "POST",
+            "/mutate",
+            make_review(make_job().annotation("fluxqueue/duration", "soon"), user="bob").body(),
+        )
         lost = make_pod("j-7-x").owned_by("Job").index(7).allocation("n1")
         await caller.call("POST", "/mutate", make_review(lost, user=JOB_CONTROLLER).body())
         await caller.call("POST", "/mutate", make_review(make_job()).body())

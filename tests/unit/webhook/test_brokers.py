@@ -13,7 +13,12 @@ from fluxqueue.webhook.decide import AdmissionOutcome
 
 
 def annotated(name: str = "solver") -> JobBuilder:
-    return make_job(name).indexed(4).annotation(names.MINICLUSTER_ANNOTATION, "true").with_("spec.template.spec.containers", [container()])
+    return (
+        make_job(name)
+        .indexed(4)
+        .annotation(names.MINICLUSTER_ANNOTATION, "true")
+        .with_("spec.template.spec.containers", [container()])
+    )
 
 
 def container(**more: object) -> dict[str, object]:
@@ -43,8 +48,13 @@ def test_the_choice_of_a_job_is_copied_into_its_template() -> None:
 
 
 def test_it_is_copied_with_labels_and_into_templates_without_metadata() -> None:
-    both = admit(annotated().label(names.QUEUE_LABEL, "gpu").without("spec.template.metadata")).after["spec"]["template"]["metadata"]
-    assert both == {"labels": {names.QUEUE_LABEL: "gpu"}, "annotations": {names.MINICLUSTER_ANNOTATION: "true"}}
+    both = admit(annotated().label(names.QUEUE_LABEL, "gpu").without("spec.template.metadata")).after["spec"][
+        "template"
+    ]["metadata"]
+    assert both == {
+        "labels": {names.QUEUE_LABEL: "gpu"},
+        "annotations": {names.MINICLUSTER_ANNOTATION: "true"},
+    }
     alone = admit(annotated().without("spec.template.metadata")).after["spec"]["template"]["metadata"]
     assert alone == {"annotations": {names.MINICLUSTER_ANNOTATION: "true"}}
 
@@ -59,11 +69,18 @@ def test_it_is_copied_with_labels_and_into_templates_without_metadata() -> None:
         (annotated("solver-v1.2"), "its name has no dots"),
         (annotated().annotation(names.MINICLUSTER_MODE_ANNOTATION, "fast"), "single, launcher, session"),
         (annotated().annotation(names.MINICLUSTER_TASKS_ANNOTATION, "many"), "number of tasks"),
-        (annotated().with_("spec.template.spec.containers", [{"name": "app", "image": "app", "args": ["x"]}]), "set the command"),
+        (
+            annotated().with_(
+                "spec.template.spec.containers", [{"name": "app", "image": "app", "args": ["x"]}]
+            ),
+            "set the command",
+        ),
         (annotated().with_("spec.template.spec.hostNetwork", True), "host name of its node"),
     ],
 )
-def test_a_job_whose_pods_could_not_be_brokers_is_refused_with_the_remedy(job: JobBuilder, expected: str) -> None:
+def test_a_job_whose_pods_could_not_be_brokers_is_refused_with_the_remedy(
+    job: JobBuilder, expected: str
+) -> None:
     assert expected in admit(job).sentence
 
 
@@ -84,13 +101,22 @@ def test_a_second_pass_over_a_broker_changes_nothing() -> None:
 
 def test_the_pods_of_a_minicluster_go_the_same_way() -> None:
     cluster = msgspec.convert(make_minicluster("flux"), MiniCluster)
-    cluster = msgspec.structs.replace(cluster, metadata=msgspec.structs.replace(cluster.metadata, namespace="ada", uid="u"))
+    cluster = msgspec.structs.replace(
+        cluster, metadata=msgspec.structs.replace(cluster.metadata, namespace="ada", uid="u")
+    )
     identity = identity_of(cluster)
     template = pod_template(identity, cluster.spec, injection_settings(identity, cluster.spec, "fluxqueue"))
-    pod = PodBuilder({"apiVersion": "v1", "kind": "Pod", **template}).generated("flux-0-").index(0).owned_by("Job", "flux")
+    pod = (
+        PodBuilder({"apiVersion": "v1", "kind": "Pod", **template})
+        .generated("flux-0-")
+        .index(0)
+        .owned_by("Job", "flux")
+    )
     admitted = admit(pod, user=JOB_CONTROLLER)
     assert admitted.gates == [names.GATE]
-    secrets = [volume["secret"]["secretName"] for volume in admitted.after["spec"]["volumes"] if "secret" in volume]
+    secrets = [
+        volume["secret"]["secretName"] for volume in admitted.after["spec"]["volumes"] if "secret" in volume
+    ]
     assert secrets == [identity.certificate]
 
 

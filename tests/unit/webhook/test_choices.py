@@ -1,10 +1,19 @@
-"""The scheduler of a pod, chosen at its creation: by the template of a released Job, else by label, queue and installation."""
+"""The scheduler of a pod, chosen at its creation:
+by the template of a released Job, else by label, queue and installation.
+"""
 
 import datetime as dt
 
 import pytest
 from support.admission import NOW, admit
-from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, PodBuilder, make_job, make_pod
+from support.builders import (
+    DAEMONSET_CONTROLLER,
+    JOB_CONTROLLER,
+    REPLICASET_CONTROLLER,
+    PodBuilder,
+    make_job,
+    make_pod,
+)
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
@@ -12,14 +21,23 @@ from fluxqueue.webhook.choices import SchedulerChoices
 from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings
 
 STOCK, FLUXION = SchedulerName.STOCK, SchedulerName.FLUXION
-BY_STOCK, BY_US = AdmissionSettings(choices=SchedulerChoices(STOCK)), AdmissionSettings(choices=SchedulerChoices(FLUXION))
-QUEUES = AdmissionSettings(choices=SchedulerChoices(STOCK, {"gold": FLUXION, "default": STOCK}, {"science": "gold"}))
+BY_STOCK, BY_US = (
+    AdmissionSettings(choices=SchedulerChoices(STOCK)),
+    AdmissionSettings(choices=SchedulerChoices(FLUXION)),
+)
+QUEUES = AdmissionSettings(
+    choices=SchedulerChoices(STOCK, {"gold": FLUXION, "default": STOCK}, {"science": "gold"})
+)
 
 
 def released(nodes: str = "n1,n2,n3", index: int = 2, scheduler: str = "fluxion") -> PodBuilder:
     """A pod as the Job controller creates it from a template that the queue released with a pin."""
     pod = make_pod().generated("j-").owned_by("Job", "j").gate("fluxqueue").allocation(nodes).index(index)
-    return pod.annotation("fluxqueue/scheduler", scheduler).annotation("fluxqueue/gang-size", "3").label("fluxqueue/jobid", "7")
+    return (
+        pod.annotation("fluxqueue/scheduler", scheduler)
+        .annotation("fluxqueue/gang-size", "3")
+        .label("fluxqueue/jobid", "7")
+    )
 
 
 def scheduler_of(pod: PodBuilder, settings: AdmissionSettings, user: str = "alice") -> str:
@@ -33,13 +51,24 @@ def scheduler_of(pod: PodBuilder, settings: AdmissionSettings, user: str = "alic
 class TestHolding:
     def test_a_gated_pod_gets_our_schedulers_name_if_it_is_the_default(self) -> None:
         assert scheduler_of(make_pod(), BY_US) == "FluxionScheduler"
-        assert scheduler_of(make_pod().with_("spec.schedulerName", "default-scheduler"), BY_US) == "FluxionScheduler"
+        assert (
+            scheduler_of(make_pod().with_("spec.schedulerName", "default-scheduler"), BY_US)
+            == "FluxionScheduler"
+        )
         assert scheduler_of(make_pod(), BY_STOCK) == ""
         assert scheduler_of(make_pod(), AdmissionSettings()) == ""
 
     def test_a_scheduler_that_a_pod_names_itself_stays(self) -> None:
-        assert scheduler_of(make_pod().with_("spec.schedulerName", "volcano").label("fluxqueue/scheduler", "fluxion"), BY_US) == "volcano"
-        ours = make_pod().with_("spec.schedulerName", "FluxionScheduler").label("fluxqueue/scheduler", "stock")
+        assert (
+            scheduler_of(
+                make_pod().with_("spec.schedulerName", "volcano").label("fluxqueue/scheduler", "fluxion"),
+                BY_US,
+            )
+            == "volcano"
+        )
+        ours = (
+            make_pod().with_("spec.schedulerName", "FluxionScheduler").label("fluxqueue/scheduler", "stock")
+        )
         assert scheduler_of(ours, BY_STOCK) == "FluxionScheduler"
 
     @pytest.mark.parametrize(
@@ -48,10 +77,24 @@ class TestHolding:
             pytest.param(make_pod(), "", id="the default queue"),
             pytest.param(make_pod().label("fluxqueue/queue", "gold"), "FluxionScheduler", id="its own queue"),
             pytest.param(make_pod().namespace("science"), "FluxionScheduler", id="its namespace's"),
-            pytest.param(make_pod().namespace("science").label("fluxqueue/queue", "default"), "", id="its own before its namespace's"),
-            pytest.param(make_pod().namespace("science").label("fluxqueue/queue", ""), "FluxionScheduler", id="an empty label"),
-            pytest.param(make_pod().label("fluxqueue/queue", "unheard-of"), "", id="a queue that is not known yet"),
-            pytest.param(make_pod().label("fluxqueue/queue", "gold").label("fluxqueue/scheduler", "stock"), "", id="the label before all"),
+            pytest.param(
+                make_pod().namespace("science").label("fluxqueue/queue", "default"),
+                "",
+                id="its own before its namespace's",
+            ),
+            pytest.param(
+                make_pod().namespace("science").label("fluxqueue/queue", ""),
+                "FluxionScheduler",
+                id="an empty label",
+            ),
+            pytest.param(
+                make_pod().label("fluxqueue/queue", "unheard-of"), "", id="a queue that is not known yet"
+            ),
+            pytest.param(
+                make_pod().label("fluxqueue/queue", "gold").label("fluxqueue/scheduler", "stock"),
+                "",
+                id="the label before all",
+            ),
         ],
     )
     def test_its_queue_is_found_as_the_intake_finds_it(self, pod: PodBuilder, name: str) -> None:
@@ -87,11 +130,17 @@ class TestPlacing:
     def test_a_second_pass_does_not_read_the_index_against_the_reduced_list(self) -> None:
         for settings in (BY_STOCK, BY_US, QUEUES):
             once = admit(released(), user=JOB_CONTROLLER, settings=settings)
-            later = admit(once.after, user=JOB_CONTROLLER, settings=settings, now=NOW + dt.timedelta(days=40_000))
-            assert (later.decision.outcome, later.patch) == (AdmissionOutcome.PINNED, []), "also when the window has closed between"
+            later = admit(
+                once.after, user=JOB_CONTROLLER, settings=settings, now=NOW + dt.timedelta(days=40_000)
+            )
+            assert (later.decision.outcome, later.patch) == (AdmissionOutcome.PINNED, []), (
+                "also when the window has closed between"
+            )
 
     def test_a_released_template_decides_even_if_its_queue_has_changed(self) -> None:
-        stock = admit(released(scheduler="stock").label("fluxqueue/queue", "gold"), user=JOB_CONTROLLER, settings=QUEUES)
+        stock = admit(
+            released(scheduler="stock").label("fluxqueue/queue", "gold"), user=JOB_CONTROLLER, settings=QUEUES
+        )
         assert "affinity" in stock.after["spec"]
         assert "schedulerName" not in stock.after["spec"]
         ours = admit(released().label("fluxqueue/queue", "default"), user=JOB_CONTROLLER, settings=QUEUES)
@@ -107,7 +156,10 @@ class TestPlacing:
 
     def test_an_index_without_a_node_is_gated_for_our_scheduler(self) -> None:
         admitted = admit(released(index=5), user=JOB_CONTROLLER, settings=BY_STOCK)
-        assert (admitted.decision.outcome, admitted.after["spec"]["schedulerName"]) == (AdmissionOutcome.HELD, "FluxionScheduler")
+        assert (admitted.decision.outcome, admitted.after["spec"]["schedulerName"]) == (
+            AdmissionOutcome.HELD,
+            "FluxionScheduler",
+        )
         assert "beyond the 3 nodes" in admitted.decision.warnings[0]
 
     def test_without_a_scheduler_of_ours_every_pod_is_tied_for_the_cluster_s_own(self) -> None:
@@ -117,24 +169,34 @@ class TestPlacing:
 
     def test_an_annotation_that_no_release_wrote_decides_nothing(self) -> None:
         forged = make_pod().owned_by("ReplicaSet").annotation("fluxqueue/scheduler", "fluxion")
-        assert "schedulerName" not in admit(forged, user=REPLICASET_CONTROLLER, settings=BY_STOCK).after["spec"]
+        assert (
+            "schedulerName" not in admit(forged, user=REPLICASET_CONTROLLER, settings=BY_STOCK).after["spec"]
+        )
 
 
 class TestLabels:
     def test_a_label_that_names_no_scheduler_is_refused_with_one_sentence(self) -> None:
         for thing in (make_pod(), make_job()):
             sentence = admit(thing.label("fluxqueue/scheduler", "ours")).sentence
-            assert sentence.endswith("label fluxqueue/scheduler: 'ours' is no scheduler: write stock or fluxion")
+            assert sentence.endswith(
+                "label fluxqueue/scheduler: 'ours' is no scheduler: write stock or fluxion"
+            )
         assert "'x' is no scheduler" in admit(make_job().pod_label("fluxqueue/scheduler", "x")).sentence
 
     def test_a_controllers_object_is_held_with_a_warning(self) -> None:
-        admitted = admit(make_pod().owned_by("ReplicaSet").label("fluxqueue/scheduler", "x"), user=REPLICASET_CONTROLLER, settings=BY_US)
+        admitted = admit(
+            make_pod().owned_by("ReplicaSet").label("fluxqueue/scheduler", "x"),
+            user=REPLICASET_CONTROLLER,
+            settings=BY_US,
+        )
         assert admitted.decision.outcome is AdmissionOutcome.HELD
         assert "'x' is no scheduler" in admitted.decision.warnings[0]
 
     def test_the_label_of_a_job_is_copied_to_its_pods(self) -> None:
         job = make_job().label("fluxqueue/scheduler", "fluxion")
-        assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/scheduler": "fluxion"}
+        assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {
+            "fluxqueue/scheduler": "fluxion"
+        }
         own = admit(job.pod_label("fluxqueue/scheduler", "stock"))
         assert own.after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/scheduler": "stock"}
 
@@ -150,4 +212,9 @@ class TestLabels:
             assert admit(thing, settings=BY_STOCK).decision.warnings == ()
         (warning,) = admit(make_job().label("fluxqueue/scheduler", "fluxion")).decision.warnings
         assert warning.endswith("the cluster's own scheduler binds its pods")
-        assert admit(make_pod().owned_by("ReplicaSet").with_("spec.schedulerName", "FluxionScheduler")).decision.warnings == ()
+        assert (
+            admit(
+                make_pod().owned_by("ReplicaSet").with_("spec.schedulerName", "FluxionScheduler")
+            ).decision.warnings
+            == ()
+        )

@@ -1,6 +1,15 @@
 import pytest
 from support.admission import NOW, admit
-from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, Json, make_job, make_pod, make_review
+from support.builders import (
+    DAEMONSET_CONTROLLER,
+    JOB_CONTROLLER,
+    REPLICASET_CONTROLLER,
+    Builder,
+    Json,
+    make_job,
+    make_pod,
+    make_review,
+)
 
 from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings, decide
 from fluxqueue.webhook.reviews import read_review
@@ -15,13 +24,25 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
         pytest.param(make_job().namespace("kube-system"), "alice", id="Job in kube-system"),
         pytest.param(make_pod().namespace("kube-public"), "alice", id="pod in kube-public"),
         pytest.param(make_pod().owned_by("DaemonSet"), DAEMONSET_CONTROLLER, id="DaemonSet pod"),
-        pytest.param(make_pod().owned_by("DaemonSet"), CONTROLLER_MANAGER, id="DaemonSet pod of a controller manager with one identity"),
-        pytest.param(make_pod().annotation("kubernetes.io/config.mirror", "x"), "system:node:n1", id="mirror pod"),
+        pytest.param(
+            make_pod().owned_by("DaemonSet"),
+            CONTROLLER_MANAGER,
+            id="DaemonSet pod of a controller manager with one identity",
+        ),
+        pytest.param(
+            make_pod().annotation("kubernetes.io/config.mirror", "x"), "system:node:n1", id="mirror pod"
+        ),
         pytest.param(make_pod().on_node("n1"), "alice", id="pod that names its node"),
         pytest.param(make_pod().label("fluxqueue/managed", "false"), "alice", id="pod that opted out"),
         pytest.param(make_pod().label("kueue.x-k8s.io/queue-name", "q"), "alice", id="Kueue's pod"),
-        pytest.param(make_job().with_("spec.template.spec.nodeName", "n1"), "alice", id="Job that names its node"),
-        pytest.param(make_job().pod_label("fluxqueue/managed", "false"), "alice", id="Job that opted out in its template"),
+        pytest.param(
+            make_job().with_("spec.template.spec.nodeName", "n1"), "alice", id="Job that names its node"
+        ),
+        pytest.param(
+            make_job().pod_label("fluxqueue/managed", "false"),
+            "alice",
+            id="Job that opted out in its template",
+        ),
         pytest.param(make_job().pods(1, 0), "alice", id="Job that is complete from the beginning"),
     ],
 )
@@ -34,7 +55,10 @@ def test_is_left_alone(thing: Builder, user: str) -> None:
 
 def test_the_release_namespace_is_left_alone_when_configured() -> None:
     settings = AdmissionSettings(exempt_namespaces=frozenset({"fluxqueue-system"}))
-    assert admit(make_pod().namespace("fluxqueue-system"), settings=settings).decision.outcome is AdmissionOutcome.EXEMPT
+    assert (
+        admit(make_pod().namespace("fluxqueue-system"), settings=settings).decision.outcome
+        is AdmissionOutcome.EXEMPT
+    )
     assert admit(make_pod().namespace("fluxqueue-system")).decision.outcome is AdmissionOutcome.HELD
 
 
@@ -42,14 +66,30 @@ def test_the_release_namespace_is_left_alone_when_configured() -> None:
     ("thing", "user"),
     [
         pytest.param(make_pod().owned_by("DaemonSet"), "alice", id="a user who writes a DaemonSet as owner"),
-        pytest.param(make_pod().owned_by("DaemonSet", controller=False), DAEMONSET_CONTROLLER, id="a DaemonSet that does not control it"),
-        pytest.param(make_pod().owned_by("ReplicaSet"), CONTROLLER_MANAGER, id="a ReplicaSet's pod of the controller manager"),
+        pytest.param(
+            make_pod().owned_by("DaemonSet", controller=False),
+            DAEMONSET_CONTROLLER,
+            id="a DaemonSet that does not control it",
+        ),
+        pytest.param(
+            make_pod().owned_by("ReplicaSet"),
+            CONTROLLER_MANAGER,
+            id="a ReplicaSet's pod of the controller manager",
+        ),
         pytest.param(make_pod(), CONTROLLER_MANAGER, id="a pod of the controller manager without owner"),
         pytest.param(make_pod().owned_by("ReplicaSet"), REPLICASET_CONTROLLER, id="a Deployment's pod"),
-        pytest.param(make_pod().annotation("kubernetes.io/config.mirror", "x"), "alice", id="a user who calls his pod a mirror"),
+        pytest.param(
+            make_pod().annotation("kubernetes.io/config.mirror", "x"),
+            "alice",
+            id="a user who calls his pod a mirror",
+        ),
         pytest.param(make_pod().label("fluxqueue/managed", "true"), "alice", id="an opted-in pod"),
-        pytest.param(make_pod().label("fluxqueue.seen", "yes"), "alice", id="a pod that claims to have been seen"),
-        pytest.param(make_pod().annotation("fluxqueue/exempt", "true"), "alice", id="a pod that claims to be exempt"),
+        pytest.param(
+            make_pod().label("fluxqueue.seen", "yes"), "alice", id="a pod that claims to have been seen"
+        ),
+        pytest.param(
+            make_pod().annotation("fluxqueue/exempt", "true"), "alice", id="a pod that claims to be exempt"
+        ),
     ],
 )
 def test_is_not_left_alone(thing: Builder, user: str) -> None:
@@ -63,11 +103,15 @@ def test_is_not_left_alone(thing: Builder, user: str) -> None:
     [
         pytest.param(make_job().label("fluxqueue/managed", "false"), id="opted out on the Job"),
         pytest.param(
-            make_job().label("fluxqueue/managed", "false").pod_label("fluxqueue/managed", "true"), id="opted out on the Job, in below"
+            make_job().label("fluxqueue/managed", "false").pod_label("fluxqueue/managed", "true"),
+            id="opted out on the Job, in below",
         ),
         pytest.param(make_job().label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's"),
         pytest.param(make_job().pod_label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's by its template"),
-        pytest.param(make_job().with_("spec.managedBy", "kueue.x-k8s.io/multikueue"), id="managed by another controller"),
+        pytest.param(
+            make_job().with_("spec.managedBy", "kueue.x-k8s.io/multikueue"),
+            id="managed by another controller",
+        ),
     ],
 )
 def test_the_pods_of_an_exempt_job_are_exempt_too(job: Builder) -> None:
@@ -107,10 +151,14 @@ def test_a_pod_that_a_later_webhook_takes_out_of_the_queue_loses_our_gate(later:
         pytest.param({"spec.template.metadata.labels": OPTED_OUT}, False, id="opts out its pods"),
         pytest.param({"spec.template.spec.nodeName": "n1"}, False, id="chooses its node"),
         pytest.param({"metadata.labels": KUEUE}, True, id="gives it to Kueue, which resumes it"),
-        pytest.param({"spec.managedBy": "kueue.x-k8s.io/multikueue"}, True, id="gives it to another controller"),
+        pytest.param(
+            {"spec.managedBy": "kueue.x-k8s.io/multikueue"}, True, id="gives it to another controller"
+        ),
     ],
 )
-def test_a_job_that_a_later_webhook_takes_out_of_the_queue_does_not_wait_for_us(later: Json, suspended: bool) -> None:
+def test_a_job_that_a_later_webhook_takes_out_of_the_queue_does_not_wait_for_us(
+    later: Json, suspended: bool
+) -> None:
     first = admit(make_job())
     assert first.after["spec"]["suspend"] is True
     again = admit(changed(first.after, later))
@@ -146,9 +194,14 @@ def test_a_job_that_names_the_stock_controller_is_queued_as_one_that_names_none(
 def test_a_queue_label_without_effect_causes_a_warning() -> None:
     admitted = admit(make_job().label("kueue.x-k8s.io/queue-name", "q").label("fluxqueue/queue", "long"))
     assert admitted.decision.warnings == (
-        "Job default/j: label fluxqueue/queue has no effect, because another queue's label leaves this Job to another controller",
+        (
+            "Job default/j: label fluxqueue/queue has no effect, "
+            "because another queue's label leaves this Job to another controller"
+        ),
     )
-    assert not admit(make_job().label("fluxqueue/managed", "false").label("fluxqueue/queue", "long")).decision.warnings
+    assert not admit(
+        make_job().label("fluxqueue/managed", "false").label("fluxqueue/queue", "long")
+    ).decision.warnings
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
@@ -168,7 +221,10 @@ def test_other_operations_pass_untouched_whatever_they_carry(operation: str) -> 
 
 def test_other_kinds_and_subresources_pass_untouched() -> None:
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
-    assert decide(read_review(make_review(deployment).body()), AdmissionSettings(), NOW).outcome is AdmissionOutcome.PASSED
+    assert (
+        decide(read_review(make_review(deployment).body()), AdmissionSettings(), NOW).outcome
+        is AdmissionOutcome.PASSED
+    )
     eviction = make_review(make_pod()).with_("request.subResource", "eviction")
     assert decide(read_review(eviction.body()), AdmissionSettings(), NOW).outcome is AdmissionOutcome.PASSED
 

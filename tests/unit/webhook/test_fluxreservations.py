@@ -8,11 +8,19 @@ from fluxqueue.webhook.decisions import AdmissionSettings
 from fluxqueue.webhook.fluxreservations import validate_fluxreservation
 from fluxqueue.webhook.problems import ObjectProblems
 
-WEEKLY = {"start": "2026-12-01T08:00:00", "duration": "4h", "repeat": "FREQ=WEEKLY;BYDAY=TU", "timeZone": "Europe/Berlin"}
+WEEKLY = {
+    "start": "2026-12-01T08:00:00",
+    "duration": "4h",
+    "repeat": "FREQ=WEEKLY;BYDAY=TU",
+    "timeZone": "Europe/Berlin",
+}
 
 
 def problems(**spec: Any) -> ObjectProblems:
-    body = {"metadata": {"name": "course"}, "spec": {**WEEKLY, "nodes": {"count": 2}, "namespaces": ["course"], **spec}}
+    body = {
+        "metadata": {"name": "course"},
+        "spec": {**WEEKLY, "nodes": {"count": 2}, "namespaces": ["course"], **spec},
+    }
     return validate_fluxreservation(msgspec.convert(body, FluxReservation), AdmissionSettings())
 
 
@@ -27,7 +35,10 @@ def test_a_reservation_that_makes_sense_is_accepted() -> None:
         ({"repeat": "FREQ=MINUTELY"}, "spec.repeat: 'FREQ=MINUTELY': FREQ is one of"),
         ({"timeZone": "Mars"}, "spec.timeZone: 'Mars' is no time zone"),
         ({"duration": "0s"}, "spec.duration: '0s' is no time at all"),
-        ({"nodes": {"selector": {"a b": "c"}}}, "spec.nodes.selector: 'a b' is no key of a label, no node can have it"),
+        (
+            {"nodes": {"selector": {"a b": "c"}}},
+            "spec.nodes.selector: 'a b' is no key of a label, no node can have it",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_field(spec: dict[str, Any], error: str) -> None:

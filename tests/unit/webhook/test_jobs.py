@@ -34,12 +34,21 @@ def test_a_job_its_user_suspended_stays_his_to_resume() -> None:
 def test_a_copied_mark_on_a_running_job_is_written_again() -> None:
     admitted = admit(make_job().annotation("fluxqueue/suspended-by", "me"))
     assert admitted.annotations["fluxqueue/suspended-by"] == "webhook"
-    assert {"op": "replace", "path": "/metadata/annotations/fluxqueue~1suspended-by", "value": "webhook"} in admitted.patch
+    assert {
+        "op": "replace",
+        "path": "/metadata/annotations/fluxqueue~1suspended-by",
+        "value": "webhook",
+    } in admitted.patch
 
 
 def test_queue_and_opt_in_are_copied_to_the_pod_template() -> None:
-    admitted = admit(make_job().label("fluxqueue/queue", "long").label("fluxqueue/managed", "true").label("app", "lammps"))
-    assert admitted.after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/queue": "long", "fluxqueue/managed": "true"}
+    admitted = admit(
+        make_job().label("fluxqueue/queue", "long").label("fluxqueue/managed", "true").label("app", "lammps")
+    )
+    assert admitted.after["spec"]["template"]["metadata"]["labels"] == {
+        "fluxqueue/queue": "long",
+        "fluxqueue/managed": "true",
+    }
 
 
 def test_labels_are_copied_into_a_template_without_metadata() -> None:
@@ -48,8 +57,16 @@ def test_labels_are_copied_into_a_template_without_metadata() -> None:
 
 
 def test_values_of_the_template_are_not_overwritten() -> None:
-    job = make_job().label("fluxqueue/queue", "long").pod_label("fluxqueue/queue", "short").pod_label("app", "x")
-    assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/queue": "short", "app": "x"}
+    job = (
+        make_job()
+        .label("fluxqueue/queue", "long")
+        .pod_label("fluxqueue/queue", "short")
+        .pod_label("app", "x")
+    )
+    assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {
+        "fluxqueue/queue": "short",
+        "app": "x",
+    }
 
 
 def test_no_allocation_affinity_or_gate_is_written_into_a_template() -> None:
@@ -65,8 +82,14 @@ def test_no_allocation_affinity_or_gate_is_written_into_a_template() -> None:
         pytest.param(make_job().pods(0), id="parallelism 0"),
         pytest.param(make_job().owned_by("CronJob"), id="of a CronJob"),
         pytest.param(make_job().label("fluxqueue/queue", "no-such-queue"), id="of a queue nobody knows here"),
-        pytest.param(make_job().with_("metadata.labels", None).with_("metadata.annotations", None), id="with null labels"),
-        pytest.param(make_job().annotation("fluxqueue/duration", "1.5h").annotation("fluxqueue/priority", "-3"), id="with wishes"),
+        pytest.param(
+            make_job().with_("metadata.labels", None).with_("metadata.annotations", None),
+            id="with null labels",
+        ),
+        pytest.param(
+            make_job().annotation("fluxqueue/duration", "1.5h").annotation("fluxqueue/priority", "-3"),
+            id="with wishes",
+        ),
     ],
 )
 def test_a_job_is_held(job: JobBuilder) -> None:
@@ -81,7 +104,9 @@ def test_a_job_is_held(job: JobBuilder) -> None:
     [
         pytest.param(make_job(), id="plain"),
         pytest.param(make_job().suspended(), id="suspended by its user"),
-        pytest.param(make_job().label("fluxqueue/queue", "q").label("fluxqueue/managed", "true"), id="labelled"),
+        pytest.param(
+            make_job().label("fluxqueue/queue", "q").label("fluxqueue/managed", "true"), id="labelled"
+        ),
         pytest.param(make_job().label("fluxqueue/managed", "false"), id="opted out"),
         pytest.param(make_job().label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's"),
         pytest.param(make_job().with_("spec.managedBy", "example.com/other"), id="managed by another"),
@@ -92,7 +117,11 @@ def test_a_second_pass_changes_nothing(job: JobBuilder) -> None:
 
 
 def test_unknown_fields_of_a_newer_kubernetes_survive() -> None:
-    job = make_job().with_("spec.fieldOfTomorrow", {"deep": [1, {"x": None}]}).with_("spec.template.spec.alsoNew", True)
+    job = (
+        make_job()
+        .with_("spec.fieldOfTomorrow", {"deep": [1, {"x": None}]})
+        .with_("spec.template.spec.alsoNew", True)
+    )
     admitted = admit(job)
     assert admitted.after["spec"]["fieldOfTomorrow"] == {"deep": [1, {"x": None}]}
     assert admitted.after["spec"]["template"]["spec"]["alsoNew"] is True
@@ -106,7 +135,10 @@ def test_unknown_fields_of_a_newer_kubernetes_survive() -> None:
         (make_job().label("fluxqueue/jobid", "9"), "fluxqueue/jobid"),
         (make_job().pod_label("fluxqueue/jobid", "9"), "fluxqueue/jobid"),
         (make_job().suspended().pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
-        (make_job().label("fluxqueue/managed", "false").pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
+        (
+            make_job().label("fluxqueue/managed", "false").pod_annotation("fluxqueue/fluxion-nodes", "n1"),
+            "fluxqueue/fluxion-nodes",
+        ),
     ],
 )
 def test_a_job_with_an_allocation_in_its_manifest_is_refused(job: JobBuilder, key: str) -> None:
@@ -115,17 +147,24 @@ def test_a_job_with_an_allocation_in_its_manifest_is_refused(job: JobBuilder, ke
     assert not admitted.decision.allowed
     assert admitted.patch == []
     assert admitted.sentence == (
-        f"Job default/j: {key} is written by fluxqueue only, not by alice: remove it from the manifest and its pod template"
+        f"Job default/j: {key} is written by fluxqueue only, not by alice: "
+        "remove it from the manifest and its pod template"
     )
 
 
 def test_the_refusal_names_every_forged_key() -> None:
-    job = make_job().pod_annotation("fluxqueue/fluxion-nodes", "n1").pod_annotation("fluxqueue/allocation", "1")
-    assert "fluxqueue/allocation, fluxqueue/fluxion-nodes are written by fluxqueue only" in admit(job).sentence
+    job = (
+        make_job().pod_annotation("fluxqueue/fluxion-nodes", "n1").pod_annotation("fluxqueue/allocation", "1")
+    )
+    assert (
+        "fluxqueue/allocation, fluxqueue/fluxion-nodes are written by fluxqueue only" in admit(job).sentence
+    )
 
 
 def test_an_empty_allocation_key_is_none_as_in_the_policy() -> None:
-    assert admit(make_job().pod_annotation("fluxqueue/allocation", "")).decision.outcome is AdmissionOutcome.HELD
+    assert (
+        admit(make_job().pod_annotation("fluxqueue/allocation", "")).decision.outcome is AdmissionOutcome.HELD
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +187,8 @@ def test_a_job_of_more_pods_than_one_workload_may_have_is_refused() -> None:
     admitted = admit(make_job("lammps").pods(20_001, 2**31 - 1))
     assert admitted.decision.outcome is AdmissionOutcome.REFUSED
     assert admitted.sentence.startswith(
-        "Job default/lammps: it wants 20001 pods at once, the most of one workload is 20000 (queue.config.maxPods"
+        "Job default/lammps: it wants 20001 pods at once, "
+        "the most of one workload is 20000 (queue.config.maxPods"
     )
 
 
@@ -157,13 +197,23 @@ def test_a_job_of_many_completions_runs_as_many_at_once_as_one_workload_may() ->
 
 
 def test_a_job_with_a_made_up_name_is_named_by_its_prefix() -> None:
-    assert admit(make_job().generated("sleep-").annotation("fluxqueue/duration", "soon")).sentence.startswith("Job default/sleep-*: ")
+    assert admit(make_job().generated("sleep-").annotation("fluxqueue/duration", "soon")).sentence.startswith(
+        "Job default/sleep-*: "
+    )
 
 
 def test_a_controllers_job_with_an_invalid_annotation_passes_with_a_warning() -> None:
-    admitted = admit(make_job().owned_by("CronJob").annotation("fluxqueue/duration", "soon").annotation("fluxqueue/priority", "x"))
+    admitted = admit(
+        make_job()
+        .owned_by("CronJob")
+        .annotation("fluxqueue/duration", "soon")
+        .annotation("fluxqueue/priority", "x")
+    )
     assert admitted.decision.outcome is AdmissionOutcome.HELD
-    assert ["duration" in warning or "priority" in warning for warning in admitted.decision.warnings] == [True, True]
+    assert ["duration" in warning or "priority" in warning for warning in admitted.decision.warnings] == [
+        True,
+        True,
+    ]
 
 
 def test_a_job_may_say_with_how_few_pods_it_starts() -> None:
@@ -178,12 +228,17 @@ def test_a_job_may_say_with_how_few_pods_it_starts() -> None:
         (make_job().indexed(4).annotation("fluxqueue/min-pods", "5"), "write a whole number from 1 to 4"),
         (make_job().pods(4, 4).annotation("fluxqueue/min-pods", "2"), "set completionMode: Indexed"),
         (
-            make_job().indexed(4).annotation("fluxqueue/min-pods", "2").pod_annotation("fluxqueue/topology-slice", "2@rack"),
+            make_job()
+            .indexed(4)
+            .annotation("fluxqueue/min-pods", "2")
+            .pod_annotation("fluxqueue/topology-slice", "2@rack"),
             "fluxqueue/topology-slice cannot both hold",
         ),
     ],
 )
-def test_a_job_that_needs_all_its_pods_is_refused_if_it_asks_to_start_with_fewer(job: JobBuilder, words: str) -> None:
+def test_a_job_that_needs_all_its_pods_is_refused_if_it_asks_to_start_with_fewer(
+    job: JobBuilder, words: str
+) -> None:
     admitted = admit(job)
     assert admitted.decision.outcome is AdmissionOutcome.REFUSED
     assert admitted.sentence.startswith("Job default/j: annotation fluxqueue/min-pods")

@@ -18,7 +18,9 @@ def test_a_person_who_names_no_queue_that_exists_is_told_what_may_be_meant() -> 
     admitted = admit(make_job("j").label("fluxqueue/queue", "nigth"), settings=KNOWN)
     assert admitted.decision.outcome is AdmissionOutcome.HELD
     (warning,) = admitted.decision.warnings
-    sentence = "label fluxqueue/queue: there is no queue 'nigth', so it waits until there is: did you mean night?"
+    sentence = (
+        "label fluxqueue/queue: there is no queue 'nigth', so it waits until there is: did you mean night?"
+    )
     assert warning == f"Job default/j: {sentence} kubectl fluxqueue queues lists them"
     (warning,) = admit(make_pod().label("fluxqueue/queue", "Night"), settings=KNOWN).decision.warnings
     assert "there is no queue 'Night', so it waits until there is: did you mean night?" in warning
@@ -26,7 +28,9 @@ def test_a_person_who_names_no_queue_that_exists_is_told_what_may_be_meant() -> 
 
 def test_names_of_other_queues_are_left_to_those_who_may_read_them() -> None:
     warning = admit(make_job("j").label("fluxqueue/queue", "x"), settings=KNOWN).decision.warnings[0]
-    assert warning.endswith("there is no queue 'x', so it waits until there is: kubectl fluxqueue queues lists them")
+    assert warning.endswith(
+        "there is no queue 'x', so it waits until there is: kubectl fluxqueue queues lists them"
+    )
 
 
 @pytest.mark.parametrize("queue", ["night", "default", ""])
@@ -35,7 +39,10 @@ def test_queues_that_exist_get_no_warning(queue: str) -> None:
 
 
 def test_nothing_is_said_about_queues_that_are_not_known_yet() -> None:
-    assert admit(make_job().label("fluxqueue/queue", "nigth"), settings=AdmissionSettings()).decision.warnings == ()
+    assert (
+        admit(make_job().label("fluxqueue/queue", "nigth"), settings=AdmissionSettings()).decision.warnings
+        == ()
+    )
 
 
 def test_objects_of_controllers_and_of_others_get_no_warning() -> None:
@@ -47,8 +54,12 @@ def test_objects_of_controllers_and_of_others_get_no_warning() -> None:
 
 def test_the_queue_of_a_minicluster_is_a_field() -> None:
     def warnings(queue: str, settings: AdmissionSettings) -> tuple[str, ...]:
-        return validate(read_review(make_review(make_minicluster("flux", queue=queue)).body()), settings).warnings
+        return validate(
+            read_review(make_review(make_minicluster("flux", queue=queue)).body()), settings
+        ).warnings
 
     (warning,) = warnings("nigth", KNOWN)
-    assert warning.startswith("spec.queue: there is no queue 'nigth', so it waits until there is: did you mean night?")
+    assert warning.startswith(
+        "spec.queue: there is no queue 'nigth', so it waits until there is: did you mean night?"
+    )
     assert warnings("night", KNOWN) == warnings("", KNOWN) == warnings("nigth", AdmissionSettings()) == ()

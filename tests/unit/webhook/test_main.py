@@ -39,7 +39,9 @@ def test_a_command_line_that_makes_no_sense_is_refused_with_its_word(
 
 
 def run(program: str) -> str:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 def test_help_does_not_load_the_server() -> None:
@@ -66,7 +68,10 @@ def test_the_server_never_loads_a_kubernetes_client_or_a_database_driver() -> No
     ("choices", "consequence"),
     [
         (None, "nobody is told"),
-        (SchedulerChoices(SchedulerName.FLUXION), "fluxion binds pods that choose no scheduler, and nobody is told"),
+        (
+            SchedulerChoices(SchedulerName.FLUXION),
+            "fluxion binds pods that choose no scheduler, and nobody is told",
+        ),
     ],
 )
 async def test_without_an_api_server_the_watch_retries_and_the_default_applies(
@@ -80,6 +85,9 @@ async def test_without_an_api_server_the_watch_retries_and_the_default_applies(
                 await asyncio.sleep(0.01)
     assert not watching.done()
     watching.cancel()
-    assert (logs[0]["event"], logs[0]["consequence"]) == ("queues.unknown", f"{consequence} that a queue does not exist")
+    assert (logs[0]["event"], logs[0]["consequence"]) == (
+        "queues.unknown",
+        f"{consequence} that a queue does not exist",
+    )
     assert choices is None or choices.of_pod("default", ObjectMeta(), None) is SchedulerName.FLUXION
     assert known.warning("label", "nigth") is None

@@ -1,7 +1,8 @@
-"""Thousands of damaged reviews: each is answered, or refused with one sentence. `make test-fuzz` sends a hundred thousand.
+"""Thousands of damaged reviews: each is answered, or refused with one sentence. `make test-fuzz` sends a
+hundred thousand.
 
-``FLUXQUEUE_FUZZ_REVIEWS`` is their number and ``FLUXQUEUE_FUZZ_SEED`` begins the same ones again. The long form
-prints the longest time.
+``FLUXQUEUE_FUZZ_REVIEWS`` is their number and ``FLUXQUEUE_FUZZ_SEED`` begins the same ones again. The long
+form prints the longest time.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ REVIEWS = int(os.environ.get("FLUXQUEUE_FUZZ_REVIEWS", "3000"))
 SEED = int(os.environ.get("FLUXQUEUE_FUZZ_SEED", "17"))
 MOST_GROWTH_MIB = 32
 ORIGINALS = [
-    make_review(make_job("lammps").label("fluxqueue/queue", "long").annotation("fluxqueue/duration", "2h")).build(),
+    make_review(
+        make_job("lammps").label("fluxqueue/queue", "long").annotation("fluxqueue/duration", "2h")
+    ).build(),
     make_review(make_pod("p").label("app", "x").annotation("fluxqueue/gang-size", "3")).build(),
-    make_review(make_pod("j-7-x").owned_by("Job").index(7).allocation("n[1-9],m3"), user=JOB_CONTROLLER).build(),
+    make_review(
+        make_pod("j-7-x").owned_by("Job").index(7).allocation("n[1-9],m3"), user=JOB_CONTROLLER
+    ).build(),
     make_review(make_queue("night", nodeSelector={"rack": "7"})).build(),
     make_review(make_minicluster("flux")).build(),
 ]
@@ -45,7 +50,9 @@ ORIGINALS = [
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     """Refusals are not printed."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), cache_logger_on_first_use=False)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), cache_logger_on_first_use=False
+    )
 
 
 def resident_mib() -> float:
@@ -53,7 +60,9 @@ def resident_mib() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-async def test_every_damaged_review_is_answered_or_refused_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_damaged_review_is_answered_or_refused_with_a_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     metrics = WebhookMetrics()
     settings = AdmissionSettings(choices=SchedulerChoices(SchedulerName.FLUXION))
     app = create_app(settings, Readiness(), metrics, lambda: dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
@@ -70,7 +79,14 @@ async def test_every_damaged_review_is_answered_or_refused_with_a_sentence(capsy
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [],
+        }
         await app({**scope, "root_path": ""}, receive, send)
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 

@@ -28,7 +28,11 @@ class TestHolding:
         assert len(admitted.patch) == 2
 
     def test_the_gates_of_others_stay_before_ours(self) -> None:
-        assert admit(make_pod().gate("example.com/quota", "other")).gates == ["example.com/quota", "other", "fluxqueue"]
+        assert admit(make_pod().gate("example.com/quota", "other")).gates == [
+            "example.com/quota",
+            "other",
+            "fluxqueue",
+        ]
 
     def test_a_gate_removed_between_two_passes_is_added_again(self) -> None:
         once = admit(make_pod()).after
@@ -40,9 +44,17 @@ class TestHolding:
         [
             pytest.param(make_pod().generated("web-"), "alice", id="generateName"),
             pytest.param(make_pod().owned_by("ReplicaSet"), REPLICASET_CONTROLLER, id="of a ReplicaSet"),
-            pytest.param(make_pod().owned_by("Job").index(3), JOB_CONTROLLER, id="of a Job without allocation"),
-            pytest.param(make_pod().owned_by("Job").gate("fluxqueue"), JOB_CONTROLLER, id="of a gate-released Job"),
-            pytest.param(make_pod().owned_by("Job").label("fluxqueue/jobid", "7"), JOB_CONTROLLER, id="of a Job that only carries an id"),
+            pytest.param(
+                make_pod().owned_by("Job").index(3), JOB_CONTROLLER, id="of a Job without allocation"
+            ),
+            pytest.param(
+                make_pod().owned_by("Job").gate("fluxqueue"), JOB_CONTROLLER, id="of a gate-released Job"
+            ),
+            pytest.param(
+                make_pod().owned_by("Job").label("fluxqueue/jobid", "7"),
+                JOB_CONTROLLER,
+                id="of a Job that only carries an id",
+            ),
             pytest.param(make_pod().with_("spec.schedulingGates", None), "alice", id="with null gates"),
         ],
     )
@@ -56,7 +68,9 @@ class TestHolding:
     def test_a_bare_pod_with_an_invalid_annotation_is_refused(self) -> None:
         admitted = admit(make_pod().annotation("fluxqueue/duration", "-5m"))
         assert admitted.decision.outcome is AdmissionOutcome.REFUSED
-        assert admitted.sentence.startswith("Pod default/p: annotation fluxqueue/duration: '-5m' is not a duration")
+        assert admitted.sentence.startswith(
+            "Pod default/p: annotation fluxqueue/duration: '-5m' is not a duration"
+        )
 
     def test_a_controllers_pod_with_an_invalid_annotation_is_held_with_a_warning(self) -> None:
         pod = make_pod().owned_by("ReplicaSet").annotation("fluxqueue/priority", "high")
@@ -81,7 +95,9 @@ class TestPinning:
             ("ip-10-0-0-7.eu-west-1.compute.internal", None, "ip-10-0-0-7.eu-west-1.compute.internal"),
         ],
     )
-    def test_a_pod_goes_to_the_node_of_its_index(self, nodes: str, index: int | str | None, node: str) -> None:
+    def test_a_pod_goes_to_the_node_of_its_index(
+        self, nodes: str, index: int | str | None, node: str
+    ) -> None:
         admitted = admit(pod_of_job(nodes, index), user=JOB_CONTROLLER)
         assert admitted.decision.outcome is AdmissionOutcome.PINNED
         assert admitted.terms == [{"matchFields": [pin_to(node)]}]
@@ -96,7 +112,9 @@ class TestPinning:
         assert again.patch == []
         assert again.decision.outcome is AdmissionOutcome.PINNED
 
-    @pytest.mark.parametrize("until", ["2026-01-01T12:00:00Z", "2026-01-01T11:59:59+00:00", "", "soon", "2026-02-01T12:00:00"])
+    @pytest.mark.parametrize(
+        "until", ["2026-01-01T12:00:00Z", "2026-01-01T11:59:59+00:00", "", "soon", "2026-02-01T12:00:00"]
+    )
     def test_after_its_window_a_pin_is_no_pin_and_the_pod_is_gated_without_it(self, until: str) -> None:
         pod = pod_of_job("n1,n2", 1).annotation("fluxqueue/pin-until", until).label("fluxqueue/jobid", "7")
         admitted = admit(pod, user=JOB_CONTROLLER)
@@ -111,13 +129,22 @@ class TestPinning:
         assert admit(pod, user=JOB_CONTROLLER).terms == [{"matchFields": [pin_to("n2")]}]
 
     def test_a_pod_pinned_in_an_earlier_pass_stays_pinned_when_the_window_closes_between(self) -> None:
-        once = admit(pod_of_job("n1,n2,n3", 2).annotation("fluxqueue/pin-until", "2026-01-01T12:00:01Z"), user=JOB_CONTROLLER)
+        once = admit(
+            pod_of_job("n1,n2,n3", 2).annotation("fluxqueue/pin-until", "2026-01-01T12:00:01Z"),
+            user=JOB_CONTROLLER,
+        )
         again = admit(once.after, user=JOB_CONTROLLER, now=NOW + dt.timedelta(seconds=2))
         assert (again.decision.outcome, again.patch) == (AdmissionOutcome.PINNED, [])
 
     def test_a_pod_whose_template_holds_its_node_is_not_changed(self) -> None:
         """The configuration keeps us from being asked about it; somebody may have edited that."""
-        pod = make_pod().owned_by("Job").allocation("n1").without("metadata.annotations.fluxqueue/pin-until").index(3)
+        pod = (
+            make_pod()
+            .owned_by("Job")
+            .allocation("n1")
+            .without("metadata.annotations.fluxqueue/pin-until")
+            .index(3)
+        )
         pod = pod.label("fluxqueue/pinned", "yes").label("fluxqueue.seen", "yes")
         pod = pod.required_terms({"matchFields": [pin_to("n1")]})
         admitted = admit(pod, user=JOB_CONTROLLER)
@@ -136,7 +163,9 @@ class TestPinning:
     def test_the_pin_is_added_to_every_term_the_user_wrote(self) -> None:
         zone = {"key": "zone", "operator": "In", "values": ["a"]}
         other = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
-        pod = pod_of_job("n1").required_terms({"matchExpressions": [zone]}, {"matchFields": [other]}, {}, {"matchFields": [pin_to("n1")]})
+        pod = pod_of_job("n1").required_terms(
+            {"matchExpressions": [zone]}, {"matchFields": [other]}, {}, {"matchFields": [pin_to("n1")]}
+        )
         admitted = admit(pod, user=JOB_CONTROLLER)
         assert admitted.terms == [
             {"matchExpressions": [zone], "matchFields": [pin_to("n1")]},
@@ -153,19 +182,25 @@ class TestPinning:
             {},
             {"podAffinity": {"required": []}},
             {"nodeAffinity": None},
-            {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}},
+            {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]
+                }
+            },
             {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
             {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"ofTomorrow": 1}}},
         ],
     )
-    def test_the_pin_finds_its_place_in_any_affinity_and_keeps_the_rest(self, affinity: dict[str, Any] | None) -> None:
+    def test_the_pin_finds_its_place_in_any_affinity_and_keeps_the_rest(
+        self, affinity: dict[str, Any] | None
+    ) -> None:
         admitted = admit(pod_of_job("n1").with_("spec.affinity", affinity), user=JOB_CONTROLLER)
         assert admitted.terms == [{"matchFields": [pin_to("n1")]}]
         kept = admitted.after["spec"]["affinity"]
         assert kept.get("podAffinity") == (affinity or {}).get("podAffinity")
-        assert "preferredDuringSchedulingIgnoredDuringExecution" not in ((affinity or {}).get("nodeAffinity") or {}) or (
-            "preferredDuringSchedulingIgnoredDuringExecution" in kept["nodeAffinity"]
-        )
+        assert "preferredDuringSchedulingIgnoredDuringExecution" not in (
+            (affinity or {}).get("nodeAffinity") or {}
+        ) or ("preferredDuringSchedulingIgnoredDuringExecution" in kept["nodeAffinity"])
         assert admit(admitted.after, user=JOB_CONTROLLER).patch == []
 
     def test_an_allocation_takes_precedence_over_an_opt_out_of_the_template(self) -> None:
@@ -174,8 +209,14 @@ class TestPinning:
 
     def test_another_job_controller_is_trusted_when_configured(self) -> None:
         settings = AdmissionSettings(job_controllers=frozenset({"system:serviceaccount:ops:jobs"}))
-        assert admit(pod_of_job("n1"), user="system:serviceaccount:ops:jobs", settings=settings).decision.outcome is AdmissionOutcome.PINNED
-        assert admit(pod_of_job("n1"), user=JOB_CONTROLLER, settings=settings).decision.outcome is AdmissionOutcome.REFUSED
+        assert (
+            admit(pod_of_job("n1"), user="system:serviceaccount:ops:jobs", settings=settings).decision.outcome
+            is AdmissionOutcome.PINNED
+        )
+        assert (
+            admit(pod_of_job("n1"), user=JOB_CONTROLLER, settings=settings).decision.outcome
+            is AdmissionOutcome.REFUSED
+        )
 
 
 class TestAllocationsWithoutANode:
@@ -208,7 +249,9 @@ class TestAllocationsWithoutANode:
         assert admit(admitted.after, user=JOB_CONTROLLER).patch == []
 
     def test_a_user_cannot_make_a_grown_index_look_pinned(self) -> None:
-        """A template that already requires the allocation's only node must not let index 1 through without a slot."""
+        """A template that already requires the allocation's only node must not let index 1 through without a
+        slot.
+        """
         pod = pod_of_job("n1", 1).required_terms({"matchFields": [pin_to("n1")]})
         assert admit(pod, user=JOB_CONTROLLER).gates == ["fluxqueue"]
 
@@ -220,24 +263,38 @@ class TestForgedAllocations:
             pytest.param(pod_of_job("n1"), "alice", id="a user who writes a Job as owner"),
             pytest.param(make_pod().allocation("n1"), "alice", id="a user's bare pod"),
             pytest.param(make_pod().allocation("n1").on_node("n1"), "alice", id="a user's pod on a node"),
-            pytest.param(make_pod().allocation("n1").label("fluxqueue/managed", "false"), "alice", id="a user's opted-out pod"),
+            pytest.param(
+                make_pod().allocation("n1").label("fluxqueue/managed", "false"),
+                "alice",
+                id="a user's opted-out pod",
+            ),
             pytest.param(make_pod().label("fluxqueue/jobid", "1"), "alice", id="only the id"),
-            pytest.param(make_pod().allocation("n1").owned_by("ReplicaSet"), REPLICASET_CONTROLLER, id="a Deployment's template"),
+            pytest.param(
+                make_pod().allocation("n1").owned_by("ReplicaSet"),
+                REPLICASET_CONTROLLER,
+                id="a Deployment's template",
+            ),
             pytest.param(
                 make_pod().allocation("n1").owned_by("ReplicaSet"),
                 "system:kube-controller-manager",
                 id="a Deployment's template, one identity for all controllers",
             ),
-            pytest.param(make_pod().allocation("n1"), JOB_CONTROLLER, id="a Job controller's pod without owner"),
             pytest.param(
-                make_pod().allocation("n1").owned_by("Job", controller=False), JOB_CONTROLLER, id="a Job that does not control it"
+                make_pod().allocation("n1"), JOB_CONTROLLER, id="a Job controller's pod without owner"
+            ),
+            pytest.param(
+                make_pod().allocation("n1").owned_by("Job", controller=False),
+                JOB_CONTROLLER,
+                id="a Job that does not control it",
             ),
             pytest.param(
                 make_pod().allocation("n1").owned_by("Job", api_version="batch.volcano.sh/v1alpha1"),
                 "system:kube-controller-manager",
                 id="another API's Job",
             ),
-            pytest.param(make_pod().allocation("n1").owned_by("Job"), DAEMONSET_CONTROLLER, id="another controller"),
+            pytest.param(
+                make_pod().allocation("n1").owned_by("Job"), DAEMONSET_CONTROLLER, id="another controller"
+            ),
         ],
     )
     def test_are_refused(self, pod: PodBuilder, user: str) -> None:

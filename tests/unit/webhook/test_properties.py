@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.admission import DEFAULTS, NOW, admit, operations_of
-from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Json, make_job, make_pod, make_review
+from support.builders import (
+    DAEMONSET_CONTROLLER,
+    JOB_CONTROLLER,
+    REPLICASET_CONTROLLER,
+    Json,
+    make_job,
+    make_pod,
+    make_review,
+)
 from support.json_patches import apply_patch
 
 from fluxqueue.api.fluxqueues import SchedulerName
@@ -35,7 +43,13 @@ OURS = frozenset(
 )
 
 text = st.text(max_size=8)
-leaves = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | text
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text
+)
 anything: st.SearchStrategy[Any] = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=8
 )
@@ -78,7 +92,9 @@ VALUES = [
     "stock",
     "fluxion",
 ]
-entries = st.none() | st.dictionaries(st.sampled_from(KEYS) | text, st.sampled_from(VALUES) | text, max_size=5)
+entries = st.none() | st.dictionaries(
+    st.sampled_from(KEYS) | text, st.sampled_from(VALUES) | text, max_size=5
+)
 owners = st.none() | st.lists(
     st.fixed_dictionaries(
         {
@@ -100,7 +116,9 @@ metadata = st.fixed_dictionaries(
         "ofTomorrow": anything,
     },
 )
-gates = st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["fluxqueue", "other", "third"])}), max_size=3)
+gates = st.none() | st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(["fluxqueue", "other", "third"])}), max_size=3
+)
 requirement = st.fixed_dictionaries(
     {
         "key": st.sampled_from(["metadata.name", "zone"]),
@@ -115,11 +133,15 @@ term = st.fixed_dictionaries(
         "matchExpressions": st.none() | st.lists(requirement, max_size=2),
     },
 )
-selector = st.none() | st.fixed_dictionaries({}, optional={"nodeSelectorTerms": st.none() | st.lists(term, max_size=3)})
+selector = st.none() | st.fixed_dictionaries(
+    {}, optional={"nodeSelectorTerms": st.none() | st.lists(term, max_size=3)}
+)
 node_affinity = st.none() | st.fixed_dictionaries(
     {}, optional={"requiredDuringSchedulingIgnoredDuringExecution": selector, "preferred": anything}
 )
-affinity = anything | st.fixed_dictionaries({}, optional={"nodeAffinity": node_affinity, "podAffinity": anything})
+affinity = anything | st.fixed_dictionaries(
+    {}, optional={"nodeAffinity": node_affinity, "podAffinity": anything}
+)
 pods = st.fixed_dictionaries(
     {
         "apiVersion": st.just("v1"),
@@ -145,10 +167,15 @@ jobs = st.fixed_dictionaries(
         "spec": st.fixed_dictionaries(
             {
                 "template": st.fixed_dictionaries(
-                    {}, optional={"metadata": st.none() | metadata, "spec": st.just({}), "ofTomorrow": anything}
+                    {},
+                    optional={"metadata": st.none() | metadata, "spec": st.just({}), "ofTomorrow": anything},
                 )
             },
-            optional={"suspend": st.none() | st.booleans(), "managedBy": st.none() | st.sampled_from(["", "x"]), "ofTomorrow": anything},
+            optional={
+                "suspend": st.none() | st.booleans(),
+                "managedBy": st.none() | st.sampled_from(["", "x"]),
+                "ofTomorrow": anything,
+            },
         ),
     }
 )
@@ -174,21 +201,42 @@ released = st.builds(
     st.sampled_from(["n1", "n1,n2", "n[1-3]", "n[3,1,1,2]", "none.invalid,n2", "n["]),
     st.sampled_from(["0", "1", "2", "3", "x"]),
     st.sampled_from(["2100-01-01T00:00:00Z", "2020-01-01T00:00:00Z", ""]),
-    st.sampled_from([{}, {"fluxqueue/scheduler": "fluxion"}, {"fluxqueue/scheduler": "stock"}, {"fluxqueue/gang-size": "3"}]),
+    st.sampled_from(
+        [
+            {},
+            {"fluxqueue/scheduler": "fluxion"},
+            {"fluxqueue/scheduler": "stock"},
+            {"fluxqueue/gang-size": "3"},
+        ]
+    ),
 )
-"""Pods as the Job controller creates them from a released template: few random objects claim an allocation."""
+"""Pods as the Job controller creates them from a released template:
+few random objects claim an allocation."""
 known = st.sampled_from(
     [
         DEFAULTS,
         AdmissionSettings(choices=SchedulerChoices(SchedulerName.STOCK)),
-        AdmissionSettings(choices=SchedulerChoices(SchedulerName.FLUXION, {"true": SchedulerName.STOCK}, {"default": "webhook"})),
         AdmissionSettings(
-            choices=SchedulerChoices(SchedulerName.STOCK, {"default": SchedulerName.FLUXION, "webhook": SchedulerName.STOCK})
+            choices=SchedulerChoices(
+                SchedulerName.FLUXION, {"true": SchedulerName.STOCK}, {"default": "webhook"}
+            )
+        ),
+        AdmissionSettings(
+            choices=SchedulerChoices(
+                SchedulerName.STOCK, {"default": SchedulerName.FLUXION, "webhook": SchedulerName.STOCK}
+            )
         ),
     ]
 )
 users = st.sampled_from(
-    ["alice", JOB_CONTROLLER, DAEMONSET_CONTROLLER, REPLICASET_CONTROLLER, "system:kube-controller-manager", "system:node:n1"]
+    [
+        "alice",
+        JOB_CONTROLLER,
+        DAEMONSET_CONTROLLER,
+        REPLICASET_CONTROLLER,
+        "system:kube-controller-manager",
+        "system:node:n1",
+    ]
 )
 
 
@@ -208,7 +256,9 @@ def without_ours(document: Json) -> Json:
     if spec.get("schedulerName") in ("FluxionScheduler", "default-scheduler"):
         spec["schedulerName"] = ""
     spec.setdefault("schedulerName", "")
-    spec["schedulingGates"] = [gate for gate in spec.get("schedulingGates") or [] if gate["name"] != "fluxqueue"]
+    spec["schedulingGates"] = [
+        gate for gate in spec.get("schedulingGates") or [] if gate["name"] != "fluxqueue"
+    ]
     if isinstance(spec.get("affinity"), dict):
         spec["affinity"].pop("nodeAffinity", None)
     spec["affinity"] = spec.get("affinity") or {}
@@ -217,7 +267,9 @@ def without_ours(document: Json) -> Json:
 
 @given(
     body=anything,
-    where=st.sampled_from(["", "request", "request.object", "request.object.metadata", "request.object.spec", "request.kind"]),
+    where=st.sampled_from(
+        ["", "request", "request.object", "request.object.metadata", "request.object.spec", "request.kind"]
+    ),
 )
 @settings(deadline=None)
 def test_any_body_is_answered_or_called_malformed(body: Any, where: str) -> None:
@@ -248,21 +300,31 @@ def test_twice_is_once(document: Json, user: str, knowing: AdmissionSettings) ->
 
 @given(document=released, first=known, second=known)
 @settings(deadline=None, max_examples=200)
-def test_new_choices_between_two_passes_move_no_pinned_pod(document: Json, first: AdmissionSettings, second: AdmissionSettings) -> None:
+def test_new_choices_between_two_passes_move_no_pinned_pod(
+    document: Json, first: AdmissionSettings, second: AdmissionSettings
+) -> None:
     once = admit(document, user=JOB_CONTROLLER, settings=first)
     if once.decision.outcome == "pinned" and once.after["spec"].get("schedulerName") == "FluxionScheduler":
         again = admit(
-            once.after, user=JOB_CONTROLLER, settings=replace(second, choices=second.choices or SchedulerChoices(SchedulerName.STOCK))
+            once.after,
+            user=JOB_CONTROLLER,
+            settings=replace(second, choices=second.choices or SchedulerChoices(SchedulerName.STOCK)),
         )
         assert (again.decision.outcome, again.patch) == ("pinned", [])
 
 
 @given(document=pods | released, user=users, knowing=known)
 @settings(deadline=None, max_examples=300)
-def test_the_scheduler_is_set_once_and_never_over_another_name(document: Json, user: str, knowing: AdmissionSettings) -> None:
+def test_the_scheduler_is_set_once_and_never_over_another_name(
+    document: Json, user: str, knowing: AdmissionSettings
+) -> None:
     admitted = admit(document, user=user, settings=knowing)
     own = document["spec"].get("schedulerName", "")
-    if own in ("", "default-scheduler") and admitted.decision.outcome in ("pinned", "held") and knowing.choices is not None:
+    if (
+        own in ("", "default-scheduler")
+        and admitted.decision.outcome in ("pinned", "held")
+        and knowing.choices is not None
+    ):
         assert admitted.after["spec"].get("schedulerName", "") in (own, "FluxionScheduler")
     else:
         assert admitted.after["spec"].get("schedulerName", "") == own
@@ -277,7 +339,9 @@ def test_what_is_not_ours_is_never_touched(document: Json, user: str, knowing: A
 
 @given(document=pods | released, user=users, knowing=known)
 @settings(deadline=None, max_examples=300)
-def test_whatever_the_user_required_of_nodes_is_still_required(document: Json, user: str, knowing: AdmissionSettings) -> None:
+def test_whatever_the_user_required_of_nodes_is_still_required(
+    document: Json, user: str, knowing: AdmissionSettings
+) -> None:
     admitted = admit(document, user=user, settings=knowing)
     by_us = knowing.choices is not None and admitted.after["spec"].get("schedulerName") == "FluxionScheduler"
     if admitted.decision.outcome != "pinned" or by_us:
@@ -295,7 +359,9 @@ def test_whatever_the_user_required_of_nodes_is_still_required(document: Json, u
 
 @given(document=pods | released, user=users, knowing=known)
 @settings(deadline=None, max_examples=200)
-def test_no_ungated_pod_leaves_without_being_exempt_pinned_or_refused(document: Json, user: str, knowing: AdmissionSettings) -> None:
+def test_no_ungated_pod_leaves_without_being_exempt_pinned_or_refused(
+    document: Json, user: str, knowing: AdmissionSettings
+) -> None:
     admitted = admit(document, user=user, settings=knowing)
     if admitted.decision.outcome == "held":
         assert "fluxqueue" in admitted.gates

@@ -21,17 +21,35 @@ from fluxqueue.webhook.reviews import MalformedReview, encode_answer, read_revie
         (b"\xff\xfe", "the AdmissionReview cannot be read"),
         (b'{"kind": "\xff"}', "the AdmissionReview cannot be read"),
         (b'{"request":{"object":' + b"[" * 200_000, "nested too deeply"),
-        (make_review(make_pod()).with_("kind", "Status").body(), "send an AdmissionReview of admission.k8s.io/v1"),
-        (make_review(make_pod()).with_("apiVersion", "admission.k8s.io/v1beta1").body(), "v1beta1' ?, kind|v1beta1"),
+        (
+            make_review(make_pod()).with_("kind", "Status").body(),
+            "send an AdmissionReview of admission.k8s.io/v1",
+        ),
+        (
+            make_review(make_pod()).with_("apiVersion", "admission.k8s.io/v1beta1").body(),
+            "v1beta1' ?, kind|v1beta1",
+        ),
         (make_review(make_pod()).with_("request.uid", "").body(), "request.uid is empty"),
         (make_review(make_pod()).without("request.uid").body(), "missing required field `uid`"),
         (make_review(make_pod()).without("request").body(), "missing required field `request`"),
-        (make_review(make_pod()).with_("request.kind", "Pod").body(), r"Expected `object`, got `str` - at `\$.request.kind`"),
-        (make_review(make_pod()).with_("request.object", None).body(), "the object of kind Pod cannot be read"),
+        (
+            make_review(make_pod()).with_("request.kind", "Pod").body(),
+            r"Expected `object`, got `str` - at `\$.request.kind`",
+        ),
+        (
+            make_review(make_pod()).with_("request.object", None).body(),
+            "the object of kind Pod cannot be read",
+        ),
         (make_review(make_pod()).without("request.object").body(), "the object of kind Pod cannot be read"),
-        (make_review(make_job()).with_("request.object.spec", {}).body(), "missing required field `template`"),
+        (
+            make_review(make_job()).with_("request.object.spec", {}).body(),
+            "missing required field `template`",
+        ),
         (make_review(make_pod().with_("metadata.labels", ["a"])).body(), r"`\$.metadata.labels`"),
-        (make_review(make_pod().with_("spec.schedulingGates", {"name": "x"})).body(), r"`\$.spec.schedulingGates`"),
+        (
+            make_review(make_pod().with_("spec.schedulingGates", {"name": "x"})).body(),
+            r"`\$.spec.schedulingGates`",
+        ),
     ],
 )
 def test_a_malformed_review_is_refused_with_a_reason(body: bytes, why: str) -> None:
@@ -40,7 +58,9 @@ def test_a_malformed_review_is_refused_with_a_reason(body: bytes, why: str) -> N
 
 
 def test_a_review_is_read_as_far_as_it_matters() -> None:
-    review = read_review(make_review(make_pod("x").namespace("hpc"), user="bob").dry_run().with_("request.newInV2", 1).body())
+    review = read_review(
+        make_review(make_pod("x").namespace("hpc"), user="bob").dry_run().with_("request.newInV2", 1).body()
+    )
     assert (review.kind, review.namespace, review.requester, review.dry_run) == ("Pod", "hpc", "bob", True)
     assert review.describe() == "Pod hpc/x"
 
@@ -66,7 +86,9 @@ def test_an_answer_without_operations_has_no_patch_at_all() -> None:
 def test_a_patch_goes_out_as_base64_json_patch() -> None:
     response = answer(Decision(AdmissionOutcome.HELD, (add("/spec/suspend", True),), ("look here",)))
     assert response["patchType"] == "JSONPatch"
-    assert json.loads(base64.b64decode(response["patch"])) == [{"op": "add", "path": "/spec/suspend", "value": True}]
+    assert json.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/spec/suspend", "value": True}
+    ]
     assert response["warnings"] == ["look here"]
 
 
@@ -79,8 +101,11 @@ def test_a_refusal_carries_its_sentence(reason: Any, code: int) -> None:
 def test_a_removal_has_no_value() -> None:
     review = read_review(
         make_review(
-            make_pod().owned_by("Job").gate("fluxqueue").allocation("n1"), user="system:serviceaccount:kube-system:job-controller"
+            make_pod().owned_by("Job").gate("fluxqueue").allocation("n1"),
+            user="system:serviceaccount:kube-system:job-controller",
         ).body()
     )
     response = answer(decide(review, AdmissionSettings(), NOW))
-    assert {"op": "remove", "path": "/spec/schedulingGates/0"} in json.loads(base64.b64decode(response["patch"]))
+    assert {"op": "remove", "path": "/spec/schedulingGates/0"} in json.loads(
+        base64.b64decode(response["patch"])
+    )

@@ -16,7 +16,9 @@ ODD = [
 
 @pytest.mark.parametrize(("key", "text", "sentence"), ODD)
 @pytest.mark.parametrize("builder", [make_job("w"), make_pod("w")], ids=["Job", "Pod"])
-def test_what_cannot_be_read_is_refused_by_its_annotation(builder: Builder, key: str, text: str, sentence: str) -> None:
+def test_what_cannot_be_read_is_refused_by_its_annotation(
+    builder: Builder, key: str, text: str, sentence: str
+) -> None:
     refusal = admit(builder.annotation(f"fluxqueue/{key}", text)).decision.refusal
     assert refusal is not None
     assert sentence in refusal.message

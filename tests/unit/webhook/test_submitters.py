@@ -16,11 +16,15 @@ def recorded(thing: Builder, user: str = "alice") -> Admitted:
     return admit(thing, user=user, settings=RECORDING)
 
 
-@pytest.mark.parametrize("thing", [make_job(), make_job().suspended(), make_job().annotation("own", "x"), make_pod()])
+@pytest.mark.parametrize(
+    "thing", [make_job(), make_job().suspended(), make_job().annotation("own", "x"), make_pod()]
+)
 def test_the_requester_of_a_job_or_pod_is_recorded(thing: Builder) -> None:
     admitted = recorded(thing)
     assert admitted.annotations[KEY] == "alice"
-    assert admitted.annotations.get("own") == (admitted.before["metadata"].get("annotations") or {}).get("own")
+    assert admitted.annotations.get("own") == (admitted.before["metadata"].get("annotations") or {}).get(
+        "own"
+    )
 
 
 def test_the_mark_of_suspension_stays_beside_it() -> None:
@@ -50,7 +54,9 @@ def test_pods_of_other_controllers_name_the_controller_and_not_what_a_template_s
 
 
 def test_the_job_of_a_minicluster_keeps_the_name_that_the_queue_wrote() -> None:
-    job = make_job().owned_by("MiniCluster", api_version="flux-framework.org/v1alpha2").annotation(KEY, "alice")
+    job = (
+        make_job().owned_by("MiniCluster", api_version="flux-framework.org/v1alpha2").annotation(KEY, "alice")
+    )
     assert recorded(job, "system:serviceaccount:fluxqueue-system:fluxqueue-queue").annotations[KEY] == "alice"
 
 
@@ -60,7 +66,12 @@ def test_a_name_that_is_no_line_of_bounded_length_is_left_out(name: str) -> None
 
 
 def test_nothing_is_recorded_where_the_site_does_not_want_it() -> None:
-    for thing in (make_job(), make_pod(), make_job().annotation(KEY, "bob"), make_pod().annotation(KEY, "bob")):
+    for thing in (
+        make_job(),
+        make_pod(),
+        make_job().annotation(KEY, "bob"),
+        make_pod().annotation(KEY, "bob"),
+    ):
         assert KEY not in admit(thing).annotations
 
 

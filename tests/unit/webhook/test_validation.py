@@ -35,7 +35,13 @@ def test_a_queue_with_every_field_is_accepted() -> None:
             limits={"running": 4, "nodes": 8, "perNamespace": {"nodes": 2}},
             nodeSelector={"example.com/pool": "gpu", "zone": ""},
             namespaces={"names": ["a", "team-1"], "matchLabels": {"team": "hpc"}},
-            topology={"required": "zone", "preferred": "rack", "slice": "8@rack", "exclusive": True, "podsPerNode": 4},
+            topology={
+                "required": "zone",
+                "preferred": "rack",
+                "slice": "8@rack",
+                "exclusive": True,
+                "podsPerNode": 4,
+            },
         )
     )
     assert (decision.outcome, decision.refusal, decision.warnings) == (AdmissionOutcome.PASSED, None, ())
@@ -44,12 +50,21 @@ def test_a_queue_with_every_field_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"nodeSelector": {"not a key": "x"}}, "spec.nodeSelector: 'not a key' is no key of a label, no node can have it"),
+        (
+            {"nodeSelector": {"not a key": "x"}},
+            "spec.nodeSelector: 'not a key' is no key of a label, no node can have it",
+        ),
         ({"nodeSelector": {"/pool": "x"}}, "spec.nodeSelector: '/pool' is no key"),
         ({"nodeSelector": {"UPPER.com/pool": "x"}}, "spec.nodeSelector: 'UPPER.com/pool' is no key"),
         ({"nodeSelector": {"pool": "a,b"}}, "spec.nodeSelector: 'a,b' is no value of the label pool"),
-        ({"namespaces": {"matchLabels": {"team": "-x"}}}, "spec.namespaces.matchLabels: '-x' is no value of the label team"),
-        ({"namespaces": {"names": ["Team One"]}}, "spec.namespaces.names: 'Team One' is no name of a namespace"),
+        (
+            {"namespaces": {"matchLabels": {"team": "-x"}}},
+            "spec.namespaces.matchLabels: '-x' is no value of the label team",
+        ),
+        (
+            {"namespaces": {"names": ["Team One"]}},
+            "spec.namespaces.names: 'Team One' is no name of a namespace",
+        ),
     ],
 )
 def test_selectors_that_match_nothing_are_refused_by_field(spec: dict[str, Any], sentence: str) -> None:
@@ -62,7 +77,10 @@ def test_selectors_that_match_nothing_are_refused_by_field(spec: dict[str, Any],
 @pytest.mark.parametrize("text", ["0@rack", "9999999@rack", "8@two racks"])
 def test_slices_by_default_that_cannot_be_read_are_refused(text: str) -> None:
     message = refused(judged(make_queue("odd", topology={"slice": text})))
-    assert message == f"FluxQueue odd: spec.topology.slice: '{text}' is no slice: write pods@level, such as 8@rack"
+    assert (
+        message
+        == f"FluxQueue odd: spec.topology.slice: '{text}' is no slice: write pods@level, such as 8@rack"
+    )
 
 
 def test_all_errors_are_reported_at_once() -> None:
@@ -82,24 +100,66 @@ def test_a_queue_for_a_scheduler_that_is_not_installed_gets_a_warning() -> None:
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"running": 0}, "spec.limits.running is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
-        ({"nodes": 0}, "spec.limits.nodes is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
-        ({"perNamespace": {"running": 0}}, "spec.limits.perNamespace.running is 0: nothing of this queue can start"),
-        ({"perNamespace": {"cores": 0}}, "spec.limits.perNamespace.cores is 0: no work of this queue that asks for cores can start"),
-        ({"perWorkload": {"nodes": 0}}, "spec.limits.perWorkload.nodes is 0: nothing of this queue can start"),
-        ({"resources": {GPU: 0}}, f"spec.limits.resources: {GPU} is 0: no work of this queue that asks for it can start"),
+        (
+            {"running": 0},
+            (
+                "spec.limits.running is 0: nothing of this queue can start: "
+                "to stop it for a while set spec.state to held"
+            ),
+        ),
+        (
+            {"nodes": 0},
+            (
+                "spec.limits.nodes is 0: nothing of this queue can start: "
+                "to stop it for a while set spec.state to held"
+            ),
+        ),
+        (
+            {"perNamespace": {"running": 0}},
+            "spec.limits.perNamespace.running is 0: nothing of this queue can start",
+        ),
+        (
+            {"perNamespace": {"cores": 0}},
+            "spec.limits.perNamespace.cores is 0: no work of this queue that asks for cores can start",
+        ),
+        (
+            {"perWorkload": {"nodes": 0}},
+            "spec.limits.perWorkload.nodes is 0: nothing of this queue can start",
+        ),
+        (
+            {"resources": {GPU: 0}},
+            f"spec.limits.resources: {GPU} is 0: no work of this queue that asks for it can start",
+        ),
         (
             {"perNamespace": {"resources": {GPU: "0"}}},
-            f"spec.limits.perNamespace.resources: {GPU} is 0: no work of this queue that asks for it can start",
+            (
+                f"spec.limits.perNamespace.resources: {GPU} is 0: "
+                "no work of this queue that asks for it can start"
+            ),
         ),
         (
             {"perWorkload": {"resources": {"memory": "0Gi"}}},
-            "spec.limits.perWorkload.resources: memory is 0: no work of this queue that asks for it can start",
+            (
+                "spec.limits.perWorkload.resources: memory is 0: "
+                "no work of this queue that asks for it can start"
+            ),
         ),
-        ({"nodes": 2, "perNamespace": {"nodes": 5}}, "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2"),
-        ({"perWorkload": {"cores": 0}}, "spec.limits.perWorkload.cores is 0: no work of this queue that asks for cores can start"),
-        ({"nodes": 2, "perWorkload": {"nodes": 5}}, "spec.limits.perWorkload.nodes is 5, but the whole queue may use 2"),
-        ({"cores": 2, "perWorkload": {"cores": 5}}, "spec.limits.perWorkload.cores is 5, but the whole queue may use 2"),
+        (
+            {"nodes": 2, "perNamespace": {"nodes": 5}},
+            "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2",
+        ),
+        (
+            {"perWorkload": {"cores": 0}},
+            "spec.limits.perWorkload.cores is 0: no work of this queue that asks for cores can start",
+        ),
+        (
+            {"nodes": 2, "perWorkload": {"nodes": 5}},
+            "spec.limits.perWorkload.nodes is 5, but the whole queue may use 2",
+        ),
+        (
+            {"cores": 2, "perWorkload": {"cores": 5}},
+            "spec.limits.perWorkload.cores is 5, but the whole queue may use 2",
+        ),
     ],
 )
 def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], sentence: str) -> None:
@@ -133,7 +193,11 @@ def test_rules_without_effect_are_accepted_with_a_warning(spec: dict[str, Any], 
 
 
 def test_rules_with_effect_pass_without_a_word() -> None:
-    rules = {"preemption": "lowerPriority", "preemptionRules": {"minRunSeconds": 60}, "enforceDuration": {"enabled": True}}
+    rules = {
+        "preemption": "lowerPriority",
+        "preemptionRules": {"minRunSeconds": 60},
+        "enforceDuration": {"enabled": True},
+    }
     assert judged(make_queue("plain", **rules)).warnings == ()
 
 
@@ -150,7 +214,9 @@ def test_a_queue_being_deleted_and_foreign_objects_pass() -> None:
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert judged(going, going).allowed
     assert validate(read_review(make_review(make_job()).body()), DEFAULTS).allowed
-    deletion = make_review(make_queue("q", nodeSelector={"a b": "x"})).operation("DELETE").without("request.object")
+    deletion = (
+        make_review(make_queue("q", nodeSelector={"a b": "x"})).operation("DELETE").without("request.object")
+    )
     assert validate(read_review(deletion.body()), DEFAULTS).allowed
 
 
@@ -168,7 +234,9 @@ def test_a_minicluster_that_cannot_run_is_refused_with_every_mistake() -> None:
 
 def test_a_minicluster_nested_deeper_than_can_be_read_is_refused_by_name() -> None:
     body = make_review(make_minicluster("deep", podTemplate={"spec": "DEEP"})).body()
-    message = refused(validate(read_review(body.replace(b'"DEEP"', b'{"a":' * 9_000 + b"1" + b"}" * 9_000)), DEFAULTS))
+    message = refused(
+        validate(read_review(body.replace(b'"DEEP"', b'{"a":' * 9_000 + b"1" + b"}" * 9_000)), DEFAULTS)
+    )
     assert message.startswith("MiniCluster ")
     assert "nested more than 32 deep" in message
 
@@ -183,5 +251,7 @@ def test_a_minicluster_with_nodes_accepts_edits_only_of_fields_outside_its_pods(
     waiting = {**make_minicluster("flux"), "status": {"state": "Queued", "maximumSize": 4}}
     running = {**make_minicluster("flux"), "status": {"state": "Running", "maximumSize": 4}}
     assert judged(make_minicluster("flux", command="other"), waiting).allowed
-    assert "spec.containers cannot be changed" in refused(judged(make_minicluster("flux", command="other"), running))
+    assert "spec.containers cannot be changed" in refused(
+        judged(make_minicluster("flux", command="other"), running)
+    )
     assert judged(make_minicluster("flux", size=2), running).allowed

@@ -33,7 +33,10 @@ def test_a_new_kind_of_write_is_a_breach() -> None:
 
 def test_a_ratio_beyond_its_margin_is_a_breach() -> None:
     (sentence,) = found({}, {ALL: 2.7, OURS: 1.0})
-    assert sentence == f"check-burst: {ALL}, is 2.70 times that of plain Kubernetes: at most 2 times 1.3 is expected"
+    assert (
+        sentence
+        == f"check-burst: {ALL}, is 2.70 times that of plain Kubernetes: at most 2 times 1.3 is expected"
+    )
 
 
 def test_ratios_are_of_the_least_of_the_rounds() -> None:
@@ -55,8 +58,14 @@ def test_ratios_are_of_the_least_of_the_rounds() -> None:
 
 
 def test_the_limits_of_this_repository_cover_what_is_compared() -> None:
-    runs = [outcome(load, contender) for load in ("check-singles", "check-burst") for contender in ("plain", "fluxqueue")]
+    runs = [
+        outcome(load, contender)
+        for load in ("check-singles", "check-burst")
+        for contender in ("plain", "fluxqueue")
+    ]
     recorded = Limits(**json.loads(LIMITS_FILE.read_text()))
     compared = measured_limits(runs)
-    assert {load: set(ratios) for load, ratios in recorded.ratios.items()} == {load: set(each) for load, each in compared.ratios.items()}
+    assert {load: set(ratios) for load, ratios in recorded.ratios.items()} == {
+        load: set(each) for load, each in compared.ratios.items()
+    }
     assert list(breaches(recorded, recorded)) == []

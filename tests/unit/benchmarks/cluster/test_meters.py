@@ -5,7 +5,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from cluster.meters import Cost, MachineTime, Writes, idle_share, process_cpu_s, pss_mib, read_machine, writes_in
+from cluster.meters import (
+    Cost,
+    MachineTime,
+    Writes,
+    idle_share,
+    process_cpu_s,
+    pss_mib,
+    read_machine,
+    writes_in,
+)
 
 from fluxqueue.local.processes import Process, wait_until
 
@@ -29,13 +38,22 @@ def test_writes_are_the_successful_ones_of_objects_and_of_events() -> None:
 
 def test_a_cost_is_the_difference_of_two_readings() -> None:
     before = Cost({"etcd": 1.0}, Writes(Counter({"POST jobs": 3}), 1), 5.0, 1.0, 100.0)
-    after = Cost({"etcd": 1.5, "queue": 2.0}, Writes(Counter({"POST jobs": 5, "POST pods": 1}), 4), 5.5, 3.0, 110.0)
-    assert after.since(before) == Cost({"etcd": 0.5, "queue": 2.0}, Writes(Counter({"POST jobs": 2, "POST pods": 1}), 3), 0.5, 2.0, 10.0)
+    after = Cost(
+        {"etcd": 1.5, "queue": 2.0}, Writes(Counter({"POST jobs": 5, "POST pods": 1}), 4), 5.5, 3.0, 110.0
+    )
+    assert after.since(before) == Cost(
+        {"etcd": 0.5, "queue": 2.0}, Writes(Counter({"POST jobs": 2, "POST pods": 1}), 3), 0.5, 2.0, 10.0
+    )
 
 
 def test_the_cpu_time_of_a_program_includes_that_of_its_children(tmp_path: Path) -> None:
     work = "import time\nwhile time.process_time() < 0.2: pass\n"
-    parent = f"import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', {work!r}])\nprint('done', flush=True)\ntime.sleep(600)\n"
+    parent = (
+        "import subprocess, sys, time\n"
+        f"subprocess.run([sys.executable, '-c', {work!r}])\n"
+        "print('done', flush=True)\n"
+        "time.sleep(600)\n"
+    )
     program = Process("busy", [sys.executable, "-c", parent], log=tmp_path / "log")
     program.start()
     try:

@@ -15,7 +15,10 @@ def drawn(text: str, name: str) -> list[ET.Element]:
 
 
 def test_a_comparison_gives_the_charts_that_the_report_shows() -> None:
-    runs = [outcome("burst-600", name, {"queue": 3.0}, figures={"jobs_per_s": 10.0}) for name in ("plain", "fluxqueue", "Kueue")]
+    runs = [
+        outcome("burst-600", name, {"queue": 3.0}, figures={"jobs_per_s": 10.0})
+        for name in ("plain", "fluxqueue", "Kueue")
+    ]
     charts = pictures(Summary(comparison(*runs)))
     assert set(charts) == set(PICTURES)
     assert len(drawn(charts["cluster-waits.svg"], "polyline")) == 3
@@ -27,8 +30,14 @@ def test_charts_without_data_are_left_out() -> None:
 
 
 def test_bars_have_heights_in_proportion() -> None:
-    rects = [each for each in drawn(bars("t", {"a": {"x": 10.0, "y": 5.0}}), "rect") if float(each.get("width", "0").rstrip("%")) > 100]
-    high, low = (float(each.get("height", "0")) for each in rects if each.get("fill") in ("#1b6ca8", "#d1495b"))
+    rects = [
+        each
+        for each in drawn(bars("t", {"a": {"x": 10.0, "y": 5.0}}), "rect")
+        if float(each.get("width", "0").rstrip("%")) > 100
+    ]
+    high, low = (
+        float(each.get("height", "0")) for each in rects if each.get("fill") in ("#1b6ca8", "#d1495b")
+    )
     assert abs(high - 2 * low) < 0.2
 
 

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[4]
 def site(folder: Path) -> Path:
     (folder / "docs" / "pictures").mkdir(parents=True)
     (folder / "docs" / "reference").mkdir()
-    regions = [f"<!-- generated: {name} -->\nold\n<!-- end -->\n" for name in ("answers", "goals", "measurements")]
+    regions = [
+        f"<!-- generated: {name} -->\nold\n<!-- end -->\n" for name in ("answers", "goals", "measurements")
+    ]
     (folder / "docs" / "benchmarks.md").write_text(f"# B\n\n{regions[0]}\nmiddle\n\n{regions[1]}\nrest\n")
     (folder / "docs" / "reference" / "measurements-cluster.md").write_text(f"# M\n\n{regions[2]}")
     (folder / "README.md").write_text("# R\n\n<!-- generated: speed -->\n<!-- end -->\n")
@@ -26,16 +28,29 @@ def test_pages_and_pictures_follow_from_the_published_data(tmp_path: Path) -> No
     document = comparison(outcome("burst-600", "plain", figures={"jobs_per_s": 87.0}))
     (root / "docs" / "cluster-benchmark.json").write_text(json.dumps(document))
     files = derived(root)
-    assert files[root / "README.md"] == f"# R\n\n<!-- generated: speed -->\n{speed_table(document)}\n<!-- end -->\n"
+    assert (
+        files[root / "README.md"]
+        == f"# R\n\n<!-- generated: speed -->\n{speed_table(document)}\n<!-- end -->\n"
+    )
     page = files[root / "docs" / "benchmarks.md"]
     assert page.startswith("# B\n\n<!-- generated: answers -->\nMeasured on")
     assert ")\n<!-- end -->\n\nmiddle\n" in page
     assert page.endswith(
-        "<!-- generated: goals -->\n| goal | must | aim | measured | reached |\n|---|---|---|---|---|\n<!-- end -->\n\nrest\n"
+        "<!-- generated: goals -->\n"
+        "| goal | must | aim | measured | reached |\n"
+        "|---|---|---|---|---|\n"
+        "<!-- end -->\n\n"
+        "rest\n"
     )
     tables = files[root / "docs" / "reference" / "measurements-cluster.md"]
-    assert tables.startswith("# M\n\n<!-- generated: measurements -->\n**A burst of 600 Jobs** (`burst-600`, one round")
-    assert {path.name for path in files if path.suffix == ".svg"} == {"cluster-rates.svg", "cluster-waits.svg", "cluster-cpu.svg"}
+    assert tables.startswith(
+        "# M\n\n<!-- generated: measurements -->\n**A burst of 600 Jobs** (`burst-600`, one round"
+    )
+    assert {path.name for path in files if path.suffix == ".svg"} == {
+        "cluster-rates.svg",
+        "cluster-waits.svg",
+        "cluster-cpu.svg",
+    }
 
 
 def test_published_data_have_one_line_for_each_outcome() -> None:
@@ -56,4 +71,6 @@ def test_a_page_without_its_region_is_refused() -> None:
 
 
 def test_the_pages_of_this_repository_are_those_of_its_published_data() -> None:
-    assert [path.name for path, text in derived(ROOT).items() if not path.exists() or path.read_text() != text] == []
+    assert [
+        path.name for path, text in derived(ROOT).items() if not path.exists() or path.read_text() != text
+    ] == []

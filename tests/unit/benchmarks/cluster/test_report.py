@@ -10,14 +10,20 @@ from cluster.summary import Figure, Summary, figures_of
 from support.cluster_results import comparison, outcome
 
 
-def burst(contender: str, rate: float, wait_s: float = 1.0, cpu_s: Mapping[str, float] | None = None) -> dict[str, Any]:
+def burst(
+    contender: str, rate: float, wait_s: float = 1.0, cpu_s: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     return outcome("burst-600", contender, cpu_s, figures={"jobs_per_s": rate}, wait_s=wait_s)
 
 
 def test_costs_are_per_job_without_the_stand_in_of_the_kubelets() -> None:
     figures = figures_of(burst("fluxqueue", 40, cpu_s={"queue": 5.0, "kube-apiserver": 20.0}))
     assert figures["cpu_ms"] == 30.0
-    assert (figures["cpu_ms kube-apiserver"], figures["cpu_ms queue"], figures["cpu_ms added"]) == (20.0, 5.0, 5.0)
+    assert (figures["cpu_ms kube-apiserver"], figures["cpu_ms queue"], figures["cpu_ms added"]) == (
+        20.0,
+        5.0,
+        5.0,
+    )
     assert (figures["writes"], figures["events"]) == (4.0, 2.0)
     assert (figures["wait_p50_s"], figures["wait_p99_s"], figures["others_percent"]) == (1.0, 1.98, 1.0)
 
@@ -63,11 +69,23 @@ def test_a_goal_without_its_runs_is_left_out() -> None:
 
 def test_the_report_has_the_goals_and_a_table_of_each_scenario() -> None:
     idle = outcome("idle", "fluxqueue", {"queue": 0.1}, jobs=0)
-    text = markdown(comparison(burst("plain", 80), burst("plain", 120), burst("fluxqueue", 60, cpu_s={"queue": 5.0}), idle))
-    assert "Measured on 2026-11-22: 2 x Some CPU, Linux 6.1, Python 3.11.7, Kubernetes v1.36.3, Kueue v0.19.2." in text
-    assert "During a run other programs used at most 1% of a core, and the host of this virtual machine took at most 2%." in text
+    text = markdown(
+        comparison(
+            burst("plain", 80), burst("plain", 120), burst("fluxqueue", 60, cpu_s={"queue": 5.0}), idle
+        )
+    )
+    assert (
+        "Measured on 2026-11-22: 2 x Some CPU, Linux 6.1, Python 3.11.7, Kubernetes v1.36.3, Kueue v0.19.2."
+        in text
+    )
+    assert (
+        "During a run other programs used at most 1% of a core, "
+        "and the host of this virtual machine took at most 2%."
+    ) in text
     assert "| burst of 600, Jobs/s against plain | >= 0.55 x | >= 0.8 x | 0.60 x | must |" in text
-    assert "**A burst of 600 Jobs** (`burst-600`, 1-2 rounds, fluxqueue abc: median, and least-greatest)" in text
+    assert (
+        "**A burst of 600 Jobs** (`burst-600`, 1-2 rounds, fluxqueue abc: median, and least-greatest)" in text
+    )
     assert "| Jobs/s, create to bound | 100 (80-120) | 60; 0.60 x plain |" in text
     assert "| CPU per Job, ms | 15 | 20; 1.33 x plain |" in text
     assert "| - queue |  | 5 |" in text
@@ -75,7 +93,12 @@ def test_the_report_has_the_goals_and_a_table_of_each_scenario() -> None:
 
 
 def test_the_report_names_what_failed_and_that_it_is_a_short_form() -> None:
-    failure = {"scenario": "burst-600", "key": "kueue", "round": 1, "problem": "NotReady: kueue\nis not ready"}
+    failure = {
+        "scenario": "burst-600",
+        "key": "kueue",
+        "round": 1,
+        "problem": "NotReady: kueue\nis not ready",
+    }
     text = markdown(comparison(burst("plain", 80), scale=0.1, failures=[failure]))
     assert "every number of Jobs is multiplied by 0.1" in text
     assert "Failed: `burst-600`, kueue, round 2: NotReady: kueue is not ready" in text

@@ -38,11 +38,15 @@ def test_an_interrupted_comparison_continues_where_it_ended(tmp_path: Path) -> N
 def test_the_costs_of_requests_are_kept_with_three_digits(tmp_path: Path) -> None:
     results = Results(tmp_path / "r.json", 1.0, "abc", resumed=False)
     results.add_requests({"create a Job": 1.23456})
-    assert Results(tmp_path / "r.json", 1.0, "abc", resumed=True).document["request_ms"] == {"create a Job": 1.23}
+    assert Results(tmp_path / "r.json", 1.0, "abc", resumed=True).document["request_ms"] == {
+        "create a Job": 1.23
+    }
 
 
 def test_results_of_another_size_are_not_continued(tmp_path: Path) -> None:
-    Results(tmp_path / "r.json", 0.1, "abc", resumed=False).add(Run("idle", "plain", 0), outcome("idle", "plain"))
+    Results(tmp_path / "r.json", 0.1, "abc", resumed=False).add(
+        Run("idle", "plain", 0), outcome("idle", "plain")
+    )
     with pytest.raises(ValueError, match=r"--scale 0\.1 and .*Kueue.*cannot be continued"):
         Results(tmp_path / "r.json", 1.0, "abc", resumed=True)
 
@@ -68,7 +72,9 @@ def test_a_complete_scenario_keeps_its_commit_and_an_incomplete_one_begins_again
 
 
 def test_a_scenario_leaves_out_the_contenders_that_its_claim_does_not_need() -> None:
-    assert [run.contender for run in planned(["backlog-10000"], ["plain", "fluxqueue", "kueue", "kueue-tuned"], 1)] == [
+    assert [
+        run.contender for run in planned(["backlog-10000"], ["plain", "fluxqueue", "kueue", "kueue-tuned"], 1)
+    ] == [
         "fluxqueue",
         "kueue-tuned",
     ]

@@ -14,7 +14,11 @@ WORK = Work("one", cpu="5", memory=None, run_s="0.5", duration_s=1, queue="cq-1-
 
 
 def test_all_contenders_get_the_same_pods_but_for_the_selection_of_nodes() -> None:
-    plain, ours, kueue = submitted_plainly(WORK, BASELINE), submitted_to_fluxqueue(WORK), submitted_to_kueue(WORK, "cq-1-2")
+    plain, ours, kueue = (
+        submitted_plainly(WORK, BASELINE),
+        submitted_to_fluxqueue(WORK),
+        submitted_to_kueue(WORK, "cq-1-2"),
+    )
     template = job(WORK)["spec"]["template"]
     assert ours["spec"]["template"] == kueue["spec"]["template"] == template
     assert plain["spec"]["template"]["spec"]["containers"] == template["spec"]["containers"]
@@ -23,12 +27,22 @@ def test_all_contenders_get_the_same_pods_but_for_the_selection_of_nodes() -> No
 
 
 def test_queue_and_priority_are_written_in_the_way_of_each_contender() -> None:
-    plain, ours, kueue = submitted_plainly(WORK, BASELINE), submitted_to_fluxqueue(WORK), submitted_to_kueue(WORK, "cq-1-2")
+    plain, ours, kueue = (
+        submitted_plainly(WORK, BASELINE),
+        submitted_to_fluxqueue(WORK),
+        submitted_to_kueue(WORK, "cq-1-2"),
+    )
     spec = plain["spec"]["template"]["spec"]
-    assert (spec["nodeSelector"], spec["priorityClassName"]) == ({"kubernetes.io/hostname": "node-2"}, "priority-100")
+    assert (spec["nodeSelector"], spec["priorityClassName"]) == (
+        {"kubernetes.io/hostname": "node-2"},
+        "priority-100",
+    )
     assert ours["metadata"]["labels"] == {"fluxqueue/queue": "cq-1-2"}
     assert ours["metadata"]["annotations"] == {"fluxqueue/priority": "100", "fluxqueue/duration": "1s"}
-    assert kueue["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "cq-1-2", "kueue.x-k8s.io/priority-class": "priority-100"}
+    assert kueue["metadata"]["labels"] == {
+        "kueue.x-k8s.io/queue-name": "cq-1-2",
+        "kueue.x-k8s.io/priority-class": "priority-100",
+    }
     assert kueue["spec"]["suspend"] is True
 
 
@@ -44,14 +58,21 @@ def test_the_quotas_of_kueue_are_the_room_of_the_cluster() -> None:
     assert sum(int(cpu["nominalQuota"].removesuffix("m")) for cpu, _ in resources) == 32 * 8 * 1000
     assert {part["spec"]["cohortName"] for part in parts} == {"site"}
     (whole,) = (each for each in KueueQueues(Site(), 1).cluster_objects() if each["kind"] == "ClusterQueue")
-    assert whole["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1] == {"name": "memory", "nominalQuota": f"{32 * 32 * 1024}Mi"}
+    assert whole["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1] == {
+        "name": "memory",
+        "nominalQuota": f"{32 * 32 * 1024}Mi",
+    }
     assert "cohortName" not in whole["spec"]
 
 
 def test_jobs_take_the_queues_of_kueue_in_turn() -> None:
     queues = KueueQueues(Site(), 3)
     assert [queues.name(number) for number in range(4)] == ["queue-0", "queue-1", "queue-2", "queue-0"]
-    assert [each["metadata"]["name"] for each in queues.local_queues("n")] == ["queue-0", "queue-1", "queue-2"]
+    assert [each["metadata"]["name"] for each in queues.local_queues("n")] == [
+        "queue-0",
+        "queue-1",
+        "queue-2",
+    ]
 
 
 def test_the_baseline_has_the_same_queues_for_kueue_and_fluxqueue() -> None:
@@ -59,9 +80,14 @@ def test_the_baseline_has_the_same_queues_for_kueue_and_fluxqueue() -> None:
     ours = flux_queues(BASELINE)
     assert len(kueue) == len(ours) == 30
     assert kueue[7]["spec"]["cohortName"] == "cohort-1"
-    assert kueue[7]["spec"]["preemption"] == {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    assert kueue[7]["spec"]["preemption"] == {
+        "reclaimWithinCohort": "Any",
+        "withinClusterQueue": "LowerPriority",
+    }
     cpu = {"name": "cpu", "nominalQuota": "20", "borrowingLimit": "100"}
-    assert kueue[7]["spec"]["resourceGroups"] == [{"coveredResources": ["cpu"], "flavors": [{"name": "cohort-1", "resources": [cpu]}]}]
+    assert kueue[7]["spec"]["resourceGroups"] == [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "cohort-1", "resources": [cpu]}]}
+    ]
     assert ours[7]["spec"] == {
         "nodeSelector": {"kubernetes.io/hostname": "node-2"},
         "preemption": "lowerPriority",
@@ -71,7 +97,10 @@ def test_the_baseline_has_the_same_queues_for_kueue_and_fluxqueue() -> None:
 
 def test_webhooks_of_kueue_lead_here_and_those_of_other_kinds_are_left_out() -> None:
     def hook(resource: str) -> dict[str, Any]:
-        return {"rules": [{"resources": [resource]}], "clientConfig": {"service": {"name": "w", "path": "/x"}}}
+        return {
+            "rules": [{"resources": [resource]}],
+            "clientConfig": {"service": {"name": "w", "path": "/x"}},
+        }
 
     conversion: dict[str, Any] = {"webhook": {"clientConfig": {"service": {"name": "w"}}}}
     documents = installed(
@@ -82,7 +111,11 @@ def test_webhooks_of_kueue_lead_here_and_those_of_other_kinds_are_left_out() -> 
         ],
         4711,
     )
-    assert [document["kind"] for document in documents] == ["ValidatingWebhookConfiguration", "CustomResourceDefinition", "Service"]
+    assert [document["kind"] for document in documents] == [
+        "ValidatingWebhookConfiguration",
+        "CustomResourceDefinition",
+        "Service",
+    ]
     assert [each["clientConfig"]["service"]["port"] for each in documents[0]["webhooks"]] == [4711]
     assert conversion["webhook"]["clientConfig"]["service"]["port"] == 4711
     assert documents[2]["spec"] == {"type": "ExternalName", "externalName": "localhost"}

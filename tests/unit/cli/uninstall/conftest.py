@@ -7,5 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def logs_of_the_tests_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command leaves the logs of the test process alone: loggers remember the stream they first wrote to."""
+    """The command leaves the logs of the test process alone:
+    loggers remember the stream they first wrote to.
+    """
     monkeypatch.setattr("fluxqueue.cli.uninstall.command.configure_logging", lambda _level: None)

@@ -72,12 +72,17 @@ def a_cluster() -> MortalApi:
     cluster.put("secrets", {"metadata": {"name": "fluxqueue-webhook-tls", "namespace": SPACE}})
     cluster.put("customresourcedefinitions", {"metadata": {"name": "fluxjobs.jobs.converged-computing.org"}})
     cluster.put("jobs", make_job("waiting").uid("w").suspended().annotation(*MARK).build())
-    cluster.put("jobs", make_job("flux").suspended().annotation(*MARK).annotation("fluxqueue/minicluster", "true").build())
+    cluster.put(
+        "jobs",
+        make_job("flux").suspended().annotation(*MARK).annotation("fluxqueue/minicluster", "true").build(),
+    )
     cluster.put("jobs", make_job("running").build())
     cluster.put("pods", make_pod("bare").gate("fluxqueue").build())
     cluster.put("pods", make_pod("bound").gate().on_node("n1").build())
     ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "waiting", "uid": "w"}
-    cluster.put("fluxjobs", {"metadata": {"name": "waiting"}, "spec": {"objectRef": ref, "pods": 1, "jobspec": "{}"}})
+    cluster.put(
+        "fluxjobs", {"metadata": {"name": "waiting"}, "spec": {"objectRef": ref, "pods": 1, "jobspec": "{}"}}
+    )
     return cluster
 
 
@@ -91,7 +96,14 @@ async def uninstall(cluster: MemoryApi, options: UninstallOptions = RELEASE) -> 
 def state_of(cluster: MemoryApi) -> dict[Any, Any]:
     """Return all objects without what changes with each write."""
     return {
-        key: {**body, "metadata": {name: value for name, value in body["metadata"].items() if name not in ("resourceVersion", "uid")}}
+        key: {
+            **body,
+            "metadata": {
+                name: value
+                for name, value in body["metadata"].items()
+                if name not in ("resourceVersion", "uid")
+            },
+        }
         for key, body in cluster._objects.items()
     }
 
@@ -130,7 +142,9 @@ async def test_what_could_catch_or_refuse_work_goes_before_held_work_is_released
 
 
 @pytest.mark.parametrize("options", [RELEASE, KEEP], ids=["release", "keep"])
-async def test_killed_before_any_write_and_repeated_it_comes_to_the_same_end(options: UninstallOptions) -> None:
+async def test_killed_before_any_write_and_repeated_it_comes_to_the_same_end(
+    options: UninstallOptions,
+) -> None:
     whole = a_cluster()
     await uninstall(whole, options)
     for writes in range(len(whole.writes)):
@@ -157,7 +171,9 @@ async def test_kept_work_stays_as_it_is_with_its_fluxjob_and_is_listed() -> None
 
 async def test_data_and_definitions_go_where_they_are_asked_for() -> None:
     cluster = a_cluster()
-    await uninstall(cluster, UninstallOptions(release_held=True, delete_data=True, delete_crds=True, yes=True))
+    await uninstall(
+        cluster, UninstallOptions(release_held=True, delete_data=True, delete_crds=True, yes=True)
+    )
     assert {plural for plural, _, _ in cluster._objects} == {"jobs", "pods"}
 
 
@@ -178,7 +194,10 @@ async def test_a_dry_run_writes_nothing_and_says_all() -> None:
     assert cluster.writes == []
     said = out.getvalue()
     assert "mutatingwebhookconfigurations: fluxqueue-webhook" in said
-    assert "Releases 2 held Jobs (Job default/waiting, Job default/flux) and 1 other held pod (Pod default/bare)." in said
+    assert (
+        "Releases 2 held Jobs (Job default/waiting, Job default/flux) and 1 other held pod (Pod "
+        "default/bare)."
+    ) in said
     assert "Leaves the data: PersistentVolumeClaim fluxqueue-system/data-fluxqueue-postgres-0." in said
 
 
@@ -196,13 +215,26 @@ async def test_later_pods_of_running_jobs_are_released_while_it_waits() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "many", "uid": "m", "controller": True}
     later = make_pod("many-1").gate("fluxqueue").with_("metadata.ownerReferences", [owner])
     label = ("batch.kubernetes.io/controller-uid", "m")
-    cluster.put("jobs", make_job("many").uid("m").with_("spec.template.spec.schedulingGates", [{"name": "fluxqueue"}]).build())
-    cluster.put("pods", make_pod("many-0").on_node("n1").label(*label).with_("metadata.ownerReferences", [owner]).build())
-    assert "1 running Job (Job default/many): a running Job's pod template cannot change" in await uninstall(cluster)
+    cluster.put(
+        "jobs",
+        make_job("many")
+        .uid("m")
+        .with_("spec.template.spec.schedulingGates", [{"name": "fluxqueue"}])
+        .build(),
+    )
+    cluster.put(
+        "pods",
+        make_pod("many-0").on_node("n1").label(*label).with_("metadata.ownerReferences", [owner]).build(),
+    )
+    assert "1 running Job (Job default/many): a running Job's pod template cannot change" in await uninstall(
+        cluster
+    )
     out = io.StringIO()
     options = UninstallOptions(release_held=True, yes=True, wait_s=60)
     waiting = asyncio.create_task(
-        Uninstaller(cluster.api, await find_installation(cluster.api), options, out, settle_s=0, pass_s=0.001).remove()
+        Uninstaller(
+            cluster.api, await find_installation(cluster.api), options, out, settle_s=0, pass_s=0.001
+        ).remove()
     )
     async with asyncio.timeout(60):
         while "Waiting for 1 running Job (Job default/many)" not in out.getvalue():
@@ -210,15 +242,25 @@ async def test_later_pods_of_running_jobs_are_released_while_it_waits() -> None:
         cluster.put("pods", later.build())
         while cluster.get("pods", "many-1")["spec"]["schedulingGates"]:
             await asyncio.sleep(0.001)
-        cluster.put("jobs", {**cluster.get("jobs", "many"), "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+        cluster.put(
+            "jobs",
+            {
+                **cluster.get("jobs", "many"),
+                "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+            },
+        )
         await waiting
     assert "cannot change" not in out.getvalue()
 
 
 @pytest.mark.parametrize(
-    "entry", [lambda argv: fluxqueue.main(argv), lambda argv: plugin.main(argv)], ids=["fluxqueue", "kubectl fluxqueue"]
+    "entry",
+    [lambda argv: fluxqueue.main(argv), lambda argv: plugin.main(argv)],
+    ids=["fluxqueue", "kubectl fluxqueue"],
 )
-def test_held_work_is_decided_on_the_command_line(entry: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_held_work_is_decided_on_the_command_line(
+    entry: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         entry(["uninstall"])
     assert caught.value.code == 1

@@ -21,14 +21,21 @@ async def test_helm_has_a_record_of_its_own_releases_only() -> None:
     cluster = MemoryApi()
     assert not await has_record(cluster.api, OURS)
     labels = {"owner": "helm", "name": "batch"}
-    cluster.put("secrets", {"metadata": {"name": "sh.helm.release.v1.batch.v1", "namespace": "hpc", "labels": labels}})
+    cluster.put(
+        "secrets", {"metadata": {"name": "sh.helm.release.v1.batch.v1", "namespace": "hpc", "labels": labels}}
+    )
     assert await has_record(cluster.api, OURS)
     assert not await has_record(cluster.api, Installation("hpc", "other", "other-fluxqueue"))
 
 
 def test_the_command_reaches_the_same_cluster() -> None:
     assert helm_command(OURS) == ["helm", "uninstall", "batch", "--namespace", "hpc"]
-    assert helm_command(OURS, "admin.conf", "site")[5:] == ["--kubeconfig", "admin.conf", "--kube-context", "site"]
+    assert helm_command(OURS, "admin.conf", "site")[5:] == [
+        "--kubeconfig",
+        "admin.conf",
+        "--kube-context",
+        "site",
+    ]
 
 
 async def test_it_runs_where_there_is_a_helm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +46,11 @@ async def test_it_runs_where_there_is_a_helm(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "said").read_text() == "uninstall batch --namespace hpc\n"
 
 
-async def test_what_helm_says_when_it_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_helm_says_when_it_fails_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_helm(tmp_path, monkeypatch, "echo 'Error: a lock\nis held' >&2; exit 1")
-    with pytest.raises(HelmFailed, match=r"^'helm uninstall batch --namespace hpc' failed: Error: a lock is held$"):
+    with pytest.raises(
+        HelmFailed, match=r"^'helm uninstall batch --namespace hpc' failed: Error: a lock is held$"
+    ):
         await run_helm(helm_command(OURS))

@@ -21,13 +21,21 @@ class Reviewer:
         return json.dumps({"status": {"allowed": attributes["verb"] not in self.refused}}).encode()
 
 
-NEEDS = [PermissionNeed(JOBS, ("list", "patch")), PermissionNeed(DEPLOYMENTS, ("delete",), "fluxqueue-system")]
+NEEDS = [
+    PermissionNeed(JOBS, ("list", "patch")),
+    PermissionNeed(DEPLOYMENTS, ("delete",), "fluxqueue-system"),
+]
 
 
 async def test_each_verb_is_asked_for_where_it_is_needed() -> None:
     server = Reviewer()
     await check_permissions(cast("Api", server), NEEDS)
-    assert {"verb": "delete", "group": "apps", "resource": "deployments", "namespace": "fluxqueue-system"} in server.asked
+    assert {
+        "verb": "delete",
+        "group": "apps",
+        "resource": "deployments",
+        "namespace": "fluxqueue-system",
+    } in server.asked
     assert {"verb": "patch", "group": "batch", "resource": "jobs", "namespace": ""} in server.asked
     assert len(server.asked) == 3
 
@@ -36,6 +44,7 @@ async def test_all_that_is_missing_is_one_sentence() -> None:
     with pytest.raises(PermissionMissing) as caught:
         await check_permissions(cast("Api", Reviewer("patch", "delete")), NEEDS)
     assert str(caught.value) == (
-        "you may not patch jobs in all namespaces or delete deployments in namespace fluxqueue-system: nothing was changed; "
+        "you may not patch jobs in all namespaces or delete deployments in namespace fluxqueue-system: "
+        "nothing was changed; "
         "ask an administrator of the cluster"
     )

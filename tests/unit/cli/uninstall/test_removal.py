@@ -24,16 +24,31 @@ def an_object(name: str, *, release: str = "batch", component: str = "queue", **
 
 async def test_only_objects_of_this_release_go_and_what_helm_keeps_stays() -> None:
     cluster = MemoryApi()
-    cluster.put("secrets", an_object("batch-fluxqueue-postgres", annotations={"helm.sh/resource-policy": "keep"}))
+    cluster.put(
+        "secrets", an_object("batch-fluxqueue-postgres", annotations={"helm.sh/resource-policy": "keep"})
+    )
     cluster.put("persistentvolumeclaims", an_object("data-batch-fluxqueue-postgres-0"))
-    dumps = an_object("batch-fluxqueue-postgres-backup", component="backup", annotations={"helm.sh/resource-policy": "keep"})
+    dumps = an_object(
+        "batch-fluxqueue-postgres-backup", component="backup", annotations={"helm.sh/resource-policy": "keep"}
+    )
     cluster.put("persistentvolumeclaims", dumps)
-    for plural in ("mutatingwebhookconfigurations", "validatingadmissionpolicies", "deployments", "configmaps", "serviceaccounts"):
-        cluster.put(plural, an_object("ours", namespace=None if "admission" in plural or "webhook" in plural else SPACE))
+    for plural in (
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "deployments",
+        "configmaps",
+        "serviceaccounts",
+    ):
+        cluster.put(
+            plural,
+            an_object("ours", namespace=None if "admission" in plural or "webhook" in plural else SPACE),
+        )
         cluster.put(plural, an_object("theirs", release="other"))
     cluster.put("services", an_object("elsewhere", namespace="elsewhere"))
     removal = Removal(cluster.api, OURS)
-    removed = [name for stage in (ADMISSION, POLICIES, PROGRAMS, OTHERS) for name in await removal.remove(stage)]
+    removed = [
+        name for stage in (ADMISSION, POLICIES, PROGRAMS, OTHERS) for name in await removal.remove(stage)
+    ]
     assert len(removed) == 5
     assert all(name.endswith("ours") for name in removed)
     assert cluster.get("services", "elsewhere", "elsewhere") is not None
@@ -63,7 +78,9 @@ async def test_fluxjobs_of_kept_work_stay_and_requests_for_nodes_go() -> None:
     cluster = MemoryApi()
     for uid in ("kept", "other"):
         ref = {"apiVersion": "batch/v1", "kind": "Job", "name": uid, "uid": uid}
-        cluster.put("fluxjobs", {"metadata": {"name": uid}, "spec": {"objectRef": ref, "pods": 1, "jobspec": "{}"}})
+        cluster.put(
+            "fluxjobs", {"metadata": {"name": uid}, "spec": {"objectRef": ref, "pods": 1, "jobspec": "{}"}}
+        )
     cluster.put("podtemplates", {"metadata": {"name": "ours", "labels": {"fluxqueue/provisions": "other"}}})
     cluster.put("podtemplates", {"metadata": {"name": "theirs"}})
     for namespace, name in ((SPACE, "room-0"), ("default", "copied")):
@@ -102,7 +119,12 @@ async def test_the_crd_of_another_operator_is_not_ours() -> None:
     assert await removal.definitions() == ["fluxjobs.jobs.converged-computing.org"]
     cluster.put(
         "customresourcedefinitions",
-        {"metadata": {"name": "miniclusters.flux-framework.org", "labels": {"fluxqueue/operator": "fluxqueue"}}},
+        {
+            "metadata": {
+                "name": "miniclusters.flux-framework.org",
+                "labels": {"fluxqueue/operator": "fluxqueue"},
+            }
+        },
     )
     assert len(await removal.remove_definitions()) == 2
 

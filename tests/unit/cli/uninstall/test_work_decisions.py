@@ -7,7 +7,16 @@ from support.builders import Builder, make_job, make_pod
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import node_affinity
-from fluxqueue.cli.uninstall.work_decisions import Delete, JobPatch, Left, PodPatch, Wait, decide_job, decide_pod, is_held
+from fluxqueue.cli.uninstall.work_decisions import (
+    Delete,
+    JobPatch,
+    Left,
+    PodPatch,
+    Wait,
+    decide_job,
+    decide_pod,
+    is_held,
+)
 
 MARK = ("fluxqueue/suspended-by", "webhook")
 
@@ -34,7 +43,9 @@ def test_a_job_that_the_webhook_suspended_resumes_without_our_mark() -> None:
     assert patch["metadata"]["resourceVersion"] == job.metadata.resource_version
 
 
-def test_a_job_that_was_evicted_loses_its_allocation_and_the_gate_of_its_template_when_it_has_stopped() -> None:
+def test_a_job_that_was_evicted_loses_its_allocation_and_the_gate_of_its_template_when_it_has_stopped() -> (
+    None
+):
     builder = (
         make_job()
         .suspended()
@@ -46,7 +57,12 @@ def test_a_job_that_was_evicted_loses_its_allocation_and_the_gate_of_its_templat
     )
     running = a_job(builder.with_("status", {"active": 1, "startTime": "2026-01-01T00:00:00Z"}))
     assert decide_job(running, [], has_started=False) == Wait()
-    stopped = a_job(builder.with_("status", {"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}))
+    stopped = a_job(
+        builder.with_(
+            "status",
+            {"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]},
+        )
+    )
     template = patch_of(decide_job(stopped, [], has_started=False))["spec"]["template"]
     assert template["metadata"]["annotations"] == {"fluxqueue/allocation": None, "fluxqueue/scheduler": None}
     assert template["metadata"]["labels"] == {"fluxqueue/jobid": None}
@@ -62,9 +78,14 @@ def test_a_job_that_was_evicted_loses_the_node_of_its_template() -> None:
             .pod_annotation("fluxqueue/fluxion-nodes", "n7")
             .with_("spec.template.spec.affinity", node_affinity("n7"))
         )
-        patch = patch_of(decide_job(a_job(builder.annotation(*marks) if marks else builder), [], has_started=False))
+        patch = patch_of(
+            decide_job(a_job(builder.annotation(*marks) if marks else builder), [], has_started=False)
+        )
         assert patch["spec"]["template"] == {
-            "metadata": {"annotations": {"fluxqueue/fluxion-nodes": None}, "labels": {"fluxqueue/pinned": None}},
+            "metadata": {
+                "annotations": {"fluxqueue/fluxion-nodes": None},
+                "labels": {"fluxqueue/pinned": None},
+            },
             "spec": {"affinity": None},
         }, state
 
@@ -75,11 +96,18 @@ def test_a_job_that_was_evicted_loses_the_node_of_its_template() -> None:
         pytest.param(make_job().suspended(), id="its user suspended it"),
         pytest.param(make_job(), id="it runs"),
         pytest.param(
-            make_job().suspended().annotation(*MARK).with_("status.conditions", [{"type": "Complete", "status": "True"}]),
+            make_job()
+            .suspended()
+            .annotation(*MARK)
+            .with_("status.conditions", [{"type": "Complete", "status": "True"}]),
             id="it is finished",
         ),
         pytest.param(
-            make_job().suspended().annotation(*MARK).with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"), id="it is deleted"
+            make_job()
+            .suspended()
+            .annotation(*MARK)
+            .with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"),
+            id="it is deleted",
         ),
     ],
 )
@@ -94,8 +122,12 @@ def test_a_job_that_its_user_suspended_stays_suspended_and_loses_the_gate_of_its
     assert patch["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "fluxqueue", "$patch": "delete"}]
 
 
-def test_a_job_that_was_released_pod_by_pod_and_has_not_started_is_stopped_so_that_its_template_can_change() -> None:
-    job = a_job(make_job().uid("job-uid").with_("spec.template.spec.schedulingGates", [{"name": "fluxqueue"}]))
+def test_a_job_that_was_released_pod_by_pod_and_has_not_started_is_stopped_so_that_its_template_can_change() -> (
+    None
+):
+    job = a_job(
+        make_job().uid("job-uid").with_("spec.template.spec.schedulingGates", [{"name": "fluxqueue"}])
+    )
     pod = a_pod(make_pod().gate("fluxqueue").owned_by("Job"))
     action = decide_job(job, [pod], has_started=False)
     assert isinstance(action, JobPatch)
@@ -103,7 +135,9 @@ def test_a_job_that_was_released_pod_by_pod_and_has_not_started_is_stopped_so_th
     assert action.body["spec"] == {"suspend": True}
     assert action.body["metadata"]["annotations"] == {"fluxqueue/suspended-by": "webhook"}
     assert decide_job(job, [pod], has_started=True) is None
-    assert patch_of(decide_pod(pod, job))["spec"] == {"schedulingGates": [{"name": "fluxqueue", "$patch": "delete"}]}
+    assert patch_of(decide_pod(pod, job))["spec"] == {
+        "schedulingGates": [{"name": "fluxqueue", "$patch": "delete"}]
+    }
 
 
 def test_a_job_of_a_jobset_is_not_stopped_because_the_jobset_would_resume_it() -> None:
@@ -118,7 +152,11 @@ def test_a_waiting_minicluster_loses_its_job_which_a_controller_creates_again() 
     assert decide_job(a_job(owned.suspended().annotation(*MARK)), [], has_started=False) == Delete()
     gated = a_pod(make_pod().gate("fluxqueue").owned_by("Job"))
     assert decide_job(a_job(owned.suspended(False)), [gated], has_started=False) == Delete()
-    services = a_pod(make_pod().gate("fluxqueue").owned_by("MiniCluster", "flux", api_version="flux-framework.org/v1alpha2"))
+    services = a_pod(
+        make_pod()
+        .gate("fluxqueue")
+        .owned_by("MiniCluster", "flux", api_version="flux-framework.org/v1alpha2")
+    )
     assert decide_pod(services) == Delete()
 
 
@@ -126,7 +164,10 @@ def test_a_waiting_minicluster_loses_its_job_which_a_controller_creates_again() 
     ("builder", "sentence"),
     [
         (make_job().annotation("fluxqueue/minicluster", "true"), "Job team/j asks for a Flux cluster"),
-        (make_job().with_("spec.template.spec.schedulerName", "FluxionScheduler"), "Job team/j names FluxionScheduler"),
+        (
+            make_job().with_("spec.template.spec.schedulerName", "FluxionScheduler"),
+            "Job team/j names FluxionScheduler",
+        ),
     ],
 )
 def test_a_job_that_cannot_run_without_us_stays_suspended_and_is_named(builder: Any, sentence: str) -> None:

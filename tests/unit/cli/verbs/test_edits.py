@@ -37,7 +37,9 @@ def test_an_empty_queue_is_no_queue(server: PluginServer, capsys: pytest.Capture
         pytest.param(["release", "--all"], "", id="what is not held needs no release"),
     ],
 )
-def test_a_selection_changes_what_it_hits_and_what_can_change(words: list[str], changed: str, server: PluginServer) -> None:
+def test_a_selection_changes_what_it_hits_and_what_can_change(
+    words: list[str], changed: str, server: PluginServer
+) -> None:
     assert plugin.main(words) == 0
     paths = [path for _, path, _ in server.written]
     assert paths == [f"{fluxjobs_path()}/job-{name}-1a2b3" for name in changed]
@@ -47,13 +49,21 @@ def test_a_selection_changes_what_it_hits_and_what_can_change(words: list[str], 
     ("words", "message"),
     [
         (["cancel", "--all"], "error: this would cancel 3 workloads: add --yes"),
-        (["hold"], "error: hold needs NAME, or a selection (-l, --queue, --state, --all), such as kubectl fluxqueue hold lammps"),
+        (
+            ["hold"],
+            (
+                "error: hold needs NAME, or a selection (-l, --queue, --state, --all), "
+                "such as kubectl fluxqueue hold lammps"
+            ),
+        ),
         (["hold", "a", "--all"], "error: hold takes names or a selection, not both"),
         (["hold", "a", "-A"], "error: -A is for a selection"),
         (["prioritize", "10"], "error: prioritize needs NAME, or a selection"),
     ],
 )
-def test_what_is_unclear_changes_nothing(words: list[str], message: str, server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_unclear_changes_nothing(
+    words: list[str], message: str, server: PluginServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert plugin.main(words) == 1
     assert capsys.readouterr().err.startswith(message)
     assert server.written == []

@@ -9,7 +9,9 @@ from fluxqueue.kube.kubeconfig import Connection
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
-    server = PluginServer().has("/api/v1/nodes", node("n1"), node("n2", cordoned=True)).has(fluxjobs_path(None))
+    server = (
+        PluginServer().has("/api/v1/nodes", node("n1"), node("n2", cordoned=True)).has(fluxjobs_path(None))
+    )
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(nodes, "connection_of", lambda _: Connection("https://x"))
     monkeypatch.setattr(nodes, "ApiClient", lambda _: server)
@@ -26,7 +28,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
         (["graph"], ["PLACE", "USE"]),
     ],
 )
-def test_prints_groups_nodes_and_a_tree(words: list[str], first: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_groups_nodes_and_a_tree(
+    words: list[str], first: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert plugin.main(words) == 0
     assert capsys.readouterr().out.split()[:2] == first
 
@@ -44,7 +48,9 @@ def test_nothing_is_said_on_standard_error(server: PluginServer, capsys: pytest.
         (["graph", "--levels", "rack"], "--levels has pairs such as rack=example.com/rack: 'rack' does not"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_one_sentence(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         plugin.main(words)
     assert message in capsys.readouterr().err

@@ -20,9 +20,28 @@ def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
     return server
 
 
-def test_a_queue_is_created_with_what_is_given(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--policy conservative --priority 10 --max-priority 20 --default-duration 30m --max-duration 12h --preemption lowerPriority"
-    assert plugin.main(["queue", "create", "night", *words.split(), "--node-selector", "disk=ssd", "--of-namespace", "science"]) == 0
+def test_a_queue_is_created_with_what_is_given(
+    server: PluginServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "--policy conservative --priority 10 --max-priority 20 --default-duration 30m --max-duration 12h "
+        "--preemption lowerPriority"
+    )
+    assert (
+        plugin.main(
+            [
+                "queue",
+                "create",
+                "night",
+                *words.split(),
+                "--node-selector",
+                "disk=ssd",
+                "--of-namespace",
+                "science",
+            ]
+        )
+        == 0
+    )
     ((_, path, manifest),) = server.written
     assert (path, manifest["metadata"]["name"]) == (PATH, "night")
     assert manifest["spec"] == {
@@ -51,7 +70,10 @@ def test_a_dry_run_shows_the_queue(server: PluginServer, capsys: pytest.CaptureF
 
 def test_a_state_takes_names_only(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["queue", "hold", "a", "--priority", "1"]) == 1
-    assert capsys.readouterr().err == "error: queue hold takes names only; kubectl edit fluxqueue changes the other fields\n"
+    assert (
+        capsys.readouterr().err
+        == "error: queue hold takes names only; kubectl edit fluxqueue changes the other fields\n"
+    )
     assert server.written == []
 
 

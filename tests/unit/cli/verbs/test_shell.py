@@ -1,4 +1,6 @@
-"""`shell` ends as kubectl: here a program that prints its words stands for it, and the plugin is a program of its own."""
+"""`shell` ends as kubectl: here a program that prints its words stands for it,
+and the plugin is a program of its own.
+"""
 
 import json
 import subprocess
@@ -24,7 +26,10 @@ POD = {
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    lists = {fluxjobs_path(): [json.loads(msgspec.json.encode(JOB))], "/api/v1/namespaces/default/pods": [POD]}
+    lists = {
+        fluxjobs_path(): [json.loads(msgspec.json.encode(JOB))],
+        "/api/v1/namespaces/default/pods": [POD],
+    }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -58,17 +63,35 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 def shell(kubeconfig: Path, path: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "import sys; from fluxqueue.cli.plugin import main; sys.exit(main())", "shell", *words]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from fluxqueue.cli.plugin import main; sys.exit(main())",
+        "shell",
+        *words,
+    ]
     environment = {"PATH": path, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def test_it_becomes_kubectl_exec_and_ends_with_its_exit_code(kubeconfig: Path, tmp_path: Path) -> None:
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\necho "$@"\nexit 7\n')
     kubectl.chmod(0o755)
-    done = shell(kubeconfig, f"{tmp_path}:/bin:/usr/bin", "solver", "--context", "here", "--", "nvidia-smi", "-L")
-    assert done.stdout == "exec -i --context here -n default solver-0-x -c main -- nvidia-smi -L\n", done.stderr
+    done = shell(
+        kubeconfig, f"{tmp_path}:/bin:/usr/bin", "solver", "--context", "here", "--", "nvidia-smi", "-L"
+    )
+    assert done.stdout == "exec -i --context here -n default solver-0-x -c main -- nvidia-smi -L\n", (
+        done.stderr
+    )
     assert done.stderr == "rank 0, pod solver-0-x on node-1\n"
     assert done.returncode == 7
 

@@ -9,10 +9,15 @@ from fluxqueue.cli import plugin
 
 def test_without_a_terminal_it_names_the_command_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["top"]) == 1
-    assert capsys.readouterr().err == "error: top needs a terminal: kubectl fluxqueue jobs -w prints a line for each change\n"
+    assert (
+        capsys.readouterr().err
+        == "error: top needs a terminal: kubectl fluxqueue jobs -w prints a line for each change\n"
+    )
 
 
-def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_textual_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.delitem(sys.modules, "fluxqueue.cli.top", raising=False)
@@ -25,7 +30,9 @@ def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert plugin.main(["top"]) == 1
-    assert capsys.readouterr().err == "error: top needs the package textual: pip install 'fluxqueue-hpc[top]'\n"
+    assert (
+        capsys.readouterr().err == "error: top needs the package textual: pip install 'fluxqueue-hpc[top]'\n"
+    )
 
 
 @pytest.mark.parametrize("text", ["0", "soon", "1e9"])

@@ -7,7 +7,9 @@ from fluxqueue.kube.kubeconfig import Connection
 
 
 def test_waits_for_all_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    server = PluginServer().has_jobs(fluxjob("a", state="Completed"), fluxjob("b", state="Failed", message="exit 1"))
+    server = PluginServer().has_jobs(
+        fluxjob("a", state="Completed"), fluxjob("b", state="Failed", message="exit 1")
+    )
     monkeypatch.setattr(wait, "connection_of", lambda _: Connection("https://x"))
     monkeypatch.setattr(wait, "ApiClient", lambda _: server)
     assert plugin.main(["wait", "a"]) == 0

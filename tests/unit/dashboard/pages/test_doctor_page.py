@@ -26,7 +26,9 @@ async def page(stage: Stage) -> Content:
 def stage(queue: QueueStandin) -> Stage:
     made = Stage(queue=QueueAddress(queue.url, queue.ca))
     made.api.objects[f"{SYSTEM}/pods"] = {"items": []}
-    made.api.objects[f"{SYSTEM}/serviceaccounts/fluxqueue-doctor/token"] = {"status": {"token": claims_token("fluxqueue-doctor")}}
+    made.api.objects[f"{SYSTEM}/serviceaccounts/fluxqueue-doctor/token"] = {
+        "status": {"token": claims_token("fluxqueue-doctor")}
+    }
     return made
 
 

@@ -20,7 +20,11 @@ def queue(tmp_path: Path) -> Iterator[QueueStandin]:
 
 def stage(queue: QueueStandin) -> Stage:
     made = Stage(queue=QueueAddress(queue.url, queue.ca))
-    made.show(job("early", etaFirst=at(0), allocatedAt=at(-120)), job("late", "red", etaFirst=at(0), allocatedAt=at(90)), job("none"))
+    made.show(
+        job("early", etaFirst=at(0), allocatedAt=at(-120)),
+        job("late", "red", etaFirst=at(0), allocatedAt=at(90)),
+        job("none"),
+    )
     for namespace in ("blue", "fluxqueue-system"):
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/fluxqueue-history/token"
         made.api.objects[path] = {"status": {"token": claims_token("fluxqueue-history")}}
@@ -35,10 +39,20 @@ async def asked(stage: Stage, *rights: tuple[str, str, str], **parameters: str) 
 async def test_the_plots_are_of_the_namespace_and_the_days_that_were_chosen(queue: QueueStandin) -> None:
     made = stage(queue)
     made.state.nodes.apply(node("node-1", cpu=10))
-    text = (await history_page(made.site, await asked(made, BLUE, ("list", "nodes", ""), namespace="blue", days="30"))).html
+    text = (
+        await history_page(
+            made.site, await asked(made, BLUE, ("list", "nodes", ""), namespace="blue", days="30")
+        )
+    ).html
     asked_for = {(path, query["since"], query["namespace"]) for path, query, _ in queue.asked}
     assert asked_for == {("/history", "30d", "blue"), ("/report", "30d", "blue")}
-    for expected in ("Waits", "Use of cores by day (UTC)", "the nodes of today have 240 core-hours a day", "job/lammps-3", "Start against"):
+    for expected in (
+        "Waits",
+        "Use of cores by day (UTC)",
+        "the nodes of today have 240 core-hours a day",
+        "job/lammps-3",
+        "Start against",
+    ):
         assert expected in text
     assert "Use of GPUs" not in text
 
@@ -63,7 +77,10 @@ async def test_the_work_of_one_person_is_asked_for_by_his_name(queue: QueueStand
     queue.asked.clear()
     text = (await history_page(made.site, await asked(made, BLUE, namespace="blue", user="with-1-blue"))).html
     assert ">Mine</a>" not in text
-    assert {(path, query["user"]) for path, query, _ in queue.asked} == {("/history", "with-1-blue"), ("/report", "with-1-blue")}
+    assert {(path, query["user"]) for path, query, _ in queue.asked} == {
+        ("/history", "with-1-blue"),
+        ("/report", "with-1-blue"),
+    }
 
 
 async def test_who_sees_one_namespace_need_not_choose_it(queue: QueueStandin) -> None:
@@ -75,7 +92,9 @@ async def test_who_sees_one_namespace_need_not_choose_it(queue: QueueStandin) ->
 
 async def test_a_right_that_is_missing_is_named_and_estimates_are_still_shown(queue: QueueStandin) -> None:
     made = stage(queue)
-    text = (await history_page(made.site, await asked(made, ("list", "fluxjobs", "red"), namespace="red"))).html
+    text = (
+        await history_page(made.site, await asked(made, ("list", "fluxjobs", "red"), namespace="red"))
+    ).html
     assert "The namespace red has no account fluxqueue-history" in text
     assert "Start against the first estimate" in text
 
@@ -88,5 +107,8 @@ async def test_estimate_errors_are_of_work_that_is_seen(queue: QueueStandin) -> 
 
 async def test_odd_answers_of_the_queue_are_no_traceback(queue: QueueStandin) -> None:
     made = stage(queue)
-    queue.answers = {"/history": {"jobs": [3, {"wait_s": "long", "finished_at": "x", "run_s": None}]}, "/report": {"rows": "none"}}
+    queue.answers = {
+        "/history": {"jobs": [3, {"wait_s": "long", "finished_at": "x", "run_s": None}]},
+        "/report": {"rows": "none"},
+    }
     assert "Waits" in (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html

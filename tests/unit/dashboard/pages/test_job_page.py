@@ -22,7 +22,9 @@ async def html(stage: Stage, *rights: tuple[str, str, str]) -> str:
 
 async def test_it_says_why_and_until_when_as_explain_does() -> None:
     stage = Stage()
-    stage.show(job("wrf", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1, eta=at(600)))
+    stage.show(
+        job("wrf", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1, eta=at(600))
+    )
     text = await html(stage)
     assert "job/wrf in namespace blue waits in queue default at position 1" in text
     assert "needs 24 cpu, 8 are free" in text

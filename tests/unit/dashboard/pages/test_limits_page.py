@@ -11,7 +11,9 @@ BOTH = (("list", "fluxqueues", ""), ("list", "fluxaccounts", ""))
 
 def account(name: str, parent: str = "", **parts: object) -> FluxAccount:
     spec = {**({"parent": parent} if parent else {}), **parts.pop("spec", {})}  # type: ignore[dict-item]
-    return msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec, "status": parts}, FluxAccount)
+    return msgspec.convert(
+        {"metadata": {"name": name, "uid": name}, "spec": spec, "status": parts}, FluxAccount
+    )
 
 
 async def html(stage: Stage, *rights: tuple[str, str, str]) -> str:
@@ -31,14 +33,23 @@ def stage() -> Stage:
         "policy": "easy",
     }
     status = {"pending": 3, "running": 5, "nodesInUse": 4}
-    made.state.queues.apply(msgspec.convert({"metadata": {"name": "gpu", "uid": "q"}, "spec": queue, "status": status}, FluxQueue))
+    made.state.queues.apply(
+        msgspec.convert({"metadata": {"name": "gpu", "uid": "q"}, "spec": queue, "status": status}, FluxQueue)
+    )
     made.state.accounts.apply(account("science", running=2, nodesInUse=3))
     made.state.accounts.apply(
         account(
             "physics",
             "science",
             running=2,
-            spec={"limits": {"running": 4, "resources": {"cpu": "64"}, "perWorkload": {"resources": {"memory": "1Ti"}}}, "shares": 3},
+            spec={
+                "limits": {
+                    "running": 4,
+                    "resources": {"cpu": "64"},
+                    "perWorkload": {"resources": {"memory": "1Ti"}},
+                },
+                "shares": 3,
+            },
             fairShare={"share": 0.75, "use": 52_000, "factor": 0.5},
             budget={
                 "end": "2026-12-01T00:00:00Z",
@@ -54,8 +65,9 @@ async def test_use_is_shown_against_limits_and_shares() -> None:
     text = await html(stage(), *BOTH)
     assert 'aria-label="5 of 6 running"' in text
     assert (
-        "at most 64 cores; each namespace at most 2 nodes, 9 workloads and 5 MiB of requests waiting; each workload at most 8 cores" in text
-    )
+        "at most 64 cores; each namespace at most 2 nodes, "
+        "9 workloads and 5 MiB of requests waiting; each workload at most 8 cores"
+    ) in text
     assert 'class="depth-1">physics' in text
     assert "14.44 core-hours" in text
     assert "64 cpu; each workload at most 1Ti memory" in text

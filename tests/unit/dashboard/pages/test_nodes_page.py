@@ -8,14 +8,18 @@ NODES = ("list", "nodes", "")
 
 async def html(stage: Stage, *rights: tuple[str, str, str], **parameters: str) -> str:
     viewer = await stage.viewer("alice", *rights)
-    return str((await nodes_page(stage.site, Asked(viewer, await stage.site.visible(viewer), parameters))).html)
+    return str(
+        (await nodes_page(stage.site, Asked(viewer, await stage.site.visible(viewer), parameters))).html
+    )
 
 
 def stage() -> Stage:
     made = Stage(levels=("zone",))
     for number in range(1, 4):
         made.state.nodes.apply(node(f"node-{number}", zone=f"z{number % 2}"))
-    made.show(job("wrf", state="Running", nodes="node-1"), job("secret", "red", state="Running", nodes="node-1"))
+    made.show(
+        job("wrf", state="Running", nodes="node-1"), job("secret", "red", state="Running", nodes="node-1")
+    )
     return made
 
 
@@ -53,7 +57,12 @@ async def test_nodes_are_filtered_by_what_they_are() -> None:
     made = stage()
     made.state.nodes.apply(node("node-9", cordoned=True))
     everything = {"node-1", "node-2", "node-3", "node-9"}
-    for state, shown in (("free", {"node-2", "node-3"}), ("cordoned", {"node-9"}), ("down", set()), ("x", everything)):
+    for state, shown in (
+        ("free", {"node-2", "node-3"}),
+        ("cordoned", {"node-9"}),
+        ("down", set()),
+        ("x", everything),
+    ):
         text = await html(made, LISTS_ALL, NODES, state=state)
         assert {name for name in everything if f'href="?node={name}' in text} == shown
 

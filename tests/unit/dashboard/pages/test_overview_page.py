@@ -42,7 +42,14 @@ def stage() -> Stage:
 
 async def test_it_says_how_full_the_cluster_is_and_who_waits_for_what() -> None:
     text = await html(stage(), LISTS_ALL, NODES)
-    for part in ("6 of 24 cpu", "job/wrf", "job/unseen", "job/lost", "WaitingForNodes", 'href="/nodes?state=free"'):
+    for part in (
+        "6 of 24 cpu",
+        "job/wrf",
+        "job/unseen",
+        "job/lost",
+        "WaitingForNodes",
+        'href="/nodes?state=free"',
+    ):
         assert part in text
     assert chart(text)["series"][0]["name"] == "Cores"
     assert chart(text)["series"][0]["values"][-1] == 25.0
@@ -86,7 +93,10 @@ async def test_an_empty_cluster_says_so() -> None:
 
 async def test_hostile_texts_are_escaped() -> None:
     made = Stage()
-    made.show(job("x", state="Failed", outcome="<b>", message='"><img src=x>', account="<i>", finishedAt=at(-5)), job("y", account='"><i>'))
+    made.show(
+        job("x", state="Failed", outcome="<b>", message='"><img src=x>', account="<i>", finishedAt=at(-5)),
+        job("y", account='"><i>'),
+    )
     text = await html(made, LISTS_ALL)
     for part in ("<b>", "<img", "<i>"):
         assert part not in text
@@ -166,7 +176,12 @@ async def test_a_page_that_is_older_than_the_cluster_is_not_taken_for_the_presen
 async def test_kinds_of_resources_that_have_no_room_are_counted() -> None:
     made = stage()
     plain = node("node-9")
-    allocatable = {**(plain.status.allocatable or {}), **dict.fromkeys(("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"), "1")}
-    made.state.nodes.apply(msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, allocatable=allocatable)))
+    allocatable = {
+        **(plain.status.allocatable or {}),
+        **dict.fromkeys(("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"), "1"),
+    }
+    made.state.nodes.apply(
+        msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, allocatable=allocatable))
+    )
     assert '<a href="/nodes">2 more kinds of resources</a>' in await html(made, LISTS_ALL, NODES)
     assert "more kind" not in await html(stage(), LISTS_ALL, NODES)

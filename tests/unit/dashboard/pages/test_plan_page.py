@@ -6,12 +6,19 @@ from fluxqueue.dashboard.site import Asked
 
 async def html(stage: Stage, *rights: tuple[str, str, str], **parameters: str) -> str:
     viewer = await stage.viewer("alice", *rights)
-    return str((await plan_page(stage.site, Asked(viewer, await stage.site.visible(viewer), parameters))).html)
+    return str(
+        (await plan_page(stage.site, Asked(viewer, await stage.site.visible(viewer), parameters))).html
+    )
 
 
 async def test_the_chart_has_a_bar_for_each_job_that_is_seen() -> None:
     stage = Stage()
-    stage.show(job("wrf", eta=at(600)), job("runs", state="Running", startedAt=at(-5)), job("secret", "red", eta=at(60)), job("no-plan"))
+    stage.show(
+        job("wrf", eta=at(600)),
+        job("runs", state="Running", startedAt=at(-5)),
+        job("secret", "red", eta=at(60)),
+        job("no-plan"),
+    )
     text = await html(stage, ("list", "fluxjobs", "blue"), by="work")
     assert "job/wrf (blue): is estimated to start" in text
     assert "Gantt chart of 2 jobs" in text

@@ -15,7 +15,9 @@ async def asked(stage: Stage, *rights: tuple[str, str, str], **parameters: str) 
 async def test_the_table_has_the_rows_and_the_filters_of_the_address() -> None:
     stage = Stage()
     stage.show(job("a", reason="Held"), job("b", state="Running"), job("c", "red"))
-    html = (await queue_page(stage.site, await asked(stage, q="blue", state="Running", sort="job", backwards="1"))).html
+    html = (
+        await queue_page(stage.site, await asked(stage, q="blue", state="Running", sort="job", backwards="1"))
+    ).html
     assert "job/b" in html
     assert "job/a" not in html
     assert "<option selected>Running</option>" in html
@@ -79,4 +81,7 @@ async def test_without_scripts_running_work_shows_the_part_of_its_time_that_has_
     html = (await queue_page(stage.site, await asked(stage))).html
     assert '<progress max="1" value="0.500" data-begin' in html
     stage.show(job("half", version=2, state="Running", startedAt=at(-600)))
-    assert '<progress class="over" max="1" value="1.000" data-begin' in (await queue_page(stage.site, await asked(stage))).html
+    assert (
+        '<progress class="over" max="1" value="1.000" data-begin'
+        in (await queue_page(stage.site, await asked(stage))).html
+    )

@@ -32,7 +32,11 @@ async def test_what_was_typed_stays_and_is_escaped() -> None:
 
 async def test_a_written_job_is_shown_beside_what_was_asked_for() -> None:
     stage = Stage()
-    made = await act(stage.site, await asked(stage), {"action": "write", "namespace": "blue", "image": "example/solver", "nodes": "3"})
+    made = await act(
+        stage.site,
+        await asked(stage),
+        {"action": "write", "namespace": "blue", "image": "example/solver", "nodes": "3"},
+    )
     assert not isinstance(made, Submitted)
     assert "completions: 3" in str(made.html)
     assert 'value="example/solver"' in str(made.html)

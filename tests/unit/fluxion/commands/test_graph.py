@@ -16,9 +16,16 @@ def node_list(tmp_path: Path) -> Path:
         {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": "eu-1", "example.com/rack": "r1"}},
+            "metadata": {
+                "name": name,
+                "labels": {"topology.kubernetes.io/zone": "eu-1", "example.com/rack": "r1"},
+            },
             "spec": spec,
-            "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "10"}, "conditions": READY, "images": [{"names": ["x"]}]},
+            "status": {
+                "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "10"},
+                "conditions": READY,
+                "images": [{"names": ["x"]}],
+            },
         }
         for name, spec in (("a", {}), ("b", {"unschedulable": True}))
     ]
@@ -27,7 +34,9 @@ def node_list(tmp_path: Path) -> Path:
     return path
 
 
-def test_nodes_become_a_graph_that_checks_and_shows(node_list: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_become_a_graph_that_checks_and_shows(
+    node_list: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["graph", "from-nodes", str(node_list), "--cpu-vertex", "1000"]) == 0
     made = capsys.readouterr()
     assert made.err == "note: node b is down: it is cordoned\n"
@@ -65,7 +74,9 @@ def test_a_single_node_is_a_list_of_one(node_list: Path, capsys: pytest.CaptureF
         ('{"items": [{"metadata": {"name": 4}}]}', "not a list of nodes"),
     ],
 )
-def test_what_is_no_list_of_nodes_is_refused(text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_list_of_nodes_is_refused(
+    text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "nodes.json"
     path.write_text(text)
     assert main(["graph", "from-nodes", str(path)]) == 1
@@ -82,22 +93,30 @@ def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "/nowhere/graph.json: cannot be read: No such file or directory\n"
 
 
-def test_check_fails_on_a_broken_graph_and_prints_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_fails_on_a_broken_graph_and_prints_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "graph.json"
     path.write_text('{"graph": {"nodes": [], "edges": []}}')
     assert main(["graph", "check", str(path)]) == 1
     assert capsys.readouterr().out.startswith("error: a graph has one root")
 
 
-@pytest.mark.parametrize("words", [["--port", "65536"], ["graph"], ["graph", "from-nodes", "-", "--cpu-vertex", "0"], ["dance"]])
-def test_a_command_line_that_is_not_understood_is_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["--port", "65536"], ["graph"], ["graph", "from-nodes", "-", "--cpu-vertex", "0"], ["dance"]]
+)
+def test_a_command_line_that_is_not_understood_is_usage(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--tls-cert", "c.pem"], ["--tls-key", "k.pem"], ["--tls-client-ca", "ca.pem"]])
+@pytest.mark.parametrize(
+    "words", [["--tls-cert", "c.pem"], ["--tls-key", "k.pem"], ["--tls-client-ca", "ca.pem"]]
+)
 def test_half_a_certificate_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert "both --tls-cert and --tls-key" in capsys.readouterr().err

@@ -96,7 +96,13 @@ def test_r_is_what_flux_sched_writes() -> None:
     vertices = json.loads(match.allocation())["graph"]["nodes"]
     assert vertices[0] == {
         "id": "2",
-        "metadata": {"type": "core", "id": 0, "rank": -1, "exclusive": True, "paths": {"containment": "/cluster0/node0/core0"}},
+        "metadata": {
+            "type": "core",
+            "id": 0,
+            "rank": -1,
+            "exclusive": True,
+            "paths": {"containment": "/cluster0/node0/core0"},
+        },
     }
     assert [vertex["metadata"]["type"] for vertex in vertices] == ["core", "node", "cluster"]
 
@@ -135,7 +141,16 @@ def test_failed_matches_use_up_job_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["policy", "node_centric", "node_centric=true", "LONODE", "policy=first", "policy=low policy=high", "foo"]
+    "policy",
+    [
+        "policy",
+        "node_centric",
+        "node_centric=true",
+        "LONODE",
+        "policy=first",
+        "policy=low policy=high",
+        "foo",
+    ],
 )
 def test_what_is_no_policy_fails_init(policy: str) -> None:
     with pytest.raises(InitError, match="policy"):

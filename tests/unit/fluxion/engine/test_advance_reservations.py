@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fluxion_builders import NOW, ask, check_books, engine, holdings, jobspec, node, nodes, slot, state_of
+from support.fluxion_builders import (
+    NOW,
+    ask,
+    check_books,
+    engine,
+    holdings,
+    jobspec,
+    node,
+    nodes,
+    slot,
+    state_of,
+)
 
 from fluxqueue.fluxion.changes import AddNodes, Change, SetAdvanceReservations
 from fluxqueue.fluxion.engine.engine import Engine
@@ -25,14 +36,20 @@ from fluxqueue.fluxion.messages import (
 )
 
 TWO = (node("a", cpu=400), node("b", cpu=400))
-RELAXED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+RELAXED = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def at(now: int) -> CallContext:
     return CallContext(now=now)
 
 
-def reserved(made: Engine, *times: tuple[int, int], name: str = "course", on: tuple[str, ...] = ("a",), **more: Any) -> tuple[int, ...]:
+def reserved(
+    made: Engine, *times: tuple[int, int], name: str = "course", on: tuple[str, ...] = ("a",), **more: Any
+) -> tuple[int, ...]:
     """Set one advance reservation and no others; return what was displaced."""
     answer = made.set_advance_reservations([AdvanceReservation(name, on, times, **more)], NOW)
     assert answer.done, answer.reason
@@ -43,10 +60,12 @@ def modes(made: Engine, mode: JobMode) -> list[JobInfo]:
     return [job for job in made.list_jobs(NOW, with_shares=True) if job.mode is mode]
 
 
-# ---- work of others ---------------------------------------------------------------------------------------------------------------
+# ---- work of others ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("duration", "host"), [(100, "a"), (101, "b"), (0, "b")], ids=["ends as it begins", "overlaps", "no end"])
+@pytest.mark.parametrize(
+    ("duration", "host"), [(100, "a"), (101, "b"), (0, "b")], ids=["ends as it begins", "overlaps", "no end"]
+)
 def test_only_what_ends_before_a_reserved_time_starts_on_its_nodes(duration: int, host: str) -> None:
     made = engine(*TWO)
     reserved(made, (1_100, 1_200))
@@ -70,7 +89,10 @@ def test_work_that_waits_for_its_own_reservation_is_told_when_that_begins(reserv
     reserved(made, (4_600, 8_200))
     own = jobspec(slot(1, cpu=100), duration=100, reservation="course")
     answer = ask(made, own, 1, reserve=reserve)
-    assert (answer.blocked_by, answer.reason) == ("course", "waits for its reservation course, which begins at 1970-01-01T01:16:40Z")
+    assert (answer.blocked_by, answer.reason) == (
+        "course",
+        "waits for its reservation course, which begins at 1970-01-01T01:16:40Z",
+    )
     assert ask(made, own, 2, call=at(5_000)).verdict is MatchVerdict.GRANTED
 
 
@@ -124,7 +146,7 @@ def test_whole_nodes_keep_off_reserved_times_too() -> None:
     assert ask(made, jobspec(nodes(2, slot(1, cpu=100))), 2, reserve=True).at == 1_100
 
 
-# ---- own work ---------------------------------------------------------------------------------------------------------------------
+# ---- own work ----------------------------------------------------------------------------------------------
 
 
 def test_own_work_runs_on_the_reserved_nodes_within_the_time() -> None:
@@ -141,7 +163,9 @@ def test_own_work_is_planned_at_the_start_of_its_reservation() -> None:
     reserved(made, (1_500, 1_600), (2_500, 2_700))
     text = jobspec(slot(3, cpu=100), reservation="course", duration=80)
     answers = [ask(made, text, jobid, reserve=True) for jobid in (1, 2, 3)]
-    assert [(answer.verdict, answer.at) for answer in answers] == [(MatchVerdict.RESERVED, at) for at in (1_500, 2_500, 2_580)]
+    assert [(answer.verdict, answer.at) for answer in answers] == [
+        (MatchVerdict.RESERVED, at) for at in (1_500, 2_500, 2_580)
+    ]
     assert {share.node for answer in answers for share in answer.shares} == {"a"}
     started = ask(made, text, 1, call=at(1_500))
     assert (started.verdict, started.shares) == (MatchVerdict.GRANTED, answers[0].shares)
@@ -164,8 +188,20 @@ def test_own_work_is_planned_at_the_end_of_other_own_work() -> None:
 @pytest.mark.parametrize(
     ("duration", "reason"),
     [
-        (200, "the reservation 'course' lasts 100 s, and it takes 200 s: what runs inside it must end before it does"),
-        (0, "the reservation 'course' lasts 100 s, and it has no end: what runs inside it must end before it does"),
+        (
+            200,
+            (
+                "the reservation 'course' lasts 100 s, and it takes 200 s: "
+                "what runs inside it must end before it does"
+            ),
+        ),
+        (
+            0,
+            (
+                "the reservation 'course' lasts 100 s, and it has no end: "
+                "what runs inside it must end before it does"
+            ),
+        ),
     ],
 )
 def test_own_work_that_is_longer_than_its_reservation_never_fits(duration: int, reason: str) -> None:
@@ -189,12 +225,18 @@ def test_work_of_an_unknown_reservation_or_one_that_is_over_does_not_start(name:
     made = engine(*TWO)
     reserved(made, (100, 900), name="over")
     answer = ask(made, jobspec(slot(1, cpu=100), reservation=name), reserve=True)
-    assert (answer.verdict, answer.reason) == (MatchVerdict.UNSATISFIABLE, f"the reservation {name!r} is over or has no nodes")
+    assert (answer.verdict, answer.reason) == (
+        MatchVerdict.UNSATISFIABLE,
+        f"the reservation {name!r} is over or has no nodes",
+    )
 
 
 def test_own_work_keeps_off_the_time_of_another_reservation_on_the_same_nodes() -> None:
     made = engine(*TWO)
-    both = [AdvanceReservation("course", ("a",), ((1_000, 2_000),)), AdvanceReservation("power", ("a",), ((1_050, 1_100),), True)]
+    both = [
+        AdvanceReservation("course", ("a",), ((1_000, 2_000),)),
+        AdvanceReservation("power", ("a",), ((1_050, 1_100),), True),
+    ]
     assert made.set_advance_reservations(both, NOW).done
     answer = ask(made, jobspec(slot(1, cpu=100), reservation="course"), 1, reserve=True)
     assert (answer.at, answer.blocked_by) == (1_100, "power")
@@ -210,7 +252,7 @@ def test_planned_own_work_is_dropped_with_its_reservation_or_node() -> None:
     assert made.set_advance_reservations([], NOW).displaced == (2,)
 
 
-# ---- the graph --------------------------------------------------------------------------------------------------------------------
+# ---- the graph ---------------------------------------------------------------------------------------------
 
 
 def test_reservations_are_set_together_and_those_left_out_are_over() -> None:
@@ -233,10 +275,15 @@ def test_reservations_are_set_together_and_those_left_out_are_over() -> None:
         ([AdvanceReservation("x", ("a",), ((5, 9), (8, 10)))], "ascending and apart"),
         ([AdvanceReservation("x", ("a",), ((5, 0), (8, 10)))], "ascending and apart"),
         ([AdvanceReservation("x", ("a",), ((5, 9),))] * 2, "a name occurs twice"),
-        ([AdvanceReservation("x", ("a",), tuple((n, n + 1) for n in range(1, 300)))], "299 times are more than 256"),
+        (
+            [AdvanceReservation("x", ("a",), tuple((n, n + 1) for n in range(1, 300)))],
+            "299 times are more than 256",
+        ),
     ],
 )
-def test_reservations_that_make_no_sense_are_refused_and_change_nothing(reservations: list[AdvanceReservation], reason: str) -> None:
+def test_reservations_that_make_no_sense_are_refused_and_change_nothing(
+    reservations: list[AdvanceReservation], reason: str
+) -> None:
     made = engine(*TWO)
     reserved(made, (1_100, 1_200))
     before = holdings(made)
@@ -274,7 +321,9 @@ def test_changes_that_fail_leave_reservations_as_they_were() -> None:
     changes: list[Change] = [SetAdvanceReservations(()), AddNodes((node("c", cpu=-1),))]
     assert not made.apply(changes, NOW).done
     assert holdings(made) == before
-    assert ask(made, jobspec(slot(1, cpu=100), reservation="course", duration=50), 9, reserve=True).at == 1_010
+    assert (
+        ask(made, jobspec(slot(1, cpu=100), reservation="course", duration=50), 9, reserve=True).at == 1_010
+    )
 
 
 def test_a_reserved_time_is_nothing_that_a_caller_can_cancel_or_move() -> None:
@@ -294,13 +343,21 @@ def test_known_work_is_restored_on_nodes_that_are_set_aside() -> None:
     assert (answer.done, answer.excess) == (True, ())
 
 
-# ---- any order --------------------------------------------------------------------------------------------------------------------
+# ---- any order ---------------------------------------------------------------------------------------------
 
 times = st.lists(st.integers(1, 30), min_size=2, max_size=6, unique=True).map(
-    lambda marks: tuple((1_000 + 10 * start, 1_000 + 10 * end) for start, end in zip(sorted(marks)[::2], sorted(marks)[1::2], strict=False))
+    lambda marks: tuple(
+        (1_000 + 10 * start, 1_000 + 10 * end)
+        for start, end in zip(sorted(marks)[::2], sorted(marks)[1::2], strict=False)
+    )
 )
 reservations = st.lists(
-    st.builds(AdvanceReservation, st.sampled_from("xy"), st.sets(st.sampled_from("abc"), min_size=1).map(tuple), times),
+    st.builds(
+        AdvanceReservation,
+        st.sampled_from("xy"),
+        st.sets(st.sampled_from("abc"), min_size=1).map(tuple),
+        times,
+    ),
     max_size=2,
     unique_by=lambda each: each.name,
 )
@@ -311,7 +368,11 @@ steps = st.lists(
             st.just("ask"),
             st.one_of(
                 st.builds(lambda n, cpu: slot(n, cpu=100 * cpu), st.integers(1, 4), st.integers(1, 4)),
-                st.builds(lambda n, whole: nodes(n, slot(1, cpu=100), exclusive=whole), st.integers(1, 3), st.booleans()),
+                st.builds(
+                    lambda n, whole: nodes(n, slot(1, cpu=100), exclusive=whole),
+                    st.integers(1, 3),
+                    st.booleans(),
+                ),
             ),
             st.tuples(st.sampled_from(["", "", "x", "y"]), st.sampled_from([10, 25, 60, 0])),
         ),
@@ -323,14 +384,18 @@ steps = st.lists(
 )
 
 
-def run(made: Engine, sequence: Any, check: Callable[[Engine, int], None] = lambda _made, _now: None) -> list[Any]:
+def run(
+    made: Engine, sequence: Any, check: Callable[[Engine, int], None] = lambda _made, _now: None
+) -> list[Any]:
     now, answers = 1_000, list[Any]()
     for number, (kind, what, more) in enumerate(sequence, 1):
         if kind == "set":
             answers.append(made.set_advance_reservations(what, at(now)).displaced)
         elif kind == "ask":
             name, duration = more
-            answer = ask(made, jobspec(what, duration=duration, reservation=name), number, call=at(now), reserve=True)
+            answer = ask(
+                made, jobspec(what, duration=duration, reservation=name), number, call=at(now), reserve=True
+            )
             answers.append(dataclasses.replace(answer, reason=""))
         elif kind == "cancel":
             made.cancel_many([what], at(now))
@@ -353,7 +418,8 @@ def _check(made: Engine, now: int) -> None:
             met = [
                 time
                 for time in each
-                if job.overlaps(time.job.start, time.job.end, now) and not time.nodes.isdisjoint(job.placement.vertices)
+                if job.overlaps(time.job.start, time.job.end, now)
+                and not time.nodes.isdisjoint(job.placement.vertices)
             ]
             if name != own:
                 assert met == [], (job.jobid, job.start, job.end, name)

@@ -7,9 +7,26 @@ from typing import Any
 import pytest
 from support.fluxion_builders import NOW, ask, check_books, engine, holdings, jobspec, node, nodes, slot
 
-from fluxqueue.fluxion.changes import AddNodes, CancelPart, Change, ExtendJob, RemoveNodes, ResizeSystem, RestoreJobs, SetNodeStatus
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelPart,
+    Change,
+    ExtendJob,
+    RemoveNodes,
+    ResizeSystem,
+    RestoreJobs,
+    SetNodeStatus,
+)
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.messages import GraphNodeSpec, JobMatchRequest, JobMode, MatchBatch, MatchVerdict, NodeShare, RestoredJob
+from fluxqueue.fluxion.messages import (
+    GraphNodeSpec,
+    JobMatchRequest,
+    JobMode,
+    MatchBatch,
+    MatchVerdict,
+    NodeShare,
+    RestoredJob,
+)
 
 TWO = (node("a", cpu=4_000, pods=10), node("b", cpu=4_000, pods=10))
 
@@ -49,7 +66,9 @@ def test_amounts_and_paths_can_be_given_back() -> None:
 
 def test_a_restore_is_idempotent() -> None:
     made = engine(*TWO)
-    job = RestoredJob(5, (share("a", 2, cpu=2_000, pods=2), share("b", 1, cpu=1_000, pods=1)), at=900, end=1_500)
+    job = RestoredJob(
+        5, (share("a", 2, cpu=2_000, pods=2), share("b", 1, cpu=1_000, pods=1)), at=900, end=1_500
+    )
     assert made.restore([job], NOW).done
     before = holdings(made)
     assert made.restore([job], NOW).done
@@ -83,7 +102,10 @@ def test_a_restored_share_waits_for_its_node() -> None:
 def test_a_system_allocation_takes_what_is_free_and_closes_the_node_for_the_rest() -> None:
     made = engine(*TWO)
     assert made.resize([share("a", cpu=1_050, pods=3)], NOW).excess == ()
-    assert ask(made, jobspec(slot(3, cpu=1_000)), 1).shares == (share("a", 2, cpu=2_000), share("b", 1, cpu=1_000))
+    assert ask(made, jobspec(slot(3, cpu=1_000)), 1).shares == (
+        share("a", 2, cpu=2_000),
+        share("b", 1, cpu=1_000),
+    )
     assert made.resize([share("a", cpu=3_000)], NOW).excess == (share("a", cpu=1_000),)
     assert made.stat(NOW, per_node=True).node_use[0].closed
     made.partial_cancel(1, [share("a", 1)], (), NOW)
@@ -185,7 +207,10 @@ def test_several_changes_are_made_together_or_not_at_all(last: Change) -> None:
 def test_a_pod_of_the_system_allocation_becomes_a_job_in_one_step() -> None:
     made = engine(node("a", cpu=400))
     made.resize([share("a", cpu=400)], NOW)
-    swap: list[Change] = [RestoreJobs((RestoredJob(4, (share("a", 1, cpu=200),)),)), ResizeSystem((share("a", cpu=200),))]
+    swap: list[Change] = [
+        RestoreJobs((RestoredJob(4, (share("a", 1, cpu=200),)),)),
+        ResizeSystem((share("a", cpu=200),)),
+    ]
     applied = made.apply(swap, NOW)
     assert (applied.done, applied.excess) == (True, ())
     assert made.stat(NOW).free["cpu"] == 0
@@ -206,7 +231,7 @@ def test_plans_stay_right_when_nodes_return_at_another_row() -> None:
     check_books(made)
 
 
-# ---- reservations on nodes that change -------------------------------------------------------------------------------------------------
+# ---- reservations on nodes that change ---------------------------------------------------------------------
 
 
 def reserved_on(*specs: GraphNodeSpec, constraint: dict[str, object]) -> Engine:
@@ -218,12 +243,20 @@ def reserved_on(*specs: GraphNodeSpec, constraint: dict[str, object]) -> Engine:
 
 
 def test_a_reservation_is_dropped_when_its_node_loses_a_label_it_needs() -> None:
-    ssd = reserved_on(node("a", cpu=4_000, labels=("ssd",)), node("b", cpu=4_000), constraint={"properties": ["ssd"]})
+    ssd = reserved_on(
+        node("a", cpu=4_000, labels=("ssd",)), node("b", cpu=4_000), constraint={"properties": ["ssd"]}
+    )
     assert ssd.add_nodes([node("a", cpu=4_000)], NOW).displaced == (2,)
     check_books(ssd)
-    assert ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).verdict is MatchVerdict.UNSATISFIABLE
+    assert (
+        ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).verdict
+        is MatchVerdict.UNSATISFIABLE
+    )
     ssd.add_nodes([node("a", cpu=4_000, labels=("ssd",))], NOW)
-    assert ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).at == 1_060
+    assert (
+        ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).at
+        == 1_060
+    )
 
 
 def test_a_reservation_is_dropped_when_its_node_gets_a_taint() -> None:
@@ -232,9 +265,16 @@ def test_a_reservation_is_dropped_when_its_node_gets_a_taint() -> None:
 
 
 def test_a_reservation_stays_when_another_label_changes() -> None:
-    made = reserved_on(node("a", cpu=4_000, labels=("ssd",)), node("b", cpu=4_000), constraint={"properties": ["ssd"]})
+    made = reserved_on(
+        node("a", cpu=4_000, labels=("ssd",)), node("b", cpu=4_000), constraint={"properties": ["ssd"]}
+    )
     before = made.job_info(2)
-    assert made.add_nodes([node("a", cpu=4_000, labels=("ssd", "new")), node("b", cpu=4_000, labels=("new",))], NOW).displaced == ()
+    assert (
+        made.add_nodes(
+            [node("a", cpu=4_000, labels=("ssd", "new")), node("b", cpu=4_000, labels=("new",))], NOW
+        ).displaced
+        == ()
+    )
     assert made.job_info(2) == before
     check_books(made)
 
@@ -250,13 +290,15 @@ def test_a_reservation_in_one_zone_is_dropped_when_a_node_changes_zone() -> None
 def test_a_reservation_made_at_a_given_time_is_held_to_its_request_too() -> None:
     made = engine(node("a", cpu=4_000, labels=("ssd",)))
     assert (
-        made.reserve_at(2, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 1_060, call=NOW).verdict
+        made.reserve_at(
+            2, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 1_060, call=NOW
+        ).verdict
         is MatchVerdict.RESERVED
     )
     assert made.set_properties({"a": {}}, NOW).displaced == (2,)
 
 
-# ---- reservations that yield -----------------------------------------------------------------------------------------------------------
+# ---- reservations that yield -------------------------------------------------------------------------------
 
 
 def yields(made: Engine, text: str, jobid: int, *lower: int, **options: Any) -> MatchBatch:
@@ -276,7 +318,11 @@ def test_a_yielding_reservation_blocks_nothing_and_is_reported_as_displaced() ->
     long = jobspec(slot(1, cpu=4_000), duration=600)
     assert ask(made, long, 3).verdict is MatchVerdict.BUSY
     batch = yields(made, long, 3, 2)
-    assert (batch.results[0].verdict, batch.results[0].shares[0].node, batch.displaced) == (MatchVerdict.GRANTED, "b", (2,))
+    assert (batch.results[0].verdict, batch.results[0].shares[0].node, batch.displaced) == (
+        MatchVerdict.GRANTED,
+        "b",
+        (2,),
+    )
     assert [job.jobid for job in made.list_jobs()] == [1, 3]
     check_books(made)
 
@@ -287,14 +333,20 @@ def test_a_yielding_reservation_stays_if_its_resources_are_not_taken() -> None:
     batch = yields(made, jobspec(slot(1, cpu=4_000), duration=60), 3, 2)
     assert (batch.results[0].verdict, batch.displaced) == (MatchVerdict.GRANTED, ())
     assert made.job_info(2) == before
-    assert yields(made, jobspec(slot(9, cpu=4_000)), 4, 2, 77, 1).displaced == (77,), "what is no reservation never yields"
+    assert yields(made, jobspec(slot(9, cpu=4_000)), 4, 2, 77, 1).displaced == (77,), (
+        "what is no reservation never yields"
+    )
     check_books(made)
 
 
 def test_a_reservation_may_take_the_resources_of_a_yielding_one() -> None:
     made = promised()
     batch = yields(made, jobspec(slot(2, cpu=4_000)), 3, 2, reserve=True)
-    assert (batch.results[0].verdict, batch.results[0].at, batch.displaced) == (MatchVerdict.RESERVED, 1_060, (2,))
+    assert (batch.results[0].verdict, batch.results[0].at, batch.displaced) == (
+        MatchVerdict.RESERVED,
+        1_060,
+        (2,),
+    )
 
 
 def test_repeating_a_batch_with_a_yielding_reservation_repeats_its_answer() -> None:
@@ -307,7 +359,9 @@ def test_repeating_a_batch_with_a_yielding_reservation_repeats_its_answer() -> N
 def test_a_trial_ignores_jobs_and_changes_nothing() -> None:
     made = promised()
     before = holdings(made)
-    (answer,) = made.trial([JobMatchRequest(jobspec(slot(2, cpu=4_000), duration=600), 9)], [1, 2], NOW).results
+    (answer,) = made.trial(
+        [JobMatchRequest(jobspec(slot(2, cpu=4_000), duration=600), 9)], [1, 2], NOW
+    ).results
     assert answer.verdict is MatchVerdict.GRANTED
     (answer,) = made.trial([JobMatchRequest(jobspec(slot(2, cpu=4_000), duration=600), 9)], [2], NOW).results
     assert answer.verdict is MatchVerdict.BUSY
@@ -319,7 +373,15 @@ def test_a_trial_ignores_jobs_and_changes_nothing() -> None:
 def test_a_trial_ignores_parts_of_jobs_and_changes_nothing() -> None:
     made = engine(node("a", cpu=4_000), node("b", cpu=4_000))
     made.restore(
-        [RestoredJob(1, (NodeShare("a", {"pod": 1}, {"cpu": 4_000}), NodeShare("b", {"pod": 1}, {"cpu": 4_000})), 1_000, 2_000)], NOW
+        [
+            RestoredJob(
+                1,
+                (NodeShare("a", {"pod": 1}, {"cpu": 4_000}), NodeShare("b", {"pod": 1}, {"cpu": 4_000})),
+                1_000,
+                2_000,
+            )
+        ],
+        NOW,
     )
     before, asked = holdings(made), [JobMatchRequest(jobspec(slot(1, cpu=4_000), duration=600), 9)]
     (answer,) = made.trial(asked, (), NOW, [CancelPart(1, (NodeShare("b"),))]).results

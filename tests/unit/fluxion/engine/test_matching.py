@@ -9,11 +9,22 @@ from fluxqueue.api.graphnames import taint_property
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
+from fluxqueue.fluxion.errors import (
+    ClockMixed,
+    InitError,
+    NotInitialised,
+    StaleEpoch,
+    UnknownJob,
+    WrongInstance,
+)
 from fluxqueue.fluxion.match.shortcuts import Shortcut
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, JobMode, MatchVerdict, NodeShare
 
-THREE = (node("a", cpu=4_000, memory=1_024, pods=10), node("b", cpu=4_000, memory=1_024, pods=10), node("c", cpu=4_000, pods=10))
+THREE = (
+    node("a", cpu=4_000, memory=1_024, pods=10),
+    node("b", cpu=4_000, memory=1_024, pods=10),
+    node("c", cpu=4_000, pods=10),
+)
 
 
 def test_slots_fill_the_lowest_nodes_first_and_shares_count_them_by_node() -> None:
@@ -21,7 +32,10 @@ def test_slots_fill_the_lowest_nodes_first_and_shares_count_them_by_node() -> No
     result = ask(made, jobspec(slot(5, cpu=1_000, pods=1)), 7)
     assert result.verdict is MatchVerdict.GRANTED
     assert (result.jobid, result.at, result.end) == (7, 1_000, 1_060)
-    assert result.shares == (NodeShare("a", {"w": 4}, {"cpu": 4_000, "pods": 4}), NodeShare("b", {"w": 1}, {"cpu": 1_000, "pods": 1}))
+    assert result.shares == (
+        NodeShare("a", {"w": 4}, {"cpu": 4_000, "pods": 4}),
+        NodeShare("b", {"w": 1}, {"cpu": 1_000, "pods": 1}),
+    )
     check_books(made)
 
 
@@ -41,9 +55,13 @@ def test_one_per_node_takes_as_many_nodes_as_asked() -> None:
     assert [share.node for share in result.shares] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("policy", ["low", "high", "lonode", "hinode", "lonodex", "hinodex", "locality", "variation"])
+@pytest.mark.parametrize(
+    "policy", ["low", "high", "lonode", "hinode", "lonodex", "hinodex", "locality", "variation"]
+)
 @pytest.mark.parametrize("unlike", [False, True], ids=["alike", "unlike"])
-def test_a_request_of_its_own_policy_is_placed_as_in_a_graph_of_that_policy(policy: str, unlike: bool) -> None:
+def test_a_request_of_its_own_policy_is_placed_as_in_a_graph_of_that_policy(
+    policy: str, unlike: bool
+) -> None:
     mixed, pure = engine(*THREE), engine(*THREE, policy=policy)
     for jobid, pods in enumerate((1, 5, 2), 1):
         text = jobspec(slot(pods, cpu=1_000), *([slot(1, "other", cpu=500)] if unlike else []))
@@ -55,7 +73,9 @@ def test_a_request_of_its_own_policy_is_placed_as_in_a_graph_of_that_policy(poli
 def test_a_policy_of_whole_nodes_holds_for_its_own_requests_and_reservations() -> None:
     made = engine(*THREE)
     one = jobspec(slot(1, cpu=1_000))
-    whole, shared = made.match_batch([JobMatchRequest(one, 1, policy="lonodex"), JobMatchRequest(one, 2)], NOW).results
+    whole, shared = made.match_batch(
+        [JobMatchRequest(one, 1, policy="lonodex"), JobMatchRequest(one, 2)], NOW
+    ).results
     assert (whole.shares[0].node, whole.shares[0].exclusive) == ("a", True)
     assert shared.shares[0].node == "b"
     reserved = made.reserve_at(3, one, 2_000, ["b"], NOW, policy="lonodex")
@@ -65,14 +85,20 @@ def test_a_policy_of_whole_nodes_holds_for_its_own_requests_and_reservations() -
 
 def test_an_unknown_policy_of_a_request_is_an_invalid_request() -> None:
     made = engine(*THREE)
-    (result,) = made.match_batch([JobMatchRequest(jobspec(slot(1, cpu=1_000)), 1, policy="best")], NOW).results
+    (result,) = made.match_batch(
+        [JobMatchRequest(jobspec(slot(1, cpu=1_000)), 1, policy="best")], NOW
+    ).results
     assert result.verdict is MatchVerdict.INVALID
     assert "'best'" in result.reason
 
 
 def test_constraints_and_exclusions_leave_nodes_out() -> None:
-    made = engine(node("a", cpu=400), node("b", labels=("ssd",), cpu=400), node("c", labels=("ssd", "old"), cpu=400))
-    wanted = jobspec(slot(1, cpu=100), constraints={"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["x[1-9]"]}]}]})
+    made = engine(
+        node("a", cpu=400), node("b", labels=("ssd",), cpu=400), node("c", labels=("ssd", "old"), cpu=400)
+    )
+    wanted = jobspec(
+        slot(1, cpu=100), constraints={"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["x[1-9]"]}]}]}
+    )
     assert ask(made, wanted).shares[0].node == "b"
     assert ask(made, wanted, exclude=("b",)).shares[0].node == "c"
 
@@ -89,17 +115,27 @@ def test_a_job_id_makes_a_request_repeatable() -> None:
     [
         ([slot(1, cpu=9_000)], MatchVerdict.UNSATISFIABLE, "no node has 9 cpu: the largest has 4 cpu in all"),
         ([slot(20, cpu=1_000)], MatchVerdict.UNSATISFIABLE, "wants 20 slots, the empty cluster holds 12"),
-        ([nodes(4, slot(1, cpu=100))], MatchVerdict.UNSATISFIABLE, "wants 4 nodes, the empty cluster holds 3"),
+        (
+            [nodes(4, slot(1, cpu=100))],
+            MatchVerdict.UNSATISFIABLE,
+            "wants 4 nodes, the empty cluster holds 3",
+        ),
         ([slot(1, fpga=1)], MatchVerdict.UNSATISFIABLE, "no node has 1 fpga: none has any"),
         ([slot(10, cpu=1_000)], MatchVerdict.BUSY, "wants 10 slots, free now: 8"),
         ([slot(10, "pod", cpu=1_000)], MatchVerdict.BUSY, "wants 10 pods, free now: 8"),
         ([slot(10, "pod.1", cpu=1_000)], MatchVerdict.BUSY, "wants 10 pods, free now: 8"),
         ([nodes(3, slot(1, cpu=100), exclusive=True)], MatchVerdict.BUSY, "wants 3 nodes, free now: 2"),
         ([slot(0, cpu=1)], MatchVerdict.UNSATISFIABLE, "a count in the request is 0: nothing can satisfy it"),
-        ([nodes(1)], MatchVerdict.INVALID, "resources: nothing is exclusive: ask for a slot, or set exclusive: true"),
+        (
+            [nodes(1)],
+            MatchVerdict.INVALID,
+            "resources: nothing is exclusive: ask for a slot, or set exclusive: true",
+        ),
     ],
 )
-def test_a_refusal_is_busy_or_unsatisfiable_with_a_reason(levels: list[dict[str, object]], verdict: MatchVerdict, reason: str) -> None:
+def test_a_refusal_is_busy_or_unsatisfiable_with_a_reason(
+    levels: list[dict[str, object]], verdict: MatchVerdict, reason: str
+) -> None:
     made = engine(*THREE)
     ask(made, jobspec(slot(4, cpu=1_000)), 1)
     result = ask(made, jobspec(*levels))
@@ -125,8 +161,14 @@ def test_an_answer_does_not_repeat_a_long_constraint() -> None:
 
 
 def test_tolerations_are_compared_with_the_taints_that_nodes_have_at_the_time() -> None:
-    made, gpu, disk = engine(node("a", cpu=400)), taint_property(Taint("gpu", "", "NoSchedule")), taint_property(PRESSURES["DiskPressure"])
-    intolerant, tolerant = (jobspec(slot(1, cpu=100), constraints={"tolerates": texts}) for texts in ([], ["gpu:"]))
+    made, gpu, disk = (
+        engine(node("a", cpu=400)),
+        taint_property(Taint("gpu", "", "NoSchedule")),
+        taint_property(PRESSURES["DiskPressure"]),
+    )
+    intolerant, tolerant = (
+        jobspec(slot(1, cpu=100), constraints={"tolerates": texts}) for texts in ([], ["gpu:"])
+    )
     made.set_properties({"a": {gpu: ""}}, NOW)
     refused = ask(made, intolerant, 1)
     assert (refused.verdict, refused.reason) == (
@@ -147,7 +189,10 @@ def test_what_is_short_for_the_moment_is_said_without_the_taints_of_other_nodes(
     assert ask(made, wants, 1).verdict is MatchVerdict.GRANTED
     assert ask(made, wants, 2).reason == "no node has 0.4 cpu free: none has any free"
     large = jobspec(slot(1, cpu=800), constraints={"tolerates": []})
-    assert ask(made, large, 3).reason == "no node (without the taint gpu=:NoSchedule) has 0.8 cpu: the largest has 0.4 cpu in all"
+    assert (
+        ask(made, large, 3).reason
+        == "no node (without the taint gpu=:NoSchedule) has 0.8 cpu: the largest has 0.4 cpu in all"
+    )
 
 
 def test_down_nodes_make_a_request_busy_and_not_unsatisfiable() -> None:
@@ -159,8 +204,14 @@ def test_down_nodes_make_a_request_busy_and_not_unsatisfiable() -> None:
 
 def test_a_batch_may_stop_at_the_first_that_is_not_granted() -> None:
     made = engine(*THREE)
-    jobs = [JobMatchRequest(jobspec(slot(count, cpu=1_000)), number) for number, count in enumerate((8, 8, 1), 1)]
-    assert [r.verdict for r in made.match_batch(jobs, NOW).results] == [MatchVerdict.GRANTED, MatchVerdict.BUSY, MatchVerdict.GRANTED]
+    jobs = [
+        JobMatchRequest(jobspec(slot(count, cpu=1_000)), number) for number, count in enumerate((8, 8, 1), 1)
+    ]
+    assert [r.verdict for r in made.match_batch(jobs, NOW).results] == [
+        MatchVerdict.GRANTED,
+        MatchVerdict.BUSY,
+        MatchVerdict.GRANTED,
+    ]
     made.cancel_many([1, 3], NOW)
     assert len(made.match_batch(jobs, NOW, stop_at_first_failure=True).results) == 2
 
@@ -178,13 +229,26 @@ def test_a_reservation_begins_when_the_blocking_job_ends_and_then_starts() -> No
     ask(made, jobspec(slot(12, cpu=1_000), duration=100), 1)
     reserved = ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, reserve=True)
     assert (reserved.verdict, reserved.at, reserved.end) == (MatchVerdict.RESERVED, 1_100, 1_110)
-    assert ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=CallContext(now=1_050), reserve=True) == reserved
+    assert (
+        ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=CallContext(now=1_050), reserve=True)
+        == reserved
+    )
     late = CallContext(now=1_100)
-    assert ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=late, reserve=True).verdict is MatchVerdict.BUSY, "job 1 overruns"
+    assert (
+        ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=late, reserve=True).verdict
+        is MatchVerdict.BUSY
+    ), "job 1 overruns"
     assert made.job_info(2, late).mode is JobMode.RESERVED
     made.cancel_many([1], late)
-    started = ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=CallContext(now=1_130), reserve=True)
-    assert (started.verdict, started.at, started.end, started.shares) == (MatchVerdict.GRANTED, 1_130, 1_140, reserved.shares)
+    started = ask(
+        made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=CallContext(now=1_130), reserve=True
+    )
+    assert (started.verdict, started.at, started.end, started.shares) == (
+        MatchVerdict.GRANTED,
+        1_130,
+        1_140,
+        reserved.shares,
+    )
     check_books(made)
 
 
@@ -215,10 +279,17 @@ def test_a_reservation_can_leave_the_nodes_that_are_free_now_to_others(kind: str
         ask(made, jobspec(slot(4, cpu=100), duration=duration), number)
     made.cancel_many([1], NOW)
     long = jobspec(slot(4, cpu=100), duration=1_000)
-    for latest, reserved, verdict in ((False, ["a", "b"], MatchVerdict.BUSY), (True, ["b", "c"], MatchVerdict.GRANTED)):
+    for latest, reserved, verdict in (
+        (False, ["a", "b"], MatchVerdict.BUSY),
+        (True, ["b", "c"], MatchVerdict.GRANTED),
+    ):
         request = JobMatchRequest(jobspec(BOTH[kind], duration=50), 4, reserve=True, latest_nodes=latest)
         (answer,) = made.match_batch([request], NOW).results
-        assert (answer.verdict, answer.at, [share.node for share in answer.shares]) == (MatchVerdict.RESERVED, 1_100, reserved)
+        assert (answer.verdict, answer.at, [share.node for share in answer.shares]) == (
+            MatchVerdict.RESERVED,
+            1_100,
+            reserved,
+        )
         assert ask(made, long, 5).verdict is verdict
         made.cancel_many([4, 5], NOW)
     check_books(made)
@@ -232,7 +303,9 @@ def test_of_nodes_that_are_partly_free_a_reservation_takes_those_with_the_least_
     request = JobMatchRequest(jobspec(slot(6, cpu=100)), 5, reserve=True, latest_nodes=True)
     (answer,) = made.match_batch([request], NOW).results
     shares = [(share.node, share.slots["w"]) for share in answer.shares]
-    assert (answer.at, shares) == (1_100, [("a", 4), ("c", 2)]), "a idles for 25 s in each slot, b for 40 s, c not at all"
+    assert (answer.at, shares) == (1_100, [("a", 4), ("c", 2)]), (
+        "a idles for 25 s in each slot, b for 40 s, c not at all"
+    )
     check_books(made)
 
 
@@ -255,7 +328,10 @@ def test_reserve_at_names_its_nodes() -> None:
     made = engine(*THREE)
     result = made.reserve_at(5, jobspec(slot(1, cpu=1_000)), 2_000, ["c"], NOW)
     assert (result.verdict, result.at, result.shares[0].node) == (MatchVerdict.RESERVED, 2_000, "c")
-    assert made.reserve_at(6, jobspec(slot(5, cpu=1_000)), 2_000, ["c"], NOW).verdict is MatchVerdict.UNSATISFIABLE
+    assert (
+        made.reserve_at(6, jobspec(slot(5, cpu=1_000)), 2_000, ["c"], NOW).verdict
+        is MatchVerdict.UNSATISFIABLE
+    )
     assert made.job_info(5, NOW).mode is JobMode.RESERVED
 
 
@@ -299,7 +375,11 @@ def test_slots_of_several_sizes_are_matched_together_the_largest_first() -> None
     launcher, workers = slot(1, "pod.0", cpu=1_000, pods=1), slot(2, "pod.1", cpu=3_500, pods=1)
     result = ask(made, jobspec(launcher, workers), 7)
     assert result.verdict is MatchVerdict.GRANTED
-    assert [(share.node, dict(share.slots)) for share in result.shares] == [("a", {"pod.1": 1}), ("b", {"pod.1": 1}), ("c", {"pod.0": 1})]
+    assert [(share.node, dict(share.slots)) for share in result.shares] == [
+        ("a", {"pod.1": 1}),
+        ("b", {"pod.1": 1}),
+        ("c", {"pod.0": 1}),
+    ]
     check_books(made)
     assert ask(made, jobspec(launcher, workers), 8).verdict is MatchVerdict.BUSY
     assert ask(made, jobspec(launcher, workers), 8, reserve=True).at == result.end
@@ -314,10 +394,15 @@ def test_a_slot_beside_slots_on_nodes_of_their_own_may_share_a_node_with_one_of_
     workers, beside = slot(1, "pod", cpu=3_000, pods=1), slot(1, "services", cpu=1_000, pods=1)
     result = ask(made, jobspec(nodes(3, workers), beside), 7)
     assert result.verdict is MatchVerdict.GRANTED
-    assert [dict(share.slots) for share in result.shares] == [{"pod": 1, "services": 1}, {"pod": 1}, {"pod": 1}]
+    assert [dict(share.slots) for share in result.shares] == [
+        {"pod": 1, "services": 1},
+        {"pod": 1},
+        {"pod": 1},
+    ]
     check_books(made)
     small = slot(1, "pod", cpu=500, pods=1)
-    assert ask(made, jobspec(nodes(3, small), beside), 8).verdict is MatchVerdict.BUSY  # the first node is full
+    # the first node is full
+    assert ask(made, jobspec(nodes(3, small), beside), 8).verdict is MatchVerdict.BUSY
     assert ask(made, jobspec(nodes(3, small), beside), 8, reserve=True).at == result.end
     assert ask(made, jobspec(nodes(4, small), beside), 9).verdict is MatchVerdict.UNSATISFIABLE
 
@@ -332,7 +417,10 @@ def test_slots_that_all_ask_for_nodes_of_their_own_share_none() -> None:
 
 
 def test_two_slots_of_one_name_are_no_request() -> None:
-    assert ask(engine(*THREE), jobspec(slot(1, cpu=1_000), slot(1, cpu=1_000))).verdict is MatchVerdict.UNSATISFIABLE
+    assert (
+        ask(engine(*THREE), jobspec(slot(1, cpu=1_000), slot(1, cpu=1_000))).verdict
+        is MatchVerdict.UNSATISFIABLE
+    )
 
 
 @pytest.mark.parametrize("policy", ["lonode", "hinode"])
@@ -345,8 +433,14 @@ def test_slots_of_several_sizes_follow_the_policy_of_their_request(policy: str) 
 
 @pytest.mark.parametrize("policy", ["lonode", "hinode", "low"])
 @pytest.mark.parametrize("pods", [1, 3, 7])
-def test_slots_of_several_sizes_are_placed_as_by_the_traverser(policy: str, pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = jobspec(slot(pods, "pod.0", cpu=1_050, pods=1), slot(2, "pod.1", cpu=2_000, memory=300, pods=1), slot(1, "pod.2", cpu=50))
+def test_slots_of_several_sizes_are_placed_as_by_the_traverser(
+    policy: str, pods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = jobspec(
+        slot(pods, "pod.0", cpu=1_050, pods=1),
+        slot(2, "pod.1", cpu=2_000, memory=300, pods=1),
+        slot(1, "pod.2", cpu=50),
+    )
     quick, walked = (engine(*THREE, policy=policy) for _ in range(2))
     for made in (quick, walked):
         ask(made, jobspec(slot(2, cpu=700, pods=1)), 1)

@@ -15,7 +15,12 @@ from fluxqueue.fluxion.messages import MatchedAllocation
 
 def test_vertices_are_counted_by_node_and_type() -> None:
     server = Engine()
-    server.init("lonode", jgf=free_graph(engine(node("a", cpu=2_000, memory=512), node("node-9", cpu=2_000, memory=512)).state, UNITS).text)
+    server.init(
+        "lonode",
+        jgf=free_graph(
+            engine(node("a", cpu=2_000, memory=512), node("node-9", cpu=2_000, memory=512)).state, UNITS
+        ).text,
+    )
     match = server.match(jobspec(slot(3, core=1, memory=1)), MatchRequestKind.ALLOCATE)
     taken = taken_in(MatchedAllocation(match.jobid, match.allocation()))
     assert taken == {"a": {"core": 2, "memory": 2}, "node-9": {"core": 1, "memory": 1}}
@@ -33,11 +38,19 @@ UNITS = ForeignUnits(memory_mib=256)
         (MatchedAllocation(1, '{"graph": {"nodes": [{"metadata": {"type": "core"}}]}}'), "no JGF"),
         (MatchedAllocation(1, '{"graph": {"nodes": []}}'), "holds nothing"),
         (
-            MatchedAllocation(1, '{"graph": {"nodes": [{"metadata": {"type": "core", "paths": {"containment": "/other/a/core0"}}}]}}'),
+            MatchedAllocation(
+                1,
+                '{"graph": {"nodes": [{"metadata": {"type": "core", "paths": '
+                '{"containment": "/other/a/core0"}}}]}}',
+            ),
             "has not",
         ),
         (
-            MatchedAllocation(1, '{"graph": {"nodes": [{"metadata": {"type": "pu", "paths": {"containment": "/cluster0/a/b/c"}}}]}}'),
+            MatchedAllocation(
+                1,
+                '{"graph": {"nodes": [{"metadata": {"type": "pu", "paths": '
+                '{"containment": "/cluster0/a/b/c"}}}]}}',
+            ),
             "has not",
         ),
     ],

@@ -19,7 +19,9 @@ ONE = jobspec(slot(1, cpu=1_000))
 
 
 def cluster() -> Engine:
-    return engine(node("a", cpu=2_000, labels=("fast",)), node("b", cpu=4_000), node("c", cpu=4_000, down=True))
+    return engine(
+        node("a", cpu=2_000, labels=("fast",)), node("b", cpu=4_000), node("c", cpu=4_000, down=True)
+    )
 
 
 def problem(made: Engine, *shares: NodeShare, text: str = ONE, **request: Any) -> str:
@@ -27,7 +29,10 @@ def problem(made: Engine, *shares: NodeShare, text: str = ONE, **request: Any) -
 
 
 def test_what_is_free_may_be_taken() -> None:
-    assert problem(cluster(), NodeShare("a", amounts={"cpu": 2_000}), NodeShare("b", amounts={"cpu": 4_000})) == ""
+    assert (
+        problem(cluster(), NodeShare("a", amounts={"cpu": 2_000}), NodeShare("b", amounts={"cpu": 4_000}))
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,9 @@ def test_what_is_not_free_is_refused(share: NodeShare, why: str) -> None:
 def test_what_another_job_holds_is_refused() -> None:
     made = cluster()
     ask(made, jobspec(slot(1, cpu=3_000), constraints={"hostlist": ["b"]}), 1)
-    assert "takes 2000 cpu of node b, where 1000 are free" in problem(made, NodeShare("b", amounts={"cpu": 2_000}))
+    assert "takes 2000 cpu of node b, where 1000 are free" in problem(
+        made, NodeShare("b", amounts={"cpu": 2_000})
+    )
 
 
 def test_nodes_against_a_constraint_or_excluded_are_refused() -> None:
@@ -58,14 +65,18 @@ def test_nodes_against_a_constraint_or_excluded_are_refused() -> None:
 
 def test_a_node_that_is_set_aside_before_the_end_is_refused() -> None:
     made = cluster()
-    made.set_advance_reservations([AdvanceReservation("r", ("a",), ((2_000, 3_000),))], CallContext(now=1_000))
+    made.set_advance_reservations(
+        [AdvanceReservation("r", ("a",), ((2_000, 3_000),))], CallContext(now=1_000)
+    )
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=500) == ""
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=1_500)
 
 
 def test_nodes_that_hold_one_slot_accept_a_part() -> None:
     made, text = cluster(), jobspec(slot(2, cpu=3_000))
-    assert accepting_nodes(made.state, read_jobspec(text), JobMatchRequest(text), Part("w", 2, {"cpu": 3_000})) == {"b"}
+    assert accepting_nodes(
+        made.state, read_jobspec(text), JobMatchRequest(text), Part("w", 2, {"cpu": 3_000})
+    ) == {"b"}
 
 
 def test_slots_are_counted_by_node() -> None:

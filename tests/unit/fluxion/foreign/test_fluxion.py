@@ -1,4 +1,6 @@
-"""The matcher of the queue with a foreign service behind it: what is granted, what is not, and that nothing is booked twice."""
+"""The matcher of the queue with a foreign service behind it:
+what is granted, what is not, and that nothing is booked twice.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ NOW = CallContext(now=1_000)
 GRANTED, BUSY, NEVER = MatchVerdict.GRANTED, MatchVerdict.BUSY, MatchVerdict.UNSATISFIABLE
 
 
-async def foreign(*specs: GraphNodeSpec, client: ThreeCalls | None = None) -> tuple[ForeignFluxion, ThreeCalls]:
+async def foreign(
+    *specs: GraphNodeSpec, client: ThreeCalls | None = None
+) -> tuple[ForeignFluxion, ThreeCalls]:
     client = client or ThreeCalls()
     fluxion = ForeignFluxion(client, "lonode", ForeignUnits(memory_mib=256))
     await fluxion.init("lonode", nodes=specs, call=NOW)
@@ -115,11 +119,15 @@ async def test_what_ends_is_free_for_the_next() -> None:
     assert client.calls.count("Init") == 2
 
 
-@pytest.mark.parametrize("change", ["restored work ends", "a node is added", "slots end one by one", "a foreign pod ends"])
+@pytest.mark.parametrize(
+    "change", ["restored work ends", "a node is added", "slots end one by one", "a foreign pod ends"]
+)
 async def test_what_becomes_free_otherwise_is_found_by_a_new_init(change: str) -> None:
     fluxion, client = await foreign(node("a", cpu=2_000))
     if change == "restored work ends":
-        await fluxion.restore([RestoredJob(7, (NodeShare("a", {"pod": 1}, {"cpu": 1_500}),), 900, 0)], call=NOW)
+        await fluxion.restore(
+            [RestoredJob(7, (NodeShare("a", {"pod": 1}, {"cpu": 1_500}),), 900, 0)], call=NOW
+        )
     elif change == "a foreign pod ends":
         await fluxion.resize([NodeShare("a", amounts={"cpu": 1_500})], call=NOW)
     elif change == "slots end one by one":
@@ -144,7 +152,8 @@ async def test_what_becomes_free_otherwise_is_found_by_a_new_init(change: str) -
 async def test_a_choice_that_foreign_pods_have_taken_is_made_again() -> None:
     fluxion, client = await foreign(node("a", cpu=4_000), node("b", cpu=2_000))
     await match(fluxion, jobspec(slot(1, cpu=500)), 1)
-    await fluxion.resize([NodeShare("a", amounts={"cpu": 1_900})], call=NOW)  # the service still has three free cores on a
+    # the service still has three free cores on a
+    await fluxion.resize([NodeShare("a", amounts={"cpu": 1_900})], call=NOW)
     assert placed(await match(fluxion, jobspec(slot(2, cpu=900)), 2)) == {"a": 1, "b": 1}
     assert client.held == 1, "its graph was given anew"
 
@@ -159,7 +168,9 @@ async def test_a_node_that_is_down_is_not_asked_for() -> None:
 
 
 async def test_rules_about_nodes_are_respected() -> None:
-    fluxion, _ = await foreign(node("a", cpu=4_000), node("b", cpu=4_000, labels=("fast",)), node("c", cpu=4_000, labels=("fast",)))
+    fluxion, _ = await foreign(
+        node("a", cpu=4_000), node("b", cpu=4_000, labels=("fast",)), node("c", cpu=4_000, labels=("fast",))
+    )
     fast = jobspec(slot(1, cpu=1_000), constraints={"properties": ["fast"]})
     assert placed(await match(fluxion, fast, 1)) == {"b": 1}
     assert placed(await match(fluxion, fast, 2, exclude=("b",))) == {"c": 1}
@@ -177,7 +188,9 @@ async def test_pods_of_several_sizes_are_one_job() -> None:
 
 
 async def test_levels_are_placed_by_our_matcher_node_by_node() -> None:
-    fluxion, client = await foreign(*(node(f"{zone}{number}", zone, cpu=2_000) for zone in "xy" for number in (1, 2)))
+    fluxion, client = await foreign(
+        *(node(f"{zone}{number}", zone, cpu=2_000) for zone in "xy" for number in (1, 2))
+    )
     together = {"type": "zone", "count": 1, "label": "group", "with": [slot(4, cpu=1_000)]}
     result = await match(fluxion, jobspec(together))
     assert {name[0] for name in placed(result)} in ({"x"}, {"y"})
@@ -210,7 +223,9 @@ async def test_an_answer_for_nodes_that_are_taken_is_never_booked() -> None:
     first = await match(fluxion, jobspec(slot(2, cpu=1_000)), 1)
     (taken,) = placed(first)
     other = "b" if taken == "a" else "a"
-    client.answer = lambda answer: MatchedAllocation(answer.jobid, answer.allocation.replace(f"/{other}", f"/{taken}"))
+    client.answer = lambda answer: MatchedAllocation(
+        answer.jobid, answer.allocation.replace(f"/{other}", f"/{taken}")
+    )
     assert (await match(fluxion, jobspec(slot(2, cpu=1_000)), 2)).verdict is BUSY
     assert [job.jobid for job in await fluxion.list_jobs(call=NOW)] == [1]
 
@@ -256,7 +271,11 @@ async def test_a_lost_connection_is_followed_by_an_init_and_loses_nothing_of_our
     fluxion, client = await foreign(node("a", cpu=2_000))
     await match(fluxion, jobspec(slot(1, cpu=1_000)))
     await client.init(
-        "lonode", jgf='{"graph": {"nodes": [{"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}], "edges": []}}'
+        "lonode",
+        jgf=(
+            '{"graph": {"nodes": [{"id": "0", "metadata": {"type": "cluster", "paths": '
+            '{"containment": "/c"}}}], "edges": []}}'
+        ),
     )
     client.wait_for_loss = _at_once  # type: ignore[method-assign]  # of this test
     await fluxion.wait_for_loss(30)
@@ -295,7 +314,9 @@ def _mischief(answer: MatchedAllocation, dice: random.Random, before: list[str])
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_whatever_the_service_answers_nothing_is_booked_twice(seed: int) -> None:
-    """Random work, ends, nodes and mischief: the books are checked after each match, and the graph never holds more than was asked for."""
+    """Random work, ends, nodes and mischief: the books are checked after each match,
+    and the graph never holds more than was asked for.
+    """
     dice, before = random.Random(seed), list[str]()
     specs = [node(f"n{number}", cpu=dice.choice((1_500, 4_000, 8_000)), memory=4_096) for number in range(4)]
     fluxion, client = await foreign(*specs)
@@ -306,7 +327,9 @@ async def test_whatever_the_service_answers_nothing_is_booked_twice(seed: int) -
             case 0 if live:
                 await fluxion.cancel_many([live.pop(dice.randrange(len(live)))], call=NOW)
             case 1:
-                await fluxion.resize([NodeShare(dice.choice(specs).name, amounts={"cpu": dice.randrange(3_000)})], call=NOW)
+                await fluxion.resize(
+                    [NodeShare(dice.choice(specs).name, amounts={"cpu": dice.randrange(3_000)})], call=NOW
+                )
             case 2:
                 await fluxion.set_status({dice.choice(specs).name: dice.random() < 0.7}, call=NOW)
             case 3:

@@ -45,11 +45,18 @@ def test_what_running_work_and_foreign_pods_hold_is_left_out() -> None:
     assert ask(made, jobspec(slot(1, cpu=3_000)), 1).verdict == "granted"
     made.resize([NodeShare("b", amounts={"cpu": 1_100})], NOW)
     taken_from = made.list_jobs(NOW, with_shares=True)[-1].shares[0].node
-    assert counts(free_graph(made.state, UNITS).text) == ({"a": {"core": 1}, "b": {"core": 2}} if taken_from == "a" else {"a": {"core": 4}})
+    assert counts(free_graph(made.state, UNITS).text) == (
+        {"a": {"core": 1}, "b": {"core": 2}} if taken_from == "a" else {"a": {"core": 4}}
+    )
 
 
 def test_nodes_that_take_nothing_are_left_out() -> None:
-    made = engine(node("up", cpu=1_000), node("down", cpu=1_000, down=True), node("small", cpu=900), node("set-aside", cpu=1_000))
+    made = engine(
+        node("up", cpu=1_000),
+        node("down", cpu=1_000, down=True),
+        node("small", cpu=900),
+        node("set-aside", cpu=1_000),
+    )
     made.set_advance_reservations([AdvanceReservation("r", ("set-aside",), ((900, 0),))], NOW)
     assert free_graph(made.state, UNITS).nodes == {"up"}
 

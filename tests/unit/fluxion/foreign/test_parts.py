@@ -23,7 +23,10 @@ def test_equal_pods_are_one_part() -> None:
 
 
 def test_pods_of_several_sizes_are_a_part_each() -> None:
-    assert [(part.label, part.slots) for part in parts(slot(1, "pod.0", cpu=1), slot(3, "pod.1", cpu=2))] == [("pod.0", 1), ("pod.1", 3)]
+    assert [(part.label, part.slots) for part in parts(slot(1, "pod.0", cpu=1), slot(3, "pod.1", cpu=2))] == [
+        ("pod.0", 1),
+        ("pod.1", 3),
+    ]
 
 
 def test_one_pod_for_each_node_is_a_part_of_slots_apart() -> None:
@@ -50,11 +53,16 @@ def test_a_reservation_is_no_free_part() -> None:
 
 def test_a_placement_is_a_part_for_each_node() -> None:
     shares = (NodeShare("a", {"pod": 2}, {"cpu": 200}), NodeShare("b", {"pod": 1}, {"cpu": 100}))
-    assert [(part.node, part.amounts) for part in node_parts(shares)] == [("a", {"cpu": 200}), ("b", {"cpu": 100})]
+    assert [(part.node, part.amounts) for part in node_parts(shares)] == [
+        ("a", {"cpu": 200}),
+        ("b", {"cpu": 100}),
+    ]
 
 
 def test_one_slot_of_each_kind_is_the_least() -> None:
-    made = read_jobspec(jobspec({"type": "rack", "count": 1, "label": "group", "with": [slot(2, "pod", cpu=1)]}))
+    made = read_jobspec(
+        jobspec({"type": "rack", "count": 1, "label": "group", "with": [slot(2, "pod", cpu=1)]})
+    )
     assert slot_parts(made) == (Part("pod", 1, {"cpu": 1}),)
 
 
@@ -67,7 +75,9 @@ def written(part: Part, accepted: str = "abc", offered: str = "abc") -> dict[str
 
 def test_a_part_is_a_slot_in_the_units_of_the_foreign_graph() -> None:
     made = written(Part("pod", 2, {"cpu": 1_500, "pods": 1}))
-    assert made["resources"] == [{"type": "slot", "count": 2, "label": "pod", "with": [{"type": "core", "count": 2}]}]
+    assert made["resources"] == [
+        {"type": "slot", "count": 2, "label": "pod", "with": [{"type": "core", "count": 2}]}
+    ]
     assert made["attributes"] == {"system": {"duration": 0}}
 
 
@@ -78,7 +88,11 @@ def test_slots_apart_are_nodes_with_a_slot() -> None:
 
 @pytest.mark.parametrize(
     ("accepted", "constraints"),
-    [("a", {"hostlist": ["a"]}), ("ab", {"not": [{"hostlist": ["c"]}]}), ("abx", {"not": [{"hostlist": ["c"]}]})],
+    [
+        ("a", {"hostlist": ["a"]}),
+        ("ab", {"not": [{"hostlist": ["c"]}]}),
+        ("abx", {"not": [{"hostlist": ["c"]}]}),
+    ],
 )
 def test_nodes_are_named_by_the_shorter_list(accepted: str, constraints: dict[str, Any]) -> None:
     assert written(Part("pod", 1, {"cpu": 1}), accepted)["attributes"]["system"]["constraints"] == constraints

@@ -74,7 +74,9 @@ async def test_a_new_init_forgets_all_jobs(service: ForeignService) -> None:
 
 
 @pytest.mark.parametrize("error", [FluxionUnavailable("gone"), InvalidCall("too large")])
-async def test_after_a_match_without_an_answer_nothing_is_certain(service: ForeignService, error: FluxionError) -> None:
+async def test_after_a_match_without_an_answer_nothing_is_certain(
+    service: ForeignService, error: FluxionError
+) -> None:
     assert isinstance(service.client, ThreeCalls)
     service.client.fail("Match", error)
     with pytest.raises(type(error)):

@@ -13,7 +13,11 @@ def test_what_is_free_is_rounded_down_to_whole_vertices() -> None:
 
 
 def test_what_is_asked_for_is_rounded_up() -> None:
-    assert ForeignUnits().wanted({"cpu": 1_100, "memory": 1_025, "nvidia.com:gpu": 1}) == {"core": 2, "memory": 2, "nvidia.com:gpu": 1}
+    assert ForeignUnits().wanted({"cpu": 1_100, "memory": 1_025, "nvidia.com:gpu": 1}) == {
+        "core": 2,
+        "memory": 2,
+        "nvidia.com:gpu": 1,
+    }
 
 
 def test_a_pod_that_requests_nothing_takes_a_core() -> None:
@@ -31,4 +35,7 @@ def test_a_pool_of_thousands_of_pieces_is_no_pool_of_devices() -> None:
 
 
 def test_units_may_be_finer() -> None:
-    assert ForeignUnits(cpu_m=100, memory_mib=256).offered({"cpu": 950, "memory": 1_000}) == {"core": 9, "memory": 3}
+    assert ForeignUnits(cpu_m=100, memory_mib=256).offered({"cpu": 950, "memory": 1_000}) == {
+        "core": 9,
+        "memory": 3,
+    }

@@ -13,7 +13,13 @@ from fluxqueue.api.graphnames import taint_property
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, NodeSubject, in_rfc31, read_constraint
+from fluxqueue.fluxion.graph.constraints import (
+    Constraint,
+    InvalidConstraint,
+    NodeSubject,
+    in_rfc31,
+    read_constraint,
+)
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Pool
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 
@@ -43,10 +49,19 @@ def a_taint(key: str, effect: str = "NoSchedule", value: str = "") -> Taint:
 
 @pytest.mark.parametrize(
     ("value", "more_than_four", "less_than_four"),
-    [("5", True, False), ("4", False, False), ("3", False, True), ("-7", False, True), ("+5", True, False), ("05", True, False)]
+    [
+        ("5", True, False),
+        ("4", False, False),
+        ("3", False, True),
+        ("-7", False, True),
+        ("+5", True, False),
+        ("05", True, False),
+    ]
     + [(text, False, False) for text in ("", "five", "4.5", " 5", "1_0", "\u0665", str(2**63), "0x10")],
 )
-def test_a_label_is_compared_as_the_whole_number_that_it_is(value: str, more_than_four: bool, less_than_four: bool) -> None:
+def test_a_label_is_compared_as_the_whole_number_that_it_is(
+    value: str, more_than_four: bool, less_than_four: bool
+) -> None:
     assert accepts({"greater": ["cores", "4"]}, cores=value) is more_than_four
     assert accepts({"less": ["cores", "4"]}, cores=value) is less_than_four
 
@@ -57,7 +72,10 @@ def test_a_node_without_the_label_is_neither_greater_nor_less() -> None:
     assert accepts({"not": [{"less": ["cores", "4"]}]}, disk="ssd")
 
 
-@pytest.mark.parametrize("operands", [[], ["cores"], ["cores", "four"], ["cores", "4", "5"], ["", "4"], ["cores", str(-(2**63) - 1)]])
+@pytest.mark.parametrize(
+    "operands",
+    [[], ["cores"], ["cores", "four"], ["cores", "4", "5"], ["", "4"], ["cores", str(-(2**63) - 1)]],
+)
 def test_a_comparison_needs_a_label_and_one_whole_number(operands: list[str]) -> None:
     with pytest.raises(InvalidConstraint, match=r"constraints\.greater: a label and one whole number"):
         read_constraint({"greater": [*operands]})
@@ -77,7 +95,9 @@ def test_a_comparison_needs_a_label_and_one_whole_number(operands: list[str]) ->
         (["gpu:", ":NoSchedule"], [a_taint("gpu"), a_taint("spot")], True),
     ],
 )
-def test_a_node_is_admitted_if_each_hard_taint_is_tolerated(tolerated: list[str], taints: list[Taint], admitted: bool) -> None:
+def test_a_node_is_admitted_if_each_hard_taint_is_tolerated(
+    tolerated: list[str], taints: list[Taint], admitted: bool
+) -> None:
     assert compiled({"tolerates": [*tolerated]}).accepts(tainted(*taints)) is admitted
 
 
@@ -135,18 +155,26 @@ def test_many_nodes_are_checked_together_as_one_by_one() -> None:
         )
 
     values, taint = ("1", "2", "x", "", "-9"), taint_property(a_taint("k"))
-    nodes = [NodeSubject(f"n{number}", dict.fromkeys(draw.choices(("a", "b", taint), k=2), ""), number) for number in range(20)]
+    nodes = [
+        NodeSubject(f"n{number}", dict.fromkeys(draw.choices(("a", "b", taint), k=2), ""), number)
+        for number in range(20)
+    ]
     for node in nodes[::2]:
         node.properties = {**node.properties, "c": draw.choice(values)}
     for _ in range(500):
         constraint = compiled({"and": [term(3), term(2)]})
-        assert constraint.accepted(nodes).tolist() == [constraint.accepts(node) for node in nodes], constraint.text
+        assert constraint.accepted(nodes).tolist() == [constraint.accepts(node) for node in nodes], (
+            constraint.text
+        )
 
 
 def test_no_match_checks_a_constraint_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """110 terms about 2,000 nodes took 2 s, three times what one look at each node takes."""
     engine, call = Engine(), CallContext(now=1_000)
-    nodes = [GraphNodeSpec(f"n{number}", (Pool("cpu", 8_000, 100), Pool("pods", 10)), (), {"c": str(number)}) for number in range(5)]
+    nodes = [
+        GraphNodeSpec(f"n{number}", (Pool("cpu", 8_000, 100), Pool("pods", 10)), (), {"c": str(number)})
+        for number in range(5)
+    ]
     engine.init("first", nodes=nodes, call=call)
     monkeypatch.setattr(Constraint, "accepts", lambda *_: pytest.fail("one by one"))
     amounts = {"cpu": Decimal(2), "pods": Decimal(1)}
@@ -157,6 +185,10 @@ def test_no_match_checks_a_constraint_node_by_node(monkeypatch: pytest.MonkeyPat
 
     many = {"or": [{"greater": ["c", str(number)]} for number in range(100)]}
     never = {"or": [{"greater": ["c", str(number)]} for number in range(5, 100)]}
-    jobspecs = [asked(pods, rules, each) for pods in (1, 99) for rules in (many, never) for each in (False, True)]
-    found = engine.match_batch([JobMatchRequest(text, 10 + number, explain=True) for number, text in enumerate(jobspecs)], call)
+    jobspecs = [
+        asked(pods, rules, each) for pods in (1, 99) for rules in (many, never) for each in (False, True)
+    ]
+    found = engine.match_batch(
+        [JobMatchRequest(text, 10 + number, explain=True) for number, text in enumerate(jobspecs)], call
+    )
     assert [str(each.verdict) for each in found.results] == ["granted"] * 2 + ["unsatisfiable"] * 6

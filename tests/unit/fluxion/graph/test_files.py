@@ -12,7 +12,12 @@ from fluxqueue.fluxion.graph.jgf import read_jgf
 from fluxqueue.fluxion.messages import GraphNodeSpec, Level, Pool
 
 RACKED = (
-    GraphNodeSpec("n1", (Pool("cpu", 2050, 1000), Pool("gpu", 2)), (Level("zone", "eu"), Level("rack", "r1")), {"disk": "ssd"}),
+    GraphNodeSpec(
+        "n1",
+        (Pool("cpu", 2050, 1000), Pool("gpu", 2)),
+        (Level("zone", "eu"), Level("rack", "r1")),
+        {"disk": "ssd"},
+    ),
     GraphNodeSpec("n2", (Pool("cpu", 1000, 1000),), (Level("zone", "eu"), Level("rack", "r2")), down=True),
     GraphNodeSpec("n3", (Pool("cpu", 1000, 1000),), (Level("zone", "us"),)),
 )
@@ -62,7 +67,11 @@ def test_a_whole_tree_has_a_line_for_every_vertex() -> None:
 
 
 def test_a_long_list_of_nodes_is_cut_with_a_note() -> None:
-    lines = list(tree_lines(read_tree(write_jgf([GraphNodeSpec(f"n{i}", (Pool("cpu", 1),)) for i in range(60)])), most=50))
+    lines = list(
+        tree_lines(
+            read_tree(write_jgf([GraphNodeSpec(f"n{i}", (Pool("cpu", 1),)) for i in range(60)])), most=50
+        )
+    )
     assert len(lines) == 52
     assert lines[-1] == "└── ... and 10 more"
 
@@ -87,7 +96,10 @@ def test_a_deep_graph_is_shown_without_recursion() -> None:
         (jgf([CLUSTER, vertex("7", "/other0", "cluster")], []), "2 of them: /cluster0, /other0"),
         (jgf([CLUSTER, {"id": 4}], []), "node 1: id is missing or no string"),
         (jgf([CLUSTER, {"id": "4"}], []), "vertex '4': metadata is missing"),
-        (jgf([CLUSTER, {"id": "4", "metadata": {"type": "node"}}], []), "vertex '4': metadata.paths.containment"),
+        (
+            jgf([CLUSTER, {"id": "4", "metadata": {"type": "node"}}], []),
+            "vertex '4': metadata.paths.containment",
+        ),
         (jgf([CLUSTER, vertex("4", "/cluster0/a", size=-1)], []), "vertex '4': metadata.size is -1"),
         (jgf([CLUSTER, vertex("4", "/cluster0/a", status=2)], []), "vertex '4': metadata.status is 2"),
         (jgf([CLUSTER, NODE, NODE], []), "vertex '1': occurs 2 times"),
@@ -103,19 +115,33 @@ def test_what_keeps_a_graph_from_loading_is_named(text: str, sentence: str) -> N
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    broken = jgf([CLUSTER, {"id": "4"}, vertex("5", "/cluster0/a", size="big")], [edge("0", "9"), edge("8", "0")])
+    broken = jgf(
+        [CLUSTER, {"id": "4"}, vertex("5", "/cluster0/a", size="big")], [edge("0", "9"), edge("8", "0")]
+    )
     assert len([finding for finding in check_jgf(broken) if finding.fatal]) == 4
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (jgf([CLUSTER, NODE, CORE], [*TREE, edge("1", "0"), edge("2", "1")]), "edges in both directions (2) load"),
-        (jgf([CLUSTER, NODE, CORE], TREE[:1]), "vertices that are not reached from the root (1) never match: 2"),
-        (jgf([CLUSTER, NODE], TREE[:1]), "nodes with nothing on them (1): /cluster0/node0"),
-        (jgf([CLUSTER, NODE, CORE], TREE) + " " * 5 * 2**20, "5.0 MiB: a Go fluxion service takes 4 MiB at most"),
         (
-            jgf([CLUSTER, vertex("1", "/cluster0/a", name="n"), vertex("2", "/cluster0/b", name="n")], [edge("0", "1"), edge("0", "2")]),
+            jgf([CLUSTER, NODE, CORE], [*TREE, edge("1", "0"), edge("2", "1")]),
+            "edges in both directions (2) load",
+        ),
+        (
+            jgf([CLUSTER, NODE, CORE], TREE[:1]),
+            "vertices that are not reached from the root (1) never match: 2",
+        ),
+        (jgf([CLUSTER, NODE], TREE[:1]), "nodes with nothing on them (1): /cluster0/node0"),
+        (
+            jgf([CLUSTER, NODE, CORE], TREE) + " " * 5 * 2**20,
+            "5.0 MiB: a Go fluxion service takes 4 MiB at most",
+        ),
+        (
+            jgf(
+                [CLUSTER, vertex("1", "/cluster0/a", name="n"), vertex("2", "/cluster0/b", name="n")],
+                [edge("0", "1"), edge("0", "2")],
+            ),
             "node names that occur more than once (1) are",
         ),
     ],
@@ -128,7 +154,10 @@ def test_what_loads_but_is_probably_a_mistake_is_noted(text: str, sentence: str)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "metadata", "type", "paths", "source"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "metadata", "type", "paths", "source"]), inner)
+    ),
     max_leaves=10,
 )
 

@@ -27,7 +27,9 @@ def test_leaves_become_pools_and_follow_from_their_position() -> None:
 
 def test_edges_in_both_directions_load_as_a_tree() -> None:
     both = document(2, cores=1, memory=0)
-    both["graph"]["edges"] += [{"source": edge["target"], "target": edge["source"]} for edge in both["graph"]["edges"]]
+    both["graph"]["edges"] += [
+        {"source": edge["target"], "target": edge["source"]} for edge in both["graph"]["edges"]
+    ]
     graph = read_jgf(json.dumps(both))
     assert [node.path for node in graph.nodes] == ["/cluster0/node0", "/cluster0/node1"]
     assert not graph.leaf_types, "no vertex is without an edge"
@@ -42,13 +44,21 @@ def test_leaves_out_of_order_or_of_other_sizes_keep_their_attributes() -> None:
     vertices[2]["metadata"].update(id=7, name="big", size=4, status=1, properties={"a": ""})
     run = next(iter(read_jgf(json.dumps(odd)).nodes)).runs["core"]
     assert list(run.ids) == [1, 2, 7]
-    assert (run.name_of(2), run.path_of(2), run.size_of(2), run.down) == ("big", "/cluster0/node0/core0", 4, 0b100)
+    assert (run.name_of(2), run.path_of(2), run.size_of(2), run.down) == (
+        "big",
+        "/cluster0/node0/core0",
+        4,
+        0b100,
+    )
     assert list(run.in_order(run.full)) == [2, 0, 1]
     assert run.total == 6
 
 
 def test_a_graph_may_consist_of_a_root() -> None:
-    graph = read_jgf('{"graph": {"nodes": [{"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c0"}}}], "edges": []}}')
+    graph = read_jgf(
+        '{"graph": {"nodes": [{"id": "0", "metadata": {"type": "cluster", "paths": '
+        '{"containment": "/c0"}}}], "edges": []}}'
+    )
     assert graph.vertices == 1
 
 
@@ -93,7 +103,10 @@ def test_a_text_that_is_no_graph_is_refused(change: str) -> None:
 
 def test_a_chain_of_ten_thousand_vertices_is_refused_without_recursion() -> None:
     paths = ["/c0" + "/a" * depth for depth in range(10_000)]
-    vertices = [{"id": str(i), "metadata": {"type": "a", "paths": {"containment": path}}} for i, path in enumerate(paths)]
+    vertices = [
+        {"id": str(i), "metadata": {"type": "a", "paths": {"containment": path}}}
+        for i, path in enumerate(paths)
+    ]
     edges = [{"source": str(i), "target": str(i + 1)} for i in range(9_999)]
     with pytest.raises(InvalidGraph, match="deeper than"):
         read_jgf(json.dumps({"graph": {"nodes": vertices, "edges": edges}}))

@@ -16,7 +16,9 @@ READY = {"type": "Ready", "status": "True"}
 
 
 def make_node(name: str = "n1", **allocatable: str | int) -> NodeBuilder:
-    return NodeBuilder(name, {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()})
+    return NodeBuilder(
+        name, {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()}
+    )
 
 
 class NodeBuilder:
@@ -34,7 +36,9 @@ class NodeBuilder:
         return self
 
     def in_zone(self, zone: str, rack: str = "") -> NodeBuilder:
-        self.metadata["labels"] = {"topology.kubernetes.io/zone": zone} | ({"example.com/rack": rack} if rack else {})
+        self.metadata["labels"] = {"topology.kubernetes.io/zone": zone} | (
+            {"example.com/rack": rack} if rack else {}
+        )
         return self
 
     def tainted(self, key: str, value: str = "", effect: str = "NoSchedule") -> NodeBuilder:
@@ -46,7 +50,9 @@ class NodeBuilder:
         return self.tainted("node.kubernetes.io/unschedulable")
 
     def not_ready(self, message: str) -> NodeBuilder:
-        self.status["conditions"] = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message}]
+        self.status["conditions"] = [
+            {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message}
+        ]
         return self
 
     def silent(self) -> NodeBuilder:
@@ -75,13 +81,21 @@ def test_cpu_memory_pods_and_gpus_become_pools_in_their_units() -> None:
 
 def test_amounts_are_rounded_down_to_whole_units() -> None:
     made = graph_node(make_node(cpu="1999.9m", memory=3 * 2**20 - 1, pods="2").build())
-    assert [(pool.type, pool.total) for pool in made.spec.pools] == [("cpu", 1999), ("memory", 2), ("pods", 2)]
+    assert [(pool.type, pool.total) for pool in made.spec.pools] == [
+        ("cpu", 1999),
+        ("memory", 2),
+        ("pods", 2),
+    ]
 
 
 def test_what_daemonsets_take_is_subtracted() -> None:
     taken = {"cpu": Decimal("0.25"), "memory": Decimal(2**30), "pods": Decimal(3)}
     made = graph_node(make_node(cpu=4, memory="8Gi", pods=10).build(), taken=taken)
-    assert {kind: pool.total for kind, pool in pools(made).items()} == {"cpu": 3750, "memory": 7 * 1024, "pods": 7}
+    assert {kind: pool.total for kind, pool in pools(made).items()} == {
+        "cpu": 3750,
+        "memory": 7 * 1024,
+        "pods": 7,
+    }
 
 
 def test_daemonsets_that_take_more_than_there_is_leave_0() -> None:
@@ -91,7 +105,9 @@ def test_daemonsets_that_take_more_than_there_is_leave_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "vertex_mib"), [("256Gi", 32), ("257Gi", 64), ("1Ti", 128), ("6Ti", 1024), ("31Mi", 32)], ids=lambda value: str(value)
+    ("memory", "vertex_mib"),
+    [("256Gi", 32), ("257Gi", 64), ("1Ti", 128), ("6Ti", 1024), ("31Mi", 32)],
+    ids=lambda value: str(value),
 )
 def test_memory_vertices_double_until_a_node_has_few_enough(memory: str, vertex_mib: int) -> None:
     pool = pools(graph_node(make_node(memory=memory).build()))["memory"]
@@ -99,13 +115,19 @@ def test_memory_vertices_double_until_a_node_has_few_enough(memory: str, vertex_
     assert -(-pool.total // pool.vertex_size) <= 8_192
 
 
-@pytest.mark.parametrize(("kind", "vertex_mib"), [("hugepages-1Gi", 1024), ("hugepages-64Ki", 32), ("hugepages-lots", 32)])
-def test_huge_pages_are_counted_in_pages_where_a_page_is_as_large_as_a_unit(kind: str, vertex_mib: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "vertex_mib"), [("hugepages-1Gi", 1024), ("hugepages-64Ki", 32), ("hugepages-lots", 32)]
+)
+def test_huge_pages_are_counted_in_pages_where_a_page_is_as_large_as_a_unit(
+    kind: str, vertex_mib: int
+) -> None:
     assert pools(graph_node(make_node().has(kind, "8Gi").build()))[kind].vertex_size == vertex_mib
 
 
 def test_cpu_vertices_have_the_size_of_the_rules() -> None:
-    assert pools(graph_node(make_node(cpu=8).build(), NodeRules(cpu_vertex_m=1_000)))["cpu"] == Pool("cpu", 8_000, 1_000)
+    assert pools(graph_node(make_node(cpu=8).build(), NodeRules(cpu_vertex_m=1_000)))["cpu"] == Pool(
+        "cpu", 8_000, 1_000
+    )
 
 
 @pytest.mark.parametrize("size", [0, -1, 1_001])
@@ -127,16 +149,28 @@ def test_a_node_that_is_being_deleted_is_down() -> None:
 
 def test_gpus_of_each_vendor_are_a_pool_of_their_own() -> None:
     made = graph_node(make_node().has("nvidia.com/gpu", 2).has("amd.com/gpu", 1).build())
-    assert pools(made) == {"nvidia.com:gpu": Pool("nvidia.com:gpu", 2, 1), "amd.com:gpu": Pool("amd.com:gpu", 1, 1)}
+    assert pools(made) == {
+        "nvidia.com:gpu": Pool("nvidia.com:gpu", 2, 1),
+        "amd.com:gpu": Pool("amd.com:gpu", 1, 1),
+    }
 
 
 def test_names_that_differ_in_one_character_are_pools_of_their_own() -> None:
     made = graph_node(make_node().has("example.com/a.b", 2).has("example.com/a_b", 1).build())
-    assert {kind: pool.total for kind, pool in pools(made).items()} == {"example.com:a.b": 2, "example.com:a_b": 1}
+    assert {kind: pool.total for kind, pool in pools(made).items()} == {
+        "example.com:a.b": 2,
+        "example.com:a_b": 1,
+    }
 
 
 def test_other_resources_keep_their_name() -> None:
-    made = graph_node(make_node().has("example.com/fpga", 2).has("hugepages-2Mi", "1Gi").has("ephemeral-storage", "100Gi").build())
+    made = graph_node(
+        make_node()
+        .has("example.com/fpga", 2)
+        .has("hugepages-2Mi", "1Gi")
+        .has("ephemeral-storage", "100Gi")
+        .build()
+    )
     assert pools(made) == {
         "example.com:fpga": Pool("example.com:fpga", 2, 1),
         "hugepages-2Mi": Pool("hugepages-2Mi", 1024, 2),
@@ -156,14 +190,26 @@ def test_large_numbers_of_pieces_have_larger_vertices() -> None:
 
 def test_levels_come_from_labels_and_a_missing_one_is_skipped() -> None:
     rules = NodeRules(levels=(("zone", "topology.kubernetes.io/zone"), ("rack", "example.com/rack")))
-    assert graph_node(make_node().in_zone("eu-1", "r7").build(), rules).spec.levels == (Level("zone", "eu-1"), Level("rack", "r7"))
+    assert graph_node(make_node().in_zone("eu-1", "r7").build(), rules).spec.levels == (
+        Level("zone", "eu-1"),
+        Level("rack", "r7"),
+    )
     assert graph_node(make_node().in_zone("eu-1").build(), rules).spec.levels == (Level("zone", "eu-1"),)
     assert graph_node(make_node().build(), rules).spec.levels == ()
 
 
 def test_labels_and_taints_become_properties() -> None:
-    made = graph_node(make_node().labelled(disk="ssd", bare="").tainted("team", "bio").tainted("spot").build())
-    assert set(made.spec.properties) == {"disk", "disk=ssd", "bare", "bare=", "taint:team=bio:NoSchedule", "taint:spot=:NoSchedule"}
+    made = graph_node(
+        make_node().labelled(disk="ssd", bare="").tainted("team", "bio").tainted("spot").build()
+    )
+    assert set(made.spec.properties) == {
+        "disk",
+        "disk=ssd",
+        "bare",
+        "bare=",
+        "taint:team=bio:NoSchedule",
+        "taint:spot=:NoSchedule",
+    }
 
 
 def test_a_cordoned_node_is_down_without_a_property_for_its_taint() -> None:
@@ -195,7 +241,9 @@ def test_an_unreadable_quantity_marks_the_node_down(nonsense: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    allocatable=st.dictionaries(st.text(max_size=20), st.text(max_size=12) | st.integers() | st.floats(), max_size=4),
+    allocatable=st.dictionaries(
+        st.text(max_size=20), st.text(max_size=12) | st.integers() | st.floats(), max_size=4
+    ),
     labels=st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3),
 )
 def test_no_content_of_a_node_raises(allocatable: dict[str, Any], labels: dict[str, str]) -> None:

@@ -74,9 +74,18 @@ def test_a_range_takes_the_largest_allowed_number_there_is(count: Count, availab
         (whole(resources=[{"type": "node", "count": -1}]), "resources[0].count: -1"),
         (whole(resources=[{"type": "node", "count": "1-3"}]), "resources[0].count: a whole number"),
         (whole(resources=[{"type": "node", "count": 10**12}]), "resources[0].count: 1000000000000"),
-        (whole(resources=[nodes({"min": 1, "max": 4, "operator": "+", "operand": 0})]), "operand: operator + needs at least 1"),
-        (whole(resources=[nodes({"min": 1, "max": 4, "operator": "^", "operand": 2})]), "min: operator ^ needs at least 2"),
-        (whole(resources=[nodes({"min": 3, "max": 2, "operator": "+", "operand": 1})]), "max: 2 is less than min 3"),
+        (
+            whole(resources=[nodes({"min": 1, "max": 4, "operator": "+", "operand": 0})]),
+            "operand: operator + needs at least 1",
+        ),
+        (
+            whole(resources=[nodes({"min": 1, "max": 4, "operator": "^", "operand": 2})]),
+            "min: operator ^ needs at least 2",
+        ),
+        (
+            whole(resources=[nodes({"min": 3, "max": 2, "operator": "+", "operand": 1})]),
+            "max: 2 is less than min 3",
+        ),
         (whole(resources=[nodes({"max": 2})]), "key min is missing"),
         (whole(tasks=[{"command": ["a"], "slot": "w"}]), "tasks[0]: key count is missing"),
         (whole(attributes=[]), "attributes: a map"),
@@ -130,6 +139,8 @@ def test_expensive_jobspecs_are_refused_at_once(text: str) -> None:
     assert time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize("attributes", [None, {}, {"system": None}, {"system": {"queue": "q", "other": 1}}, {"user": {"a": 1}}])
+@pytest.mark.parametrize(
+    "attributes", [None, {}, {"system": None}, {"system": {"queue": "q", "other": 1}}, {"user": {"a": 1}}]
+)
 def test_attributes_may_be_empty(attributes: Any) -> None:
     assert read_jobspec(whole(attributes=attributes)).duration_s == 0

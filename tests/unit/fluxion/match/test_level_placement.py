@@ -12,11 +12,22 @@ import pytest
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, nodes, slot
 
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.messages import AdvanceReservation, CallContext, GraphNodeSpec, Level, MatchResult, MatchVerdict, NodeShare, Pool
+from fluxqueue.fluxion.messages import (
+    AdvanceReservation,
+    CallContext,
+    GraphNodeSpec,
+    Level,
+    MatchResult,
+    MatchVerdict,
+    NodeShare,
+    Pool,
+)
 
 
 def node(name: str, slots: int, *levels: tuple[str, str]) -> GraphNodeSpec:
-    return GraphNodeSpec(name, (Pool("cpu", slots * 100, 100),), tuple(Level(kind, value) for kind, value in levels))
+    return GraphNodeSpec(
+        name, (Pool("cpu", slots * 100, 100),), tuple(Level(kind, value) for kind, value in levels)
+    )
 
 
 def racks(*sizes: int, each: int = 4, zones: int = 1) -> tuple[GraphNodeSpec, ...]:
@@ -61,18 +72,28 @@ def test_what_no_domain_holds_now_waits_although_the_cluster_has_room() -> None:
     result = ask(made, in_rack(8))
     assert result.verdict is MatchVerdict.BUSY
     assert result.reason == "no rack has free 8 slots: r0 has the most: 7"
-    assert (result.shortages[0].wanted, result.shortages[0].available, result.shortages[0].level) == (8, 7, "rack")
+    assert (result.shortages[0].wanted, result.shortages[0].available, result.shortages[0].level) == (
+        8,
+        7,
+        "rack",
+    )
 
 
 def test_what_no_domain_could_ever_hold_is_unsatisfiable_with_the_largest() -> None:
     result = ask(engine(*racks(2, 3)), in_rack(13))
-    assert (result.verdict, result.reason) == (MatchVerdict.UNSATISFIABLE, "no rack holds 13 slots: the largest holds 12")
+    assert (result.verdict, result.reason) == (
+        MatchVerdict.UNSATISFIABLE,
+        "no rack holds 13 slots: the largest holds 12",
+    )
 
 
 def test_a_level_that_no_node_has_is_unsatisfiable_and_named() -> None:
     result = ask(engine(node("n", 4)), in_rack(1))
     assert result.verdict is MatchVerdict.UNSATISFIABLE
-    assert result.reason == "wants to be below one rack, and no node is below any: label the nodes, or ask for another level"
+    assert (
+        result.reason
+        == "wants to be below one rack, and no node is below any: label the nodes, or ask for another level"
+    )
 
 
 def test_a_node_without_the_level_is_not_used() -> None:
@@ -117,7 +138,10 @@ def test_a_preferred_level_comes_as_low_as_possible() -> None:
     again = engine(*racks(1, 2, 1, zones=2))
     ask(again, jobspec(nodes(1, slot(1, cpu=100)), constraints={"hostlist": ["r1n0"]}))
     assert by_rack(ask(again, wants)) == {"r0": 4, "r2": 4}, "no rack has eight, so one zone with them"
-    assert ask(again, jobspec(below("rack", slot(7, cpu=100), label="preferred"))).verdict is MatchVerdict.GRANTED
+    assert (
+        ask(again, jobspec(below("rack", slot(7, cpu=100), label="preferred"))).verdict
+        is MatchVerdict.GRANTED
+    )
 
 
 def test_a_preferred_level_fits_wherever_the_request_fits_without_it() -> None:
@@ -185,7 +209,10 @@ def test_pods_of_several_sizes_lie_below_one_vertex() -> None:
     parts = (slot(2, "a", cpu=200), slot(1, "b", cpu=100))
     assert by_rack(ask(made, jobspec(below("rack", *parts)))) == {"r1": 3}
     result = ask(made, jobspec(below("rack", *parts)))
-    assert (result.verdict, result.reason) == (MatchVerdict.BUSY, "its parts do not fit below one rack together")
+    assert (result.verdict, result.reason) == (
+        MatchVerdict.BUSY,
+        "its parts do not fit below one rack together",
+    )
     later = ask(made, jobspec(below("rack", *parts), duration=10), reserve=True)
     assert (later.verdict, later.at) == (MatchVerdict.RESERVED, 1_060)
 
@@ -241,7 +268,9 @@ def test_whole_nodes_are_given_only_where_no_other_job_is() -> None:
     result = ask(made, text, 2)
     assert placed(result) == {"r0n1": 2, "r0n2": 1}
     assert {(share.exclusive, share.amounts["cpu"]) for share in result.shares} == {(True, 400)}
-    assert ask(made, jobspec(slot(4, cpu=100))).verdict is MatchVerdict.BUSY, "three slots of the first node are left"
+    assert ask(made, jobspec(slot(4, cpu=100))).verdict is MatchVerdict.BUSY, (
+        "three slots of the first node are left"
+    )
     busy = ask(made, text)
     assert busy.reason == "wants 3 slots on whole nodes, at most 2 of them on one node, free now: 0"
     reserved = ask(made, text, 3, reserve=True)
@@ -271,16 +300,27 @@ def test_every_match_policy_keeps_how_slots_share_nodes(policy: str) -> None:
 
 
 def test_levels_of_one_name_are_different_vertices() -> None:
-    made = engine(node("n1", 4, ("zone", "a"), ("rack", "x")), node("n2", 4, ("rack", "a")), node("n3", 4, ("zone", "a"), ("rack", "x")))
+    made = engine(
+        node("n1", 4, ("zone", "a"), ("rack", "x")),
+        node("n2", 4, ("rack", "a")),
+        node("n3", 4, ("zone", "a"), ("rack", "x")),
+    )
     assert placed(ask(made, in_rack(8))) == {"n1": 4, "n3": 4}
     assert placed(ask(made, in_rack(4))) == {"n2": 4}
     check_books(made)
 
 
-def _fits(free: dict[str, int], specs: tuple[GraphNodeSpec, ...], wanted: int, size: int, required: str, cells: str) -> bool:
-    """Try every domain: whether so many groups fit, each below one vertex of a level and all below one of another."""
+def _fits(
+    free: dict[str, int], specs: tuple[GraphNodeSpec, ...], wanted: int, size: int, required: str, cells: str
+) -> bool:
+    """Try every domain: whether so many groups fit, each below one vertex of a level and all below one of
+    another.
+    """
     of = {
-        spec.name: {level.type: "/".join(each.name for each in spec.levels[: at + 1]) for at, level in enumerate(spec.levels)}
+        spec.name: {
+            level.type: "/".join(each.name for each in spec.levels[: at + 1])
+            for at, level in enumerate(spec.levels)
+        }
         | {"node": spec.name}
         for spec in specs
     }
@@ -300,14 +340,23 @@ def _fits(free: dict[str, int], specs: tuple[GraphNodeSpec, ...], wanted: int, s
 def _random_cluster(random_: random.Random) -> tuple[GraphNodeSpec, ...]:
     specs = []
     for number in range(random_.randint(2, 9)):
-        levels = [(kind, f"{kind}{random_.randint(0, 1)}") for kind in ("zone", "block", "rack") if random_.random() < 0.85]
+        levels = [
+            (kind, f"{kind}{random_.randint(0, 1)}")
+            for kind in ("zone", "block", "rack")
+            if random_.random() < 0.85
+        ]
         specs.append(node(f"n{number}", random_.randint(1, 4), *levels))
     return tuple(specs)
 
 
-def _check_levels(result: MatchResult, specs: tuple[GraphNodeSpec, ...], size: int, required: str, cells: str) -> None:
+def _check_levels(
+    result: MatchResult, specs: tuple[GraphNodeSpec, ...], size: int, required: str, cells: str
+) -> None:
     paths: dict[str, dict[str, Any]] = {
-        spec.name: {"node": spec.name, **{level.type: tuple(spec.levels[: at + 1]) for at, level in enumerate(spec.levels)}}
+        spec.name: {
+            "node": spec.name,
+            **{level.type: tuple(spec.levels[: at + 1]) for at, level in enumerate(spec.levels)},
+        }
         for spec in specs
     }
     taken = placed(result)
@@ -365,7 +414,11 @@ def test_a_reservation_starts_at_the_first_end_at_which_it_fits(seed: int) -> No
     ends = set()
     for jobid, spec in enumerate(itertools.chain(specs, specs), 1):
         duration = random_.randint(1, 6) * 100
-        text = jobspec(nodes(1, slot(random_.randint(1, 2), cpu=100)), duration=duration, constraints={"hostlist": [spec.name]})
+        text = jobspec(
+            nodes(1, slot(random_.randint(1, 2), cpu=100)),
+            duration=duration,
+            constraints={"hostlist": [spec.name]},
+        )
         if ask(made, text, jobid, reserve=random_.random() < 0.5).verdict is MatchVerdict.GRANTED:
             ends.add(1_000 + duration)
     ends.update(job.end for job in made.list_jobs(NOW) if job.end)
@@ -381,7 +434,7 @@ def test_a_reservation_starts_at_the_first_end_at_which_it_fits(seed: int) -> No
         assert _first_start(made, text, sorted(ends)) == 0
 
 
-# ---- advance reservations -----------------------------------------------------------------------------------------------------------
+# ---- advance reservations ----------------------------------------------------------------------------------
 
 
 def test_a_level_counts_what_an_advance_reservation_leaves() -> None:
@@ -405,16 +458,25 @@ def test_work_of_an_advance_reservation_lies_below_one_vertex_of_its_nodes() -> 
     second = ask(made, own, reserve=True)
     assert (second.verdict, second.at, by_rack(second)) == (MatchVerdict.RESERVED, 1_300, {"r1": 8})
     never = ask(made, in_rack(9, duration=300, reservation="course"))
-    assert (never.verdict, never.reason) == (MatchVerdict.UNSATISFIABLE, "no rack holds 9 slots: the largest holds 8")
+    assert (never.verdict, never.reason) == (
+        MatchVerdict.UNSATISFIABLE,
+        "no rack holds 9 slots: the largest holds 8",
+    )
     check_books(made)
 
 
 def test_slices_and_whole_nodes_fit_into_an_advance_reservation() -> None:
     made = engine(*racks(2, 2))
-    assert made.set_advance_reservations([AdvanceReservation("course", ("r0n0", "r1n1"), ((1_000, 2_000),))], NOW).done
-    slices = shared(jobspec(below("rack", slot(2, cpu=100), count=2), duration=300, reservation="course"), {"whole": True})
+    assert made.set_advance_reservations(
+        [AdvanceReservation("course", ("r0n0", "r1n1"), ((1_000, 2_000),))], NOW
+    ).done
+    slices = shared(
+        jobspec(below("rack", slot(2, cpu=100), count=2), duration=300, reservation="course"), {"whole": True}
+    )
     assert placed(ask(made, slices)) in ({"r0n0": 4}, {"r1n1": 4})
-    preferred = jobspec(below("rack", slot(6, cpu=100), label="preferred"), duration=300, reservation="course")
+    preferred = jobspec(
+        below("rack", slot(6, cpu=100), label="preferred"), duration=300, reservation="course"
+    )
     later = ask(made, preferred, reserve=True)
     assert (later.verdict, later.at, set(placed(later))) == (MatchVerdict.RESERVED, 1_300, {"r0n0", "r1n1"})
     check_books(made)

@@ -14,7 +14,10 @@ def node(name: str, ports: int) -> GraphNodeSpec:
 def test_a_part_that_finds_no_place_on_what_others_left_is_tried_before_them() -> None:
     made = engine(node("n1", 2), node("n2", 1))
     text = jobspec(slot(1, "one", cpu=100, ports=1), slot(1, "both", ports=2))
-    assert {share.node: dict(share.slots) for share in ask(made, text).shares} == {"n1": {"both": 1}, "n2": {"one": 1}}
+    assert {share.node: dict(share.slots) for share in ask(made, text).shares} == {
+        "n1": {"both": 1},
+        "n2": {"one": 1},
+    }
     check_books(made)
 
 

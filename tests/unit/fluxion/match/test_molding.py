@@ -13,7 +13,13 @@ from fluxqueue.api.moldable import molded_duration
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match.jobspec import read_jobspec
 from fluxqueue.fluxion.match.molding import Molder
-from fluxqueue.fluxion.messages import AdvanceReservation, CallContext, JobMatchRequest, MatchResult, MatchVerdict
+from fluxqueue.fluxion.messages import (
+    AdvanceReservation,
+    CallContext,
+    JobMatchRequest,
+    MatchResult,
+    MatchVerdict,
+)
 
 EIGHT = jobspec(slot(8, cpu=100), duration=100)
 
@@ -33,7 +39,12 @@ def slots_of(result: MatchResult) -> int:
 def test_a_job_starts_smaller_where_that_ends_it_sooner(reserve: bool) -> None:
     made = busy_until(1_150)
     answer = ask(made, EIGHT, 2, reserve=reserve, min_slots=2)
-    assert (answer.verdict, slots_of(answer), answer.at, answer.end) == (MatchVerdict.GRANTED, 4, 1_000, 1_200)
+    assert (answer.verdict, slots_of(answer), answer.at, answer.end) == (
+        MatchVerdict.GRANTED,
+        4,
+        1_000,
+        1_200,
+    )
     check_books(made)
 
 
@@ -61,7 +72,9 @@ def test_a_smaller_start_delays_no_reservation() -> None:
     assert reserved.at == 1_150
     answer = ask(made, EIGHT, 3, reserve=True, min_slots=1)
     assert answer.verdict is MatchVerdict.GRANTED
-    assert (slots_of(answer), answer.end) == (1, 1_800), "from 1150 on all but one are reserved, and four would take until 1200"
+    assert (slots_of(answer), answer.end) == (1, 1_800), (
+        "from 1150 on all but one are reserved, and four would take until 1200"
+    )
     assert made.job_info(2, NOW).at == 1_150
     check_books(made)
 
@@ -96,7 +109,9 @@ def test_a_reservation_that_is_kept_stays_as_it_is() -> None:
 
 def test_a_job_larger_than_the_cluster_starts_with_what_there_is() -> None:
     made = busy_until(1_050, cpu=600)
-    assert ask(made, EIGHT, 2, reserve=True, min_slots=5).verdict is MatchVerdict.BUSY, "five fit as soon as others end"
+    assert ask(made, EIGHT, 2, reserve=True, min_slots=5).verdict is MatchVerdict.BUSY, (
+        "five fit as soon as others end"
+    )
     assert ask(made, EIGHT, 3, reserve=True, min_slots=7).verdict is MatchVerdict.UNSATISFIABLE
     made.cancel_many([1], NOW)
     answer = ask(made, EIGHT, 2, reserve=True, min_slots=5)
@@ -115,7 +130,11 @@ def test_whole_nodes_and_one_slot_on_each_are_molded_too() -> None:
 def test_below_a_vertex_of_a_level_a_smaller_start_is_below_it_too() -> None:
     made = engine(*(node(f"{zone}{number}", zone=zone, cpu=400) for zone in "xy" for number in range(2)))
     for zone in "xy":
-        ask(made, jobspec(nodes(1, slot(1, cpu=200)), duration=900, constraints={"hostlist": [f"{zone}1"]}), 1 + (zone == "y"))
+        ask(
+            made,
+            jobspec(nodes(1, slot(1, cpu=200)), duration=900, constraints={"hostlist": [f"{zone}1"]}),
+            1 + (zone == "y"),
+        )
     level = {"type": "zone", "count": 1, "label": "group", "with": [slot(8, cpu=100)]}
     answer = ask(made, jobspec(level, duration=100), 3, reserve=True, min_slots=2)
     assert (slots_of(answer), len({share.node[0] for share in answer.shares})) == (6, 1)
@@ -136,7 +155,10 @@ def test_other_requests_are_not_moldable(resources: tuple[dict[str, Any], ...]) 
 
 
 def test_work_without_an_end_starts_with_all_its_slots_or_waits() -> None:
-    assert ask(busy_until(1_150), jobspec(slot(8, cpu=100), duration=0), 2, min_slots=1).verdict is MatchVerdict.BUSY
+    assert (
+        ask(busy_until(1_150), jobspec(slot(8, cpu=100), duration=0), 2, min_slots=1).verdict
+        is MatchVerdict.BUSY
+    )
 
 
 def test_a_smaller_start_ends_before_a_maintenance() -> None:
@@ -151,8 +173,16 @@ jobs = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([30, 70, 150, 400])
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), jobs, st.integers(2, 12), st.integers(1, 6), st.booleans())
-def test_the_largest_start_that_fits_is_found(sizes: list[int], before: Any, size: int, least: int, apart: bool) -> None:
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    jobs,
+    st.integers(2, 12),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_the_largest_start_that_fits_is_found(
+    sizes: list[int], before: Any, size: int, least: int, apart: bool
+) -> None:
     made = engine(*(node(f"n{number}", cpu=100 * cpu) for number, cpu in enumerate(sizes)))
     for number, (count, duration, reserve) in enumerate(before, 1):
         ask(made, jobspec(slot(count, cpu=100), duration=duration), number, reserve=reserve)
@@ -166,8 +196,12 @@ def test_the_largest_start_that_fits_is_found(sizes: list[int], before: Any, siz
         return answer.verdict is MatchVerdict.GRANTED
 
     best = next((count for count in range(size, min(least, size) - 1, -1) if starts(count)), 0)
-    (full,) = made.trial([JobMatchRequest(jobspec(wanted(size), duration=100), 99, reserve=True)], (), NOW).results
-    answer = ask(made, jobspec(wanted(size), duration=100), 99, CallContext(now=1_000), reserve=True, min_slots=least)
+    (full,) = made.trial(
+        [JobMatchRequest(jobspec(wanted(size), duration=100), 99, reserve=True)], (), NOW
+    ).results
+    answer = ask(
+        made, jobspec(wanted(size), duration=100), 99, CallContext(now=1_000), reserve=True, min_slots=least
+    )
     end = 1_000 + molded_duration(100, size, best) if best else None
     if end is not None and (best == size or full.verdict is not MatchVerdict.RESERVED or end < full.end):
         assert (answer.verdict, slots_of(answer), answer.end) == (MatchVerdict.GRANTED, best, end)

@@ -46,11 +46,15 @@ def test_the_nodes_that_a_constraint_accepts_follow_all_changes_of_the_graph() -
             case 1 if len(made.state.graph.nodes) > 2:
                 made.remove_nodes([name], NOW)
             case _ if name in made.state.graph.by_name:
-                made.set_properties({name: dict.fromkeys(rng.sample(["a", "b", TAINT], rng.randrange(3)), "")}, NOW)
+                made.set_properties(
+                    {name: dict.fromkeys(rng.sample(["a", "b", TAINT], rng.randrange(3)), "")}, NOW
+                )
         table = made.state.table
         constraint = wanted[rng.randrange(3)]
         assert constraint is not None
-        assert table.accepted(constraint).tolist() == [constraint.accepts(each) for each in table.nodes], number
+        assert table.accepted(constraint).tolist() == [constraint.accepts(each) for each in table.nodes], (
+            number
+        )
         assert bool(table.taints) is any(TAINT in each.properties for each in table.nodes)
 
 

@@ -16,7 +16,9 @@ from fluxqueue.fluxion.messages import CallContext, MatchVerdict
 
 
 def text_of(number: int, values: int = 1) -> str:
-    return jobspec(slot(1, cpu=number), constraints={"in": ["zone", *(f"zone-{value}" for value in range(values))]})
+    return jobspec(
+        slot(1, cpu=number), constraints={"in": ["zone", *(f"zone-{value}" for value in range(values))]}
+    )
 
 
 def test_a_text_is_read_once_and_equal_requests_are_one() -> None:
@@ -67,15 +69,26 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Jobspec]]:
 
 def ask_all(made: Engine) -> list[MatchVerdict]:
     large = {"in": ["zone", "z", *(f"zone-{value}" for value in range(500))]}
-    wanted = [jobspec(slot(1, cpu=cpu), duration=duration, constraints=large) for cpu in (400, 800) for duration in (60, 600)]
-    return [ask(made, text, number, reserve=number == 2).verdict for number, text in enumerate(wanted, start=1)]
+    wanted = [
+        jobspec(slot(1, cpu=cpu), duration=duration, constraints=large)
+        for cpu in (400, 800)
+        for duration in (60, 600)
+    ]
+    return [
+        ask(made, text, number, reserve=number == 2).verdict for number, text in enumerate(wanted, start=1)
+    ]
 
 
 def test_nothing_of_a_request_is_kept_once_its_work_is_gone(read: list[weakref.ref[Jobspec]]) -> None:
     made = engine(node("a", cpu=400))
     made.set_properties({"a": {"zone": "z"}}, NOW)
     verdicts = ask_all(made)
-    assert verdicts == [MatchVerdict.GRANTED, MatchVerdict.RESERVED, MatchVerdict.UNSATISFIABLE, MatchVerdict.UNSATISFIABLE]
+    assert verdicts == [
+        MatchVerdict.GRANTED,
+        MatchVerdict.RESERVED,
+        MatchVerdict.UNSATISFIABLE,
+        MatchVerdict.UNSATISFIABLE,
+    ]
     made.cancel_many([1, 2, 3, 4], CallContext(now=1_100))
     gc.collect()
     assert all(each() is not None for each in read), "work may ask again soon"

@@ -74,18 +74,33 @@ def tuples(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...
 COUNT = st.integers(0, 2**63 - 1)
 CALL = st.builds(CallContext, now=st.none() | COUNT, epoch=COUNT, instance=TEXT)
 POOL = st.builds(Pool, TEXT, INT, INT.filter(bool))
-NODE = st.builds(GraphNodeSpec, TEXT, tuples(POOL), tuples(st.builds(Level, TEXT, TEXT)), LABELS, st.booleans())
+NODE = st.builds(
+    GraphNodeSpec, TEXT, tuples(POOL), tuples(st.builds(Level, TEXT, TEXT)), LABELS, st.booleans()
+)
 SHARE = st.builds(NodeShare, TEXT, COUNTS, COUNTS, st.booleans())
 SYSTEM_SHARE = st.builds(NodeShare, TEXT, st.just({}), COUNTS)
 REQUEST = st.builds(JobMatchRequest, TEXT, INT, st.booleans(), st.booleans(), TEXTS, st.none() | INT)
 SHORTAGE = st.builds(Shortage, TEXT, INT, INT, TEXT, TEXT)
-RESULT = st.builds(MatchResult, st.sampled_from(MatchVerdict), INT, INT, INT, tuples(SHARE), TEXT, tuples(SHORTAGE), TEXT, TEXT)
+RESULT = st.builds(
+    MatchResult,
+    st.sampled_from(MatchVerdict),
+    INT,
+    INT,
+    INT,
+    tuples(SHARE),
+    TEXT,
+    tuples(SHORTAGE),
+    TEXT,
+    TEXT,
+)
 BATCH = st.builds(MatchBatch, tuples(RESULT), TEXT, SECONDS)
 ALLOCATION = st.builds(MatchedAllocation, INT, TEXT, st.booleans(), INT, SECONDS)
 INFO = st.builds(JobInfo, INT, st.sampled_from(JobMode), INT, INT, tuples(SHARE))
 RESTORED = st.builds(RestoredJob, INT, tuples(SHARE), INT, INT, st.booleans())
 APPLIED = st.builds(AppliedChanges, st.booleans(), TEXT, TEXT, INTS, tuples(SYSTEM_SHARE))
-APPLIED_TOGETHER = st.builds(AppliedChanges, st.booleans(), TEXT, TEXT, INTS, tuples(SYSTEM_SHARE), st.integers(-(2**31), 2**31 - 1))
+APPLIED_TOGETHER = st.builds(
+    AppliedChanges, st.booleans(), TEXT, TEXT, INTS, tuples(SYSTEM_SHARE), st.integers(-(2**31), 2**31 - 1)
+)
 EXTENDED = st.builds(AppliedChanges, st.booleans(), TEXT, TEXT, INTS)
 USE = st.builds(NodeUse, TEXT, st.booleans(), st.booleans(), COUNTS, COUNTS, INTS)
 STAT = st.builds(Stat, TEXT, TEXT, INT, INT, INT, COUNTS, COUNTS, INT, INT, INT, INT, tuples(USE))
@@ -100,17 +115,24 @@ ADD = st.builds(AddNodes, tuples(NODE))
 REMOVE = st.builds(RemoveNodes, TEXTS)
 ADVANCE = st.builds(AdvanceReservation, TEXT, TEXTS, tuples(st.tuples(INT, INT)), st.booleans())
 SET_ADVANCE = st.builds(SetAdvanceReservations, tuples(ADVANCE))
-CHANGE = st.one_of(CANCEL, CANCEL_PART, RESTORE, RESIZE, EXTEND, SET_STATUS, SET_PROPERTIES, ADD, REMOVE, SET_ADVANCE)
+CHANGE = st.one_of(
+    CANCEL, CANCEL_PART, RESTORE, RESIZE, EXTEND, SET_STATUS, SET_PROPERTIES, ADD, REMOVE, SET_ADVANCE
+)
 
 JOBS = st.lists(REQUEST, max_size=3)
 NODES = st.lists(NODE, max_size=3)
 FLAG = st.booleans()
-INIT = st.builds(InitRpc, TEXT, TEXT, st.none(), st.none() | CALL) | st.builds(InitRpc, TEXT, st.none(), NODES, st.none() | CALL)
+INIT = st.builds(InitRpc, TEXT, TEXT, st.none(), st.none() | CALL) | st.builds(
+    InitRpc, TEXT, st.none(), NODES, st.none() | CALL
+)
 RPCS: dict[str, tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
     "Init": (INIT, TEXT.filter(bool)),
     "Match": (st.builds(MatchRpc, TEXT, FLAG), ALLOCATION),
     "Cancel": (st.builds(CancelRpc, INT), st.none()),
-    "MatchBatch": (st.builds(MatchBatchRpc, JOBS, CALL, FLAG, FLAG, INTS, FLAG, INTS, tuples(CANCEL_PART)), BATCH),
+    "MatchBatch": (
+        st.builds(MatchBatchRpc, JOBS, CALL, FLAG, FLAG, INTS, FLAG, INTS, tuples(CANCEL_PART)),
+        BATCH,
+    ),
     "ReserveAt": (st.builds(ReserveAtRpc, INT, TEXT, INT, TEXTS, CALL, TEXT), RESULT),
     "Satisfy": (st.builds(SatisfyRpc, TEXT, CALL), RESULT),
     "Info": (st.builds(InfoRpc, INT, CALL), INFO),
@@ -174,7 +196,9 @@ def test_a_negative_time_or_epoch_is_refused(message: pb.Call) -> None:
 
 
 def test_a_vertex_size_of_0_is_1() -> None:
-    assert read_node(pb.NodeSpec(name="n", pools=[pb.Pool(type="gpu", total=4)])).pools == (Pool("gpu", 4, 1),)
+    assert read_node(pb.NodeSpec(name="n", pools=[pb.Pool(type="gpu", total=4)])).pools == (
+        Pool("gpu", 4, 1),
+    )
 
 
 def test_a_call_carries_time_and_epoch_and_a_step_does_not() -> None:

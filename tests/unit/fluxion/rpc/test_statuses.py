@@ -44,7 +44,9 @@ Status = grpc.StatusCode
 
 
 def failed(call: Rpc[Any], code: grpc.StatusCode, details: str = "words", **metadata: str) -> FluxionError:
-    return failure_of(call, TARGET, code, details, {key.replace("_", "-"): value for key, value in metadata.items()})
+    return failure_of(
+        call, TARGET, code, details, {key.replace("_", "-"): value for key, value in metadata.items()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,13 +121,17 @@ def test_the_name_of_a_refusal_overrides_its_status_code() -> None:
         (CancelRpc(1), Status.UNKNOWN, UnknownJob),
     ],
 )
-def test_a_status_code_becomes_one_class(call: Rpc[Any], code: grpc.StatusCode, kind: type[FluxionError]) -> None:
+def test_a_status_code_becomes_one_class(
+    call: Rpc[Any], code: grpc.StatusCode, kind: type[FluxionError]
+) -> None:
     assert type(failed(call, code)) is kind
 
 
 def test_an_unimplemented_call_names_what_the_go_service_knows() -> None:
     error = failed(STAT, Status.UNIMPLEMENTED)
-    assert str(error) == "the server at fluxion:4242 lacks Stat: the Go service knows Init, Match, Cancel only"
+    assert (
+        str(error) == "the server at fluxion:4242 lacks Stat: the Go service knows Init, Match, Cancel only"
+    )
 
 
 def test_a_failed_match_has_the_reason_of_the_server() -> None:
@@ -149,7 +155,9 @@ def test_a_failed_match_has_the_reason_of_the_server() -> None:
         (UnknownPath("x"), Status.NOT_FOUND),
     ],
 )
-def test_a_refusal_has_a_code_and_its_name_in_the_metadata(error: FluxionError, code: grpc.StatusCode) -> None:
+def test_a_refusal_has_a_code_and_its_name_in_the_metadata(
+    error: FluxionError, code: grpc.StatusCode
+) -> None:
     status = status_of(STAT, error)
     assert status is not None
     assert status.code is code
@@ -165,7 +173,9 @@ def test_a_refusal_has_a_code_and_its_name_in_the_metadata(error: FluxionError, 
         (pb.InitRequest(jgf="{}", call=pb.Call()), False),
     ],
 )
-def test_an_init_with_any_extension_fails_with_a_code_of_its_own(wanted: pb.InitRequest, compatible: bool) -> None:
+def test_an_init_with_any_extension_fails_with_a_code_of_its_own(
+    wanted: pb.InitRequest, compatible: bool
+) -> None:
     init = InitRpc.read_request(wanted)
     assert init.compatible is compatible
     status = status_of(init, InitError("policy foo"))

@@ -49,18 +49,25 @@ asyncio.run(main())
 
 async def run(folder: Path, *words: str) -> str:
     """Run a command by an agent of its own, which reaps everything below it."""
-    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", _SCRIPT, str(folder), *words, stdout=asyncio.subprocess.PIPE)
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _SCRIPT, str(folder), *words, stdout=asyncio.subprocess.PIPE
+    )
     output, _ = await asyncio.wait_for(agent.communicate(), 120)
     return output.decode().strip()
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)])
-async def test_an_exit_code_is_that_of_the_program_or_its_signal(tmp_path: Path, script: str, code: int) -> None:
+async def test_an_exit_code_is_that_of_the_program_or_its_signal(
+    tmp_path: Path, script: str, code: int
+) -> None:
     assert await run(tmp_path, "sh", "-c", script) == f"{code} 0"
 
 
 async def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    assert await run(tmp_path, "no-such-program") == 'exec: "no-such-program": executable file not found in $PATH'
+    assert (
+        await run(tmp_path, "no-such-program")
+        == 'exec: "no-such-program": executable file not found in $PATH'
+    )
 
 
 async def test_many_arguments_arrive(tmp_path: Path) -> None:
@@ -72,7 +79,10 @@ async def test_no_signal_is_ignored_in_a_program(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     own_of_libc = "0{7}[01][08]0{7}"  # the signals 32 and 33 cannot be set, and GNU make leaves them ignored
     try:
-        assert await run(tmp_path, "sh", "-c", f"grep -qE '^SigIgn:\\s{own_of_libc}$' /proc/self/status") == "0 0"
+        assert (
+            await run(tmp_path, "sh", "-c", f"grep -qE '^SigIgn:\\s{own_of_libc}$' /proc/self/status")
+            == "0 0"
+        )
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -82,7 +92,15 @@ async def test_what_left_its_session_is_found_by_its_mark(tmp_path: Path) -> Non
 
 
 async def test_what_hides_its_mark_ends_with_the_agent(tmp_path: Path) -> None:
-    assert await run(tmp_path, "sh", "-c", f"env -i setsid sh -c 'while true; do sleep 600; done; : {tmp_path}' & sleep 0.5") == "0 0"
+    assert (
+        await run(
+            tmp_path,
+            "sh",
+            "-c",
+            f"env -i setsid sh -c 'while true; do sleep 600; done; : {tmp_path}' & sleep 0.5",
+        )
+        == "0 0"
+    )
     wait_until(lambda: not commands_with(str(tmp_path)), "nothing of it runs", 60)
 
 

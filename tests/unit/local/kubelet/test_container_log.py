@@ -79,7 +79,8 @@ async def test_a_reader_that_pauses_gets_the_older_file_too(tmp_path: Path) -> N
     log.write("stdout", b"first\n")
     reading = log.read(LogOptions(follow=True))
     assert await anext(reading) == b"first\n"
-    lines = [f"line {number}\n".encode() for number in range(50)]  # the end of the first file, the second, and a part of the third
+    # the end of the first file, the second, and a part of the third
+    lines = [f"line {number}\n".encode() for number in range(50)]
     for line in lines:
         log.write("stdout", line)
     log.close()
@@ -102,4 +103,6 @@ async def test_what_a_slow_reader_has_lost_is_said(tmp_path: Path) -> None:
     skipped = range(len(said) - 1, 1000 - kept.count(b"\n"))
     overhead = len("2026-11-26T20:00:00.000000000Z stdout F ")
     lost = sum(overhead + len(f"line {number}\n") for number in skipped)
-    assert said[-1] == f"[{lost} bytes of the log were lost here: it was read more slowly than written]".encode()
+    assert (
+        said[-1] == f"[{lost} bytes of the log were lost here: it was read more slowly than written]".encode()
+    )

@@ -53,10 +53,21 @@ asyncio.run(main())
 """
 
 
-async def run(folder: Path, policy: str, script: str, variables: dict[str, str] | None = None, **fields: Any) -> str:
+async def run(
+    folder: Path, policy: str, script: str, variables: dict[str, str] | None = None, **fields: Any
+) -> str:
     (folder / "volume").mkdir()
     (folder / "volume" / "file").write_text("content")
-    words = [sys.executable, "-c", _SCRIPT, str(folder), policy, script, json.dumps(fields), json.dumps(variables or {})]
+    words = [
+        sys.executable,
+        "-c",
+        _SCRIPT,
+        str(folder),
+        policy,
+        script,
+        json.dumps(fields),
+        json.dumps(variables or {}),
+    ]
     agent = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     output, _ = await asyncio.wait_for(agent.communicate(), 120)
     return output.decode().strip()
@@ -73,13 +84,19 @@ async def test_the_end_of_the_log_explains_a_failure_without_a_message(tmp_path:
 
 
 async def test_the_first_restart_comes_at_once(tmp_path: Path) -> None:
-    assert await run(tmp_path, "OnFailure", "test -e tried || { touch tried; exit 1; }; echo second") == "0 1 'second\\n' ''"
+    assert (
+        await run(tmp_path, "OnFailure", "test -e tried || { touch tried; exit 1; }; echo second")
+        == "0 1 'second\\n' ''"
+    )
 
 
 async def test_a_terminal_has_a_kind_unless_the_container_says_another(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert await run(tmp_path, "Never", "echo $TERM", tty=True) == r"0 0 'xterm\r\n' ''"
-    assert await run(tmp_path / "other", "Never", "echo $TERM", {"TERM": "vt100"}, tty=True) == r"0 0 'vt100\r\n' ''"
+    assert (
+        await run(tmp_path / "other", "Never", "echo $TERM", {"TERM": "vt100"}, tty=True)
+        == r"0 0 'vt100\r\n' ''"
+    )
 
 
 async def test_a_working_dir_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -93,5 +110,7 @@ async def test_the_probe_that_has_ended_a_container_is_named(tmp_path: Path) -> 
         "timeoutSeconds": 60,
         "failureThreshold": 1,
     }
-    said = await run(tmp_path, "Never", "echo log; echo own > /dev/termination-log && exec sleep 600", livenessProbe=probe)
+    said = await run(
+        tmp_path, "Never", "echo log; echo own > /dev/termination-log && exec sleep 600", livenessProbe=probe
+    )
     assert said.splitlines()[-1].endswith("'liveness probe failed: its command ended with 7\\nown\\n'")

@@ -8,9 +8,12 @@ FACTS = PodFacts("127.64.1.7", "127.64.0.1", {"cpu": "8", "memory": "32Gi"})
 
 def pod(container: str) -> PodObject:
     meta = (
-        '{"name":"rank-3","namespace":"ns","uid":"u","labels":{"app":"x"},"annotations":{"batch.kubernetes.io/job-completion-index":"3"}}'
+        '{"name":"rank-3","namespace":"ns","uid":"u","labels":{"app":"x"},'
+        '"annotations":{"batch.kubernetes.io/job-completion-index":"3"}}'
     )
-    return decode_pod(f'{{"metadata":{meta},"spec":{{"nodeName":"node-1","containers":[{container}]}}}}'.encode())
+    return decode_pod(
+        f'{{"metadata":{meta},"spec":{{"nodeName":"node-1","containers":[{container}]}}}}'.encode()
+    )
 
 
 def variables(container: str, **sources: dict[str, str]) -> dict[str, str]:
@@ -24,7 +27,10 @@ def test_references_are_expanded_as_the_kubelet_does() -> None:
 
 
 def test_a_variable_sees_those_before_it() -> None:
-    found = variables('{"name":"c","env":[{"name":"A","value":"1"},{"name":"B","value":"$(A)$(C)"},{"name":"C","value":"3"}]}')
+    found = variables(
+        '{"name":"c","env":[{"name":"A","value":"1"},{"name":"B","value":"$(A)$(C)"},{"name":"C",'
+        '"value":"3"}]}'
+    )
     assert (found["B"], found["HOME"]) == ("1$(C)", "/home")
 
 
@@ -43,7 +49,9 @@ def test_a_variable_sees_those_before_it() -> None:
     ],
 )
 def test_fields_of_the_pod_are_variables(path: str, text: str) -> None:
-    found = variables(f'{{"name":"c","env":[{{"name":"A","valueFrom":{{"fieldRef":{{"fieldPath":"{path}"}}}}}}]}}')
+    found = variables(
+        f'{{"name":"c","env":[{{"name":"A","valueFrom":{{"fieldRef":{{"fieldPath":"{path}"}}}}}}]}}'
+    )
     assert found["A"] == text
 
 
@@ -62,7 +70,9 @@ def test_a_resource_is_a_number_and_a_missing_limit_that_of_the_node(reference: 
 
 
 def test_a_whole_config_map_is_variables_with_a_prefix() -> None:
-    found = variables('{"name":"c","envFrom":[{"prefix":"P_","configMapRef":{"name":"cm"}}]}', cm={"a": "1", "b c": "2"})
+    found = variables(
+        '{"name":"c","envFrom":[{"prefix":"P_","configMapRef":{"name":"cm"}}]}', cm={"a": "1", "b c": "2"}
+    )
     assert {name: text for name, text in found.items() if name.startswith("P_")} == {"P_a": "1"}
 
 

@@ -25,7 +25,9 @@ with tempfile.TemporaryDirectory() as place:
 
 
 def test_closed_folders_go_as_well_and_what_links_lead_to_stays() -> None:
-    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.stdout, done.stderr) == ("False 0o500\n", "")
 
 

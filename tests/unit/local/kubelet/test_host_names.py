@@ -3,7 +3,9 @@ from fluxqueue.local.kubelet.host_names import NamedPod, Service, _ServiceSpec, 
 
 
 def pod(number: int, *, namespace: str = "ns", ready: bool = True) -> NamedPod:
-    return NamedPod(namespace, f"job-{number}-x", f"127.64.1.{number}", f"job-{number}", "job", {"job-name": "job"}, ready)
+    return NamedPod(
+        namespace, f"job-{number}-x", f"127.64.1.{number}", f"job-{number}", "job", {"job-name": "job"}, ready
+    )
 
 
 def service(*, not_ready: bool = False) -> Service:
@@ -12,7 +14,10 @@ def service(*, not_ready: bool = False) -> Service:
 
 
 def addresses(pods: list[NamedPod], services: list[Service], name: str, asking: NamedPod) -> list[str]:
-    lines = [line.split() for line in hosts_file(asking, service_lines(asking.namespace, pods, services)).splitlines()]
+    lines = [
+        line.split()
+        for line in hosts_file(asking, service_lines(asking.namespace, pods, services)).splitlines()
+    ]
     return [address for address, *names in lines if name in names]
 
 
@@ -36,4 +41,7 @@ def test_short_names_are_those_of_the_own_namespace() -> None:
 
 
 def test_without_a_service_a_pod_knows_itself() -> None:
-    assert hosts_file(pod(1), service_lines("ns", [pod(1), pod(2)], [])) == "127.0.0.1 localhost\n127.64.1.1 job-1\n"
+    assert (
+        hosts_file(pod(1), service_lines("ns", [pod(1), pod(2)], []))
+        == "127.0.0.1 localhost\n127.64.1.1 job-1\n"
+    )

@@ -13,7 +13,12 @@ def hierarchy(folder: Path, *files: str) -> None:
 
 def written(group: ContainerGroup, files: tuple[str, ...]) -> dict[str, str]:
     """Return the settings of a group, which a kernel would have made with its folder."""
-    return {name: (folder / name).read_text() for folder in group.folders for name in files if (folder / name).exists()}
+    return {
+        name: (folder / name).read_text()
+        for folder in group.folders
+        for name in files
+        if (folder / name).exists()
+    }
 
 
 def test_both_versions_of_control_groups_get_their_settings(tmp_path: Path) -> None:
@@ -22,7 +27,14 @@ def test_both_versions_of_control_groups_get_their_settings(tmp_path: Path) -> N
         hierarchy(tmp_path / "1" / name)
     for version, settings in (
         ("2", {"cpu.max": "150000 100000", "memory.max": "67108864", "memory.swap.max": "0"}),
-        ("1", {"cpu.cfs_quota_us": "150000", "memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864"}),
+        (
+            "1",
+            {
+                "cpu.cfs_quota_us": "150000",
+                "memory.limit_in_bytes": "67108864",
+                "memory.memsw.limit_in_bytes": "67108864",
+            },
+        ),
     ):
         groups = ControlGroups(tmp_path / "agent", tmp_path / version)
         assert groups.missing == ""
@@ -48,7 +60,10 @@ def test_groups_of_an_agent_that_was_killed_are_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*/*")) == ["cgroup.procs", "cgroup.procs"]
 
 
-@pytest.mark.parametrize(("file", "text"), [("memory.events", "low 0\noom_kill 1\n"), ("memory.oom_control", "under_oom 0\noom_kill 2\n")])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("memory.events", "low 0\noom_kill 1\n"), ("memory.oom_control", "under_oom 0\noom_kill 2\n")],
+)
 def test_a_kill_for_memory_is_known(tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / file).write_text(text.replace("1", "0").replace("2", "0"))
     assert not ContainerGroup((tmp_path,)).out_of_memory()

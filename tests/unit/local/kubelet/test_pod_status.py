@@ -36,12 +36,17 @@ def pod(policy: str = "Never") -> PodObject:
         ("Always", [ended(0)], "Running"),
     ],
 )
-def test_the_phase_follows_from_the_containers(policy: str, states: list[Waiting | Running | Ended], phase: str) -> None:
+def test_the_phase_follows_from_the_containers(
+    policy: str, states: list[Waiting | Running | Ended], phase: str
+) -> None:
     assert pod_phase(pod(policy), [], [record(state) for state in states], over=False) == phase
 
 
 def test_a_container_in_back_off_has_run() -> None:
-    assert pod_phase(pod("Always"), [], [record(Waiting("CrashLoopBackOff"), last=ended(1))], over=False) == "Running"
+    assert (
+        pod_phase(pod("Always"), [], [record(Waiting("CrashLoopBackOff"), last=ended(1))], over=False)
+        == "Running"
+    )
 
 
 def test_a_failed_init_container_fails_its_pod_unless_it_starts_again() -> None:
@@ -58,7 +63,15 @@ def test_a_stopped_service_ends_by_its_exit_codes(code: int, phase: str) -> None
 def test_conditions_keep_the_times_of_their_last_change() -> None:
     before = {"Initialized": (True, "2026-11-26T19:00:00Z"), "Ready": (False, "2026-11-26T19:00:00Z")}
     status = pod_status(
-        pod(), [], [record(RUNNING, ready=True)], pod_ip="127.64.1.1", host_ip="127.64.0.1", started=NOW, over=False, before=before, now=NOW
+        pod(),
+        [],
+        [record(RUNNING, ready=True)],
+        pod_ip="127.64.1.1",
+        host_ip="127.64.0.1",
+        started=NOW,
+        over=False,
+        before=before,
+        now=NOW,
     )
     times = {each["type"]: (each["status"], each["lastTransitionTime"]) for each in status["conditions"]}
     assert times["Initialized"] == ("True", "2026-11-26T19:00:00Z")
@@ -68,7 +81,9 @@ def test_conditions_keep_the_times_of_their_last_change() -> None:
 
 def test_an_end_has_its_message_and_code() -> None:
     end = replace(ended(3), message="why")
-    status = pod_status(pod(), [], [record(end)], pod_ip="", host_ip="h", started=NOW, over=True, before={}, now=NOW)
+    status = pod_status(
+        pod(), [], [record(end)], pod_ip="", host_ip="h", started=NOW, over=True, before={}, now=NOW
+    )
     terminated = status["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"], terminated["message"]) == (3, "Error", "why")
     assert "podIP" not in status

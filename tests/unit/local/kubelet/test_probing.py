@@ -24,7 +24,10 @@ async def test_a_command_that_takes_too_long_fails() -> None:
         await asyncio.Event().wait()
         return 0
 
-    assert await Prober(Container(), "127.0.0.1", run).problem(Probe(exec=ExecAction([]), timeout_seconds=1)) == "it took more than 1 s"
+    assert (
+        await Prober(Container(), "127.0.0.1", run).problem(Probe(exec=ExecAction([]), timeout_seconds=1))
+        == "it took more than 1 s"
+    )
 
 
 async def test_an_answer_passes_by_its_status_and_a_port_by_a_connection() -> None:
@@ -32,7 +35,9 @@ async def test_an_answer_passes_by_its_status_and_a_port_by_a_connection() -> No
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.readline():
-            writer.write(f"HTTP/1.1 {next(statuses)}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            writer.write(
+                f"HTTP/1.1 {next(statuses)}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
             await writer.drain()
         writer.close()
 

@@ -41,6 +41,8 @@ asyncio.run(main())
 
 
 async def test_output_arrives_whole_although_its_reader_is_slow() -> None:
-    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", _SCRIPT, stdout=asyncio.subprocess.PIPE, env={**os.environ})
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _SCRIPT, stdout=asyncio.subprocess.PIPE, env={**os.environ}
+    )
     output, _ = await asyncio.wait_for(agent.communicate(), 120)
     assert output == b"0 50001\n"

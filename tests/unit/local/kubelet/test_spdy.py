@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.local.kubelet.spdy import DICTIONARY, Data, Decoder, Encoder, GoAway, InvalidFrame, Open, Ping, Reset
+from fluxqueue.local.kubelet.spdy import (
+    DICTIONARY,
+    Data,
+    Decoder,
+    Encoder,
+    GoAway,
+    InvalidFrame,
+    Open,
+    Ping,
+    Reset,
+)
 
 
 class Client:
@@ -18,7 +28,9 @@ class Client:
     def open(self, stream: int, **headers: str) -> bytes:
         text = struct.pack(">I", len(headers))
         for name, value in headers.items():
-            text += struct.pack(">I", len(name)) + name.encode() + struct.pack(">I", len(value)) + value.encode()
+            text += (
+                struct.pack(">I", len(name)) + name.encode() + struct.pack(">I", len(value)) + value.encode()
+            )
         block = self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
         body = struct.pack(">IIH", stream, 0, 0) + block
         return struct.pack(">HHI", 0x8003, 1, len(body)) + body
@@ -36,20 +48,33 @@ def test_streams_are_opened_with_headers_that_are_compressed_together() -> None:
     client = Client()
     data = client.open(1, streamtype="error", port="8080") + client.open(3, streamtype="data", port="8080")
     frames = [*Decoder().feed(data)]
-    assert frames == [Open(1, {"streamtype": "error", "port": "8080"}, False), Open(3, {"streamtype": "data", "port": "8080"}, False)]
+    assert frames == [
+        Open(1, {"streamtype": "error", "port": "8080"}, False),
+        Open(3, {"streamtype": "data", "port": "8080"}, False),
+    ]
 
 
 @given(cuts=st.lists(st.integers(0, 200), max_size=5))
 def test_frames_are_the_same_however_they_arrive(cuts: list[int]) -> None:
     encoder = Encoder()
     data = (
-        Client().open(1, streamtype="stdin") + encoder.data(1, b"text", fin=True) + encoder.reset(1) + encoder.ping(7) + encoder.go_away(1)
+        Client().open(1, streamtype="stdin")
+        + encoder.data(1, b"text", fin=True)
+        + encoder.reset(1)
+        + encoder.ping(7)
+        + encoder.go_away(1)
     )
     decoder, frames, at = Decoder(), [], 0
     for cut in [*sorted(cuts), len(data)]:
         frames += [*decoder.feed(data[at:cut])]
         at = max(at, cut)
-    assert frames == [Open(1, {"streamtype": "stdin"}, False), Data(1, b"text", True), Reset(1), Ping(7), GoAway()]
+    assert frames == [
+        Open(1, {"streamtype": "stdin"}, False),
+        Data(1, b"text", True),
+        Reset(1),
+        Ping(7),
+        GoAway(),
+    ]
 
 
 def test_long_data_is_sent_in_parts_and_the_end_once() -> None:

@@ -12,18 +12,24 @@ def test_a_host_path_is_refused_with_a_sentence() -> None:
     assert "volume data is a hostPath" in refusal('"volumes":[{"name":"data","hostPath":{"path":"/"}}]')
 
 
-@pytest.mark.parametrize("source", ['"persistentVolumeClaim":{"claimName":"c"}', '"nfs":{"server":"s"}', '"csi":{"driver":"d"}'])
+@pytest.mark.parametrize(
+    "source", ['"persistentVolumeClaim":{"claimName":"c"}', '"nfs":{"server":"s"}', '"csi":{"driver":"d"}']
+)
 def test_other_volumes_are_refused(source: str) -> None:
     assert "volume data is of a kind" in refusal(f'"volumes":[{{"name":"data",{source}}}]')
 
 
 def test_a_container_without_a_command_is_refused() -> None:
-    assert "container main has neither command nor args" in refusal('"containers":[{"name":"main","image":"app"}]')
+    assert "container main has neither command nor args" in refusal(
+        '"containers":[{"name":"main","image":"app"}]'
+    )
 
 
 def test_a_path_from_variables_is_refused() -> None:
     mount = '{"name":"data","mountPath":"/data","subPathExpr":"$(NAME)"}'
-    assert "subPathExpr" in refusal(f'"containers":[{{"name":"main","args":["true"],"volumeMounts":[{mount}]}}]')
+    assert "subPathExpr" in refusal(
+        f'"containers":[{{"name":"main","args":["true"],"volumeMounts":[{mount}]}}]'
+    )
 
 
 def test_a_working_dir_that_is_not_absolute_is_refused() -> None:
@@ -32,7 +38,10 @@ def test_a_working_dir_that_is_not_absolute_is_refused() -> None:
 
 
 def test_what_can_run_is_not_refused() -> None:
-    volumes = '"volumes":[{"name":"a","emptyDir":{}},{"name":"b","downwardAPI":{"items":[]}},{"name":"c","projected":{"sources":[]}}]'
+    volumes = (
+        '"volumes":[{"name":"a","emptyDir":{}},{"name":"b","downwardAPI":{"items":[]}},{"name":"c",'
+        '"projected":{"sources":[]}}]'
+    )
     assert refusal(f'{volumes},"containers":[{{"name":"main","args":["true"]}}]') == ""
 
 

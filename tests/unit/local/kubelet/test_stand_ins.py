@@ -28,25 +28,40 @@ def broker(annotations: dict[str, str], policy: str = "Never") -> bytes:
 
 
 def test_a_broker_says_that_it_only_waits_and_ends_well() -> None:
-    pod = without_flux(decode_pod(broker({"fluxqueue/minicluster": "true", "fluxqueue.local/run-seconds": "0.1"})))
+    pod = without_flux(
+        decode_pod(broker({"fluxqueue/minicluster": "true", "fluxqueue.local/run-seconds": "0.1"}))
+    )
     assert pod.refusal == ""
     assert pod.spec.init_containers is None
     (container,) = pod.spec.containers
-    assert (container.name, container.image, container.readiness_probe, container.volume_mounts) == ("main", "ubuntu", None, None)
+    assert (container.name, container.image, container.readiness_probe, container.volume_mounts) == (
+        "main",
+        "ubuntu",
+        None,
+        None,
+    )
     done = subprocess.run(container.command or [], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0
-    assert (
-        done.stdout == "There is no flux on the PATH of this machine: this broker is a stand-in, which only waits and computes nothing.\n"
+    assert done.stdout == (
+        "There is no flux on the PATH of this machine: this broker is a stand-in, "
+        "which only waits and computes nothing.\n"
     )
     assert f"{pod.note}\n" == done.stdout, "its status says the same"
 
 
 @pytest.mark.parametrize(
     ("run_seconds", "policy", "waits"),
-    [(None, "Never", "3"), (None, "Always", "infinity"), ("forever", "Never", "infinity"), ("1; touch x", "Never", "'1; touch x'")],
+    [
+        (None, "Never", "3"),
+        (None, "Always", "infinity"),
+        ("forever", "Never", "infinity"),
+        ("1; touch x", "Never", "'1; touch x'"),
+    ],
 )
 def test_it_waits_as_long_as_a_simulated_pod(run_seconds: str | None, policy: str, waits: str) -> None:
-    annotations = {"fluxqueue/minicluster": "true"} | ({"fluxqueue.local/run-seconds": run_seconds} if run_seconds else {})
+    annotations = {"fluxqueue/minicluster": "true"} | (
+        {"fluxqueue.local/run-seconds": run_seconds} if run_seconds else {}
+    )
     pod = without_flux(decode_pod(broker(annotations, policy)))
     assert (pod.spec.containers[0].command or [""])[-1].endswith(f"; exec sleep {waits}")
 

@@ -22,7 +22,11 @@ def test_every_blob_is_named_by_its_digest_and_leads_to_the_program(tmp_path: Pa
     program.write_bytes(b"\x7fELF")
     write_archive(tmp_path / "pause.tar", "localhost/pause:1", program)
     files = read(tmp_path / "pause.tar")
-    blobs = {path.removeprefix("blobs/sha256/"): content for path, content in files.items() if path.startswith("blobs/")}
+    blobs = {
+        path.removeprefix("blobs/sha256/"): content
+        for path, content in files.items()
+        if path.startswith("blobs/")
+    }
     assert all(hashlib.sha256(content).hexdigest() == digest for digest, content in blobs.items())
     (entry,) = json.loads(files["index.json"])["manifests"]
     assert entry["annotations"] == {"io.containerd.image.name": "localhost/pause:1"}

@@ -1,4 +1,6 @@
-"""The commands where no cluster runs, and with one whose parts are given; `tests/node` runs them on real nodes."""
+"""The commands where no cluster runs, and with one whose parts are given;
+`tests/node` runs them on real nodes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Cluster:
         pod = {
             "metadata": {"namespace": "default", "name": "one"},
             "spec": {"nodeName": "n1"},
-            "status": {"containerStatuses": [{"name": "main", "containerID": "containerd://abc"}, {"name": "other"}]},
+            "status": {
+                "containerStatuses": [{"name": "main", "containerID": "containerd://abc"}, {"name": "other"}]
+            },
         }
         self.client = SimpleNamespace(get=lambda path: {"items": [pod]})
 
@@ -50,8 +54,13 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("command", ["status", "env", "load"])
-def test_without_a_cluster_a_command_says_how_to_start_one(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    expected = f"fluxqueue local nodes: no real nodes run in {tmp_path}: start them with `fluxqueue local nodes up`\n"
+def test_without_a_cluster_a_command_says_how_to_start_one(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = (
+        f"fluxqueue local nodes: no real nodes run in {tmp_path}: "
+        "start them with `fluxqueue local nodes up`\n"
+    )
     assert refused([command, "--dir", str(tmp_path)], capsys) == expected
 
 
@@ -60,7 +69,9 @@ def test_down_without_a_cluster_is_no_failure(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == f"no real nodes run in {tmp_path}\n"
 
 
-def test_up_without_root_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_without_root_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "real nodes need root" in refused(["up", "--dir", str(tmp_path)], capsys)
 
@@ -75,7 +86,11 @@ def test_a_wrong_number_of_nodes_is_refused(count: str, capsys: pytest.CaptureFi
 def test_values_need_images(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(commands, "built_images", lambda build: None)
     assert "build them with `fluxqueue local nodes images`" in refused(["values"], capsys)
-    monkeypatch.setattr(commands, "built_images", lambda build: {image: ImageArchive(image, "7", Path("a")) for image in Image})
+    monkeypatch.setattr(
+        commands,
+        "built_images",
+        lambda build: {image: ImageArchive(image, "7", Path("a")) for image in Image},
+    )
     assert main(["nodes", "values"]) == 0
     assert json.loads(capsys.readouterr().out)["webhook"]["image"]["tag"] == "7"
 
@@ -89,7 +104,9 @@ def test_status_shows_the_memory_of_each_container(
     assert rows[1:] == [["n1", "default", "one", "main", "51"], ["n1", "default", "one", "other", "-"]]
 
 
-def test_env_selects_the_cluster_and_its_clients(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_selects_the_cluster_and_its_clients(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["nodes", "env"]) == 0
     folder = cluster.layout.folder
     assert f"export KUBECONFIG={folder}/admin.kubeconfig\n" in capsys.readouterr().out

@@ -27,14 +27,28 @@ def test_no_folder_outside_the_machine_is_named(tmp_path: Path) -> None:
     folder = written(tmp_path)
     containerd = tomllib.loads((folder / "containerd.toml").read_text())
     assert containerd["plugins"]["io.containerd.internal.v1.opt"]["path"] == str(tmp_path / "n2" / "opt")
-    assert containerd["plugins"]["io.containerd.cri.v1.runtime"]["cni"] == {"bin_dirs": ["/cni"], "conf_dir": f"{folder}/net.d"}
-    assert json.loads((folder / "kubelet.yaml").read_text())["volumePluginDir"] == str(tmp_path / "n2" / "volume-plugins")
+    assert containerd["plugins"]["io.containerd.cri.v1.runtime"]["cni"] == {
+        "bin_dirs": ["/cni"],
+        "conf_dir": f"{folder}/net.d",
+    }
+    assert json.loads((folder / "kubelet.yaml").read_text())["volumePluginDir"] == str(
+        tmp_path / "n2" / "volume-plugins"
+    )
 
 
 def test_memory_beyond_the_size_of_the_node_is_reserved(tmp_path: Path) -> None:
     reserved = [
-        int(json.loads((written(tmp_path, NodeSize(memory_mib=mib)) / "kubelet.yaml").read_text())["systemReserved"]["memory"][:-2])
+        int(
+            json.loads((written(tmp_path, NodeSize(memory_mib=mib)) / "kubelet.yaml").read_text())[
+                "systemReserved"
+            ]["memory"][:-2]
+        )
         for mib in (64, 128)
     ]
     assert reserved[0] - reserved[1] == 64
-    assert json.loads((written(tmp_path, NodeSize(memory_mib=2**40)) / "kubelet.yaml").read_text())["systemReserved"]["memory"] == "0Mi"
+    assert (
+        json.loads((written(tmp_path, NodeSize(memory_mib=2**40)) / "kubelet.yaml").read_text())[
+            "systemReserved"
+        ]["memory"]
+        == "0Mi"
+    )

@@ -36,7 +36,8 @@ def test_with_version_1_each_controller_has_a_group_per_machine(tmp_path: Path) 
 
 def test_an_empty_cpuset_is_filled_from_its_parent(tmp_path: Path) -> None:
     mount = version_1(tmp_path / "cgroup")
-    for group in ("", CONTROL_GROUP, f"{CONTROL_GROUP}/n1"):  # the kernel makes these files; the values are ours
+    # the kernel makes these files; the values are ours
+    for group in ("", CONTROL_GROUP, f"{CONTROL_GROUP}/n1"):
         (mount / "cpu" / group).mkdir(exist_ok=True)
         for name, value in (("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")):
             (mount / "cpu" / group / name).write_text(value if not group else "\n")

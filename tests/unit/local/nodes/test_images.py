@@ -9,7 +9,14 @@ import pytest
 
 from fluxqueue.local.nodes import images
 from fluxqueue.local.nodes.buildah import ImageError
-from fluxqueue.local.nodes.images import Image, ImageArchive, built_images, chart_values, find_image, newest_images
+from fluxqueue.local.nodes.images import (
+    Image,
+    ImageArchive,
+    built_images,
+    chart_values,
+    find_image,
+    newest_images,
+)
 
 
 @pytest.fixture
@@ -81,4 +88,9 @@ def test_the_values_of_the_chart_select_the_built_images() -> None:
     archives = {image: ImageArchive(image, "0", Path("a.tar")) for image in Image}
     values = chart_values(archives)
     assert set(values) == {"queue", "webhook", "postgres", "miniclusters"}
-    assert values["queue"]["image"] == {"repository": "fluxqueue-queue", "tag": "0", "digest": "", "pullPolicy": "Never"}
+    assert values["queue"]["image"] == {
+        "repository": "fluxqueue-queue",
+        "tag": "0",
+        "digest": "",
+        "pullPolicy": "Never",
+    }

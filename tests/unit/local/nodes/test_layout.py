@@ -9,7 +9,12 @@ from fluxqueue.local.nodes.layout import NodeLayout, content_digest
 
 def test_a_machine_is_named_after_its_number(tmp_path: Path) -> None:
     machine = NodeLayout(tmp_path).machine(3)
-    assert (machine.name, machine.address, machine.pods, machine.folder) == ("n3", "10.200.0.3", "10.244.3.0/24", tmp_path / "n3")
+    assert (machine.name, machine.address, machine.pods, machine.folder) == (
+        "n3",
+        "10.200.0.3",
+        "10.244.3.0/24",
+        tmp_path / "n3",
+    )
 
 
 def test_a_digest_changes_with_content_names_and_order(tmp_path: Path) -> None:
@@ -19,7 +24,17 @@ def test_a_digest_changes_with_content_names_and_order(tmp_path: Path) -> None:
     second = content_digest(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert (
-        len({first, second, content_digest(tmp_path), content_digest(tmp_path / "b"), content_digest("1", "2"), content_digest("12")}) == 6
+        len(
+            {
+                first,
+                second,
+                content_digest(tmp_path),
+                content_digest(tmp_path / "b"),
+                content_digest("1", "2"),
+                content_digest("12"),
+            }
+        )
+        == 6
     )
 
 

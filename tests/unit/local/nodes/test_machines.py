@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.local.nodes.layout import NodeLayout
-from fluxqueue.local.nodes.machines import MachineError, RunningMachine, end_machine, read_running, start_machine, write_running
+from fluxqueue.local.nodes.machines import (
+    MachineError,
+    RunningMachine,
+    end_machine,
+    read_running,
+    start_machine,
+    write_running,
+)
 
 
 def started(pid: int) -> int:
@@ -41,5 +48,7 @@ def test_a_machine_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytes
     program.write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    with pytest.raises(MachineError, match="machine n1 did not start: unshare failed: Operation not permitted"):
+    with pytest.raises(
+        MachineError, match="machine n1 did not start: unshare failed: Operation not permitted"
+    ):
         start_machine(NodeLayout(tmp_path).machine(1), tmp_path, tmp_path)

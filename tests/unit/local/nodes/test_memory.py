@@ -29,7 +29,9 @@ def test_the_processes_of_a_container_are_added_up(tmp_path: Path) -> None:
     assert container_memory(tmp_path) == {QUEUE: ContainerMemory(1.5, 2), MATCHER: ContainerMemory(2, 1)}
 
 
-@pytest.mark.parametrize("group", ["/fluxqueue-nodes/n1/kubepods/besteffort/podx/y", "/kubepods/pod1/" + QUEUE])
+@pytest.mark.parametrize(
+    "group", ["/fluxqueue-nodes/n1/kubepods/besteffort/podx/y", "/kubepods/pod1/" + QUEUE]
+)
 def test_other_control_groups_are_no_containers_of_ours(tmp_path: Path, group: str) -> None:
     process(tmp_path, 1, group, 1024)
     assert container_memory(tmp_path) == {}

@@ -29,11 +29,18 @@ def test_without_root_nothing_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
     assert image_obstacle().startswith("images of real nodes are built by root only")
 
 
-def test_missing_programs_are_named_by_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named_by_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, "ip", "nsenter", "unshare", "mount", "conntrack")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert node_obstacle() == "real nodes need programs that are missing here: install the packages iptables nftables runc"
-    assert image_obstacle() == "building images needs programs that are missing here: install the packages buildah debootstrap tar"
+    assert (
+        node_obstacle()
+        == "real nodes need programs that are missing here: install the packages iptables nftables runc"
+    )
+    assert image_obstacle() == (
+        "building images needs programs that are missing here: install the packages buildah debootstrap tar"
+    )
 
 
 def test_missing_cni_plugins_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +50,12 @@ def test_missing_cni_plugins_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert "install the package containernetworking-plugins" in node_obstacle()
 
 
-def test_refused_namespaces_are_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "runc", "nft", "iptables", "conntrack", "ip", "nsenter", "mount", *requirements._CNI_PLUGINS)
+def test_refused_namespaces_are_reported_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        tmp_path, "runc", "nft", "iptables", "conntrack", "ip", "nsenter", "mount", *requirements._CNI_PLUGINS
+    )
     unshare = tmp_path / "unshare"
     unshare.write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
     unshare.chmod(0o755)

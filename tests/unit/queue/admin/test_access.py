@@ -1,4 +1,6 @@
-"""Whether a caller is let in: what is asked of the API server, what is kept, and what happens when it does not answer."""
+"""Whether a caller is let in: what is asked of the API server, what is kept,
+and what happens when it does not answer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ DOCTOR = Permission("get", "/doctor", "fluxqueue")
 class _Server:
     """Answers reviews: tokens are user names, and ``allowed`` are the users who may do anything."""
 
-    def __init__(self, allowed: tuple[str, ...] = ("alice",), audiences: tuple[str, ...] = ("fluxqueue",)) -> None:
+    def __init__(
+        self, allowed: tuple[str, ...] = ("alice",), audiences: tuple[str, ...] = ("fluxqueue",)
+    ) -> None:
         self.allowed = allowed
         self.audiences = audiences
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -32,7 +36,9 @@ class _Server:
         if kind is TOKEN_REVIEWS:
             known = body["spec"]["token"] in ("alice", "bob")
             user = TokenUser(username=body["spec"]["token"], uid="1", groups=["ops"], extra={"scope": ["a"]})
-            return TokenReview(status=TokenStatus(authenticated=known, user=user, audiences=list(self.audiences)))
+            return TokenReview(
+                status=TokenStatus(authenticated=known, user=user, audiences=list(self.audiences))
+            )
         return SubjectAccessReview(status=AccessStatus(allowed=body["spec"]["user"] in self.allowed))
 
 
@@ -122,14 +128,20 @@ async def test_an_api_server_that_does_not_answer_lets_nobody_in_and_is_asked_ag
 async def test_wrong_tokens_cost_few_reviews() -> None:
     server, clock = _Server(), _Clock()
     checked = reviews(server, clock)
-    refused = [(await checked.check(f"guess-{number}", METRICS, "10.0.0.9")).status for number in range(1_000)]
+    refused = [
+        (await checked.check(f"guess-{number}", METRICS, "10.0.0.9")).status for number in range(1_000)
+    ]
     assert (refused.count(401), refused.count(429)) == (20, 980)
     clock.now = 1
-    assert [(await checked.check(f"later-{number}", METRICS, "10.0.0.9")).status for number in range(20)].count(401) == 5
+    assert [
+        (await checked.check(f"later-{number}", METRICS, "10.0.0.9")).status for number in range(20)
+    ].count(401) == 5
 
 
 async def test_a_flood_of_wrong_tokens_refuses_no_scrape_of_a_known_caller() -> None:
-    """Twenty a second for an hour, from the address of the caller itself; it asks every 30 s, when its answer has expired."""
+    """Twenty a second for an hour, from the address of the caller itself;
+    it asks every 30 s, when its answer has expired.
+    """
     server, clock = _Server(), _Clock()
     checked = reviews(server, clock)
     scrapes = [(await checked.check("alice", METRICS)).status]
@@ -159,7 +171,10 @@ async def test_many_addresses_together_cost_a_bounded_number_of_reviews() -> Non
 async def test_a_known_caller_has_a_budget_too() -> None:
     server, clock = _Server(), _Clock()
     checked = reviews(server, clock)
-    statuses = [(await checked.check("alice", ListsFluxJobs("/history", f"n{number}"))).status for number in range(1_000)]
+    statuses = [
+        (await checked.check("alice", ListsFluxJobs("/history", f"n{number}"))).status
+        for number in range(1_000)
+    ]
     assert statuses.count(200) == 21
 
 
@@ -174,7 +189,10 @@ async def test_strangers_whom_the_api_server_lets_wait_keep_no_known_caller_out(
     checked = reviews(Slow(), clock)
     await checked.check("alice", METRICS)
     clock.now = 31
-    waiting = [asyncio.create_task(checked.check(f"guess-{number}", METRICS, f"10.0.0.{number}")) for number in range(10)]
+    waiting = [
+        asyncio.create_task(checked.check(f"guess-{number}", METRICS, f"10.0.0.{number}"))
+        for number in range(10)
+    ]
     assert (await checked.check("alice", METRICS)).status == 200
     refused = [await each for each in waiting[4:]]
     assert [verdict.status for verdict in refused] == [429] * 6, "four are asked about"
@@ -195,8 +213,17 @@ async def test_the_table_of_answers_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("namespace", "sentence"),
     [
-        ("science", "bob may not list FluxJobs in the namespace science: bind it to the ClusterRole view there"),
-        ("", "bob may not list FluxJobs in all namespaces: name one that it may see, or bind it to the ClusterRole view in all"),
+        (
+            "science",
+            "bob may not list FluxJobs in the namespace science: bind it to the ClusterRole view there",
+        ),
+        (
+            "",
+            (
+                "bob may not list FluxJobs in all namespaces: name one that it may see, "
+                "or bind it to the ClusterRole view in all"
+            ),
+        ),
     ],
 )
 async def test_the_right_to_list_fluxjobs_is_asked_of_the_api_server(namespace: str, sentence: str) -> None:
@@ -217,7 +244,11 @@ async def test_the_answer_for_one_namespace_is_not_that_for_another() -> None:
     asking = reviews(server)
     for namespace in ("science", "art", "science", ""):
         await asking.check("alice", ListsFluxJobs("/history", namespace))
-    assert [spec["resourceAttributes"]["namespace"] for kind, spec in server.asked if kind == "subjectaccessreviews"] == [
+    assert [
+        spec["resourceAttributes"]["namespace"]
+        for kind, spec in server.asked
+        if kind == "subjectaccessreviews"
+    ] == [
         "science",
         "art",
         "",

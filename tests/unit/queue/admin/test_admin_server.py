@@ -34,17 +34,23 @@ class _Reviews:
 
     async def check(self, token: str, permission: Permission, _address: str) -> Verdict:
         self.asked.append((token, permission))
-        return Verdict(200) if token == "good" else Verdict(401, "the token is not valid here")  # not a secret
+        # not a secret
+        return Verdict(200) if token == "good" else Verdict(401, "the token is not valid here")
 
 
 def make() -> tuple[Starlette, _Reviews]:
     registry = CollectorRegistry()
     Gauge("answer", "The answer", registry=registry).set(42)
     reviews: Any = _Reviews()
-    return make_app([metrics_endpoint(registry), status_endpoint(lambda: "leader", lambda: {"fluxion": "it is away"})], reviews), reviews
+    return make_app(
+        [metrics_endpoint(registry), status_endpoint(lambda: "leader", lambda: {"fluxion": "it is away"})],
+        reviews,
+    ), reviews
 
 
-async def call(app: Starlette, path: str, headers: dict[str, str], method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+async def call(
+    app: Starlette, path: str, headers: dict[str, str], method: str = "GET"
+) -> tuple[int, dict[str, str], bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -68,7 +74,10 @@ async def call(app: Starlette, path: str, headers: dict[str, str], method: str =
     return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}, body
 
 
-@pytest.mark.parametrize("headers", [{"Authorization": "Bearer good"}, {"authorization": "bearer good"}, {"Fluxqueue-Token": "good"}])
+@pytest.mark.parametrize(
+    "headers",
+    [{"Authorization": "Bearer good"}, {"authorization": "bearer good"}, {"Fluxqueue-Token": "good"}],
+)
 async def test_a_token_in_either_header_is_taken(headers: dict[str, str]) -> None:
     app, reviews = make()
     status, _, body = await call(app, "/metrics", headers)
@@ -80,7 +89,11 @@ async def test_a_token_in_either_header_is_taken(headers: dict[str, str]) -> Non
 async def test_who_is_not_let_in_learns_nothing_but_why(headers: dict[str, str]) -> None:
     app, _ = make()
     status, answered, body = await call(app, "/status", headers)
-    assert (status, answered["www-authenticate"], json.loads(body)) == (401, "Bearer", {"error": "the token is not valid here"})
+    assert (status, answered["www-authenticate"], json.loads(body)) == (
+        401,
+        "Bearer",
+        {"error": "the token is not valid here"},
+    )
 
 
 async def test_status_has_sentences_and_wants_a_token_for_fluxqueue() -> None:
@@ -113,17 +126,25 @@ async def test_a_request_that_names_nothing_is_refused_before_its_right_is_asked
     endpoint = metrics_endpoint(CollectorRegistry())
     app = make_app([Endpoint(endpoint.permission, endpoint.answer, right)], reviews)
     status, _, body = await call(app, "/metrics", {"Authorization": "Bearer good"})
-    assert (status, json.loads(body), asked.asked) == (400, {"error": "namespace is given twice: name one"}, [])
+    assert (status, json.loads(body), asked.asked) == (
+        400,
+        {"error": "namespace is given twice: name one"},
+        [],
+    )
 
 
-async def test_connections_of_the_port_that_are_ended_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_of_the_port_that_are_ended_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.admin.server.LIMITS", replace(LIMITS, connections=4))
     registry, port = CollectorRegistry(), free_port()
     admin = AdminServer(AdminAddress("127.0.0.1", port, tmp_path), cast(Any, None), (), registry)
     serving = asyncio.create_task(admin.serve())
     async with asyncio.timeout(60):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
-        while registry.get_sample_value("fluxqueue_metrics_connections_ended_total", {"limit": "crowded"}) != 2:
+        while (
+            registry.get_sample_value("fluxqueue_metrics_connections_ended_total", {"limit": "crowded"}) != 2
+        ):
             await asyncio.sleep(0.01)
     for _, writer in silent:
         writer.close()

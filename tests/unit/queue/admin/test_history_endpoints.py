@@ -1,4 +1,6 @@
-"""The accounting over HTTPS: whose right is asked for, what is answered, and what happens when it cannot be."""
+"""The accounting over HTTPS: whose right is asked for, what is answered,
+and what happens when it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class _Accounting:
 
     async def jobs(self, query: HistoryQuery, now: datetime) -> Page:
         await self._answer(query)
-        return Page([{"id": 7, "name": "lammps", "finished_at": now, "started_at": None}], Cursor.behind(now, 7))
+        return Page(
+            [{"id": 7, "name": "lammps", "finished_at": now, "started_at": None}], Cursor.behind(now, 7)
+        )
 
     async def report(self, query: ReportQuery, now: datetime) -> list[dict[str, Any]]:
         await self._answer(query)
@@ -48,7 +52,9 @@ class _Accounting:
 
 
 def request(path: str = "/history", **parameters: str) -> Request:
-    return Request({"type": "http", "path": path, "query_string": urlencode(parameters).encode(), "headers": []})
+    return Request(
+        {"type": "http", "path": path, "query_string": urlencode(parameters).encode(), "headers": []}
+    )
 
 
 def endpoints(accounting: _Accounting | None) -> list[Endpoint]:
@@ -76,7 +82,11 @@ async def test_a_page_has_its_times_and_where_the_next_begins() -> None:
 async def test_a_report_says_by_what_it_is_divided() -> None:
     _, report = endpoints(_Accounting())
     status, answer = said(await report.answer(request("/report", by="namespace")))
-    assert (status, answer["by"], answer["rows"]) == (200, ["namespace"], [{"namespace": "science", "jobs": 1}])
+    assert (status, answer["by"], answer["rows"]) == (
+        200,
+        ["namespace"],
+        [{"namespace": "science", "jobs": 1}],
+    )
 
 
 @pytest.mark.parametrize(("parameters", "namespace"), [({"namespace": "science"}, "science"), ({}, "")])
@@ -104,14 +114,20 @@ async def test_what_fails_is_said_in_one_sentence(error: Exception, status: int)
     accounting = _Accounting()
     accounting.error = error
     for endpoint in endpoints(accounting):
-        assert said(await endpoint.answer(request(endpoint.permission.path))) == (status, {"error": str(error)})
+        assert said(await endpoint.answer(request(endpoint.permission.path))) == (
+            status,
+            {"error": str(error)},
+        )
 
 
 async def test_a_bad_parameter_is_refused_without_a_question_to_postgres() -> None:
     accounting = _Accounting()
     history, _ = endpoints(accounting)
     status, answer = said(await history.answer(request(limit="0")))
-    assert (status, answer["error"]) == (400, "limit='0' is not a number from 1 to 1000: name one, and ask for more with cursor")
+    assert (status, answer["error"]) == (
+        400,
+        "limit='0' is not a number from 1 to 1000: name one, and ask for more with cursor",
+    )
     assert accounting.asked == []
 
 
@@ -128,7 +144,10 @@ async def test_two_questions_run_at_once_and_others_give_up_in_time(monkeypatch:
     running = [asyncio.create_task(each.answer(request(each.permission.path))) for each in (history, report)]
     while len(accounting.asked) < 2:
         await asyncio.sleep(0)
-    assert said(await history.answer(request())) == (429, {"error": "others are reading the history: ask again in a few seconds"})
+    assert said(await history.answer(request())) == (
+        429,
+        {"error": "others are reading the history: ask again in a few seconds"},
+    )
     accounting.go.set()
     assert {(await each).status_code for each in running} == {200}
     assert said(await history.answer(request()))[0] == 200

@@ -16,9 +16,13 @@ UID = "uid-lammps"
 NEW, LONGER, _LONGEST, FORMER = fluxjob_names("Job", "lammps", UID)
 
 
-def a_fluxjob(name: str, namespace: str = "team-a", *, created: str = "2026-11-22T08:00:00Z", cancel: bool = False) -> FluxJob:
+def a_fluxjob(
+    name: str, namespace: str = "team-a", *, created: str = "2026-11-22T08:00:00Z", cancel: bool = False
+) -> FluxJob:
     ref = ObjectRef(api_version="batch/v1", kind="Job", name="lammps", uid=UID)
-    meta = ObjectMeta(name=name, namespace=namespace, uid=f"uid-{namespace}-{name}", creation_timestamp=created)
+    meta = ObjectMeta(
+        name=name, namespace=namespace, uid=f"uid-{namespace}-{name}", creation_timestamp=created
+    )
     return FluxJob(metadata=meta, spec=FluxJobSpec(object_ref=ref, cancel=cancel))
 
 
@@ -39,7 +43,9 @@ def test_a_fluxjob_is_found_by_the_uid_of_its_object_under_each_name_the_queue_g
 def test_a_fluxjob_in_another_namespace_says_nothing_about_an_object() -> None:
     """It would hold or cancel the work of others."""
     assert caches_with(a_fluxjob(NEW, "team-b", cancel=True)).fluxjob_of(UID) is None
-    found = caches_with(a_fluxjob(NEW, "team-b", created="2020-01-01T00:00:00Z", cancel=True), a_fluxjob(NEW)).fluxjob_of(UID)
+    found = caches_with(
+        a_fluxjob(NEW, "team-b", created="2020-01-01T00:00:00Z", cancel=True), a_fluxjob(NEW)
+    ).fluxjob_of(UID)
     assert found is not None
     assert found.metadata.namespace == "team-a"
 
@@ -62,7 +68,9 @@ def test_an_object_stands_as_long_as_it_or_its_fluxjob_is_there() -> None:
 def test_the_account_of_a_namespace_follows_the_fluxaccounts() -> None:
     caches = caches_with()
     assert caches.cluster_context("team-a").account == ""
-    for version, (namespaces, account) in enumerate([(["team-a"], "physics"), (["team-b"], ""), (["team-a", "team-b"], "physics")]):
+    for version, (namespaces, account) in enumerate(
+        [(["team-a"], "physics"), (["team-b"], ""), (["team-a", "team-b"], "physics")]
+    ):
         document = make_account("physics", namespaces=namespaces)
         document["metadata"] |= {"uid": "physics", "resourceVersion": str(version + 1)}
         caches.fluxaccounts.apply(msgspec.convert(document, FluxAccount))
@@ -75,7 +83,10 @@ def test_no_class_of_the_system_or_of_programs_counts_in_the_queue() -> None:
     caches.priority_classes.replace(
         [
             PriorityClass(metadata=ObjectMeta(name="system-node-critical"), value=2_000_001_000),
-            PriorityClass(metadata=ObjectMeta(name="programs", labels={"fluxqueue/priority-counts": "false"}), value=10**9),
+            PriorityClass(
+                metadata=ObjectMeta(name="programs", labels={"fluxqueue/priority-counts": "false"}),
+                value=10**9,
+            ),
             PriorityClass(metadata=ObjectMeta(name="usual"), value=3, global_default=True),
             PriorityClass(metadata=ObjectMeta(name="urgent"), value=900),
         ]

@@ -35,14 +35,18 @@ class _Api:
         ((ApiError(500, "InternalError", "later"), ApiError(0, "Unreachable", "later")), True),
     ],
 )
-async def test_devices_are_counted_where_they_can_be_read(errors: tuple[ApiError, ...], served: bool, monkeypatch: Any) -> None:
+async def test_devices_are_counted_where_they_can_be_read(
+    errors: tuple[ApiError, ...], served: bool, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(device_api, "_RETRY_S", 0.0)
     api = _Api(*errors)
     assert await devices_are_served(cast(Api, api)) is served
     assert api.errors == []
 
 
-@pytest.mark.parametrize(("missing", "expected"), [(0, DEVICE_TAINT_RULES[0]), (1, DEVICE_TAINT_RULES[1]), (2, None)])
+@pytest.mark.parametrize(
+    ("missing", "expected"), [(0, DEVICE_TAINT_RULES[0]), (1, DEVICE_TAINT_RULES[1]), (2, None)]
+)
 async def test_taint_rules_are_read_in_the_version_that_is_served(missing: int, expected: object) -> None:
     api = _Api(*(NotFound(404, "NotFound", "no such version"),) * missing)
     assert await served_taint_rules(cast(Api, api)) is expected

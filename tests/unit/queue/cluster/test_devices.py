@@ -8,9 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import make_node
-from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, request, resource_claims
+from support.device_objects import (
+    CLASS,
+    DRIVER,
+    a_claim,
+    a_class,
+    a_slice,
+    a_template,
+    request,
+    resource_claims,
+)
 
-from fluxqueue.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.devices import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
@@ -38,8 +53,14 @@ class Cluster(ClusterDevices):
         self.slices.apply(msgspec.convert(a_slice(node, models, **more), ResourceSlice))
         return self
 
-    def claims_of(self, name: str, *has: tuple[str, str], pod: str = "", version: int = 1, requests: Any = ()) -> Cluster:
-        self.claims.apply(msgspec.convert(a_claim(name, *requests, namespace="ns", has=has, pod=pod, version=version), ResourceClaim))
+    def claims_of(
+        self, name: str, *has: tuple[str, str], pod: str = "", version: int = 1, requests: Any = ()
+    ) -> Cluster:
+        self.claims.apply(
+            msgspec.convert(
+                a_claim(name, *requests, namespace="ns", has=has, pod=pod, version=version), ResourceClaim
+            )
+        )
         return self
 
     def selection(self, *requests: Any) -> str:
@@ -126,7 +147,9 @@ def test_who_wants_all_devices_of_a_node_gets_it_while_none_is_taken() -> None:
 def test_listeners_are_told_of_nodes_whose_devices_changed() -> None:
     cluster = Cluster().has("a", "small")
     cluster.claims_of("c").claims_of("c", ("a", "gpu-0"), version=2).claims_of("c", ("a", "gpu-0"), version=3)
-    assert cluster.told == [frozenset({"a"}), frozenset({"a"})], "not of a claim without devices, and once of one"
+    assert cluster.told == [frozenset({"a"}), frozenset({"a"})], (
+        "not of a claim without devices, and once of one"
+    )
     cluster.told.clear()
     cluster.claims.replace([])
     cluster.has("", "small")
@@ -170,7 +193,9 @@ IMPLICIT = f"deviceclass.resource.kubernetes.io:{CLASS}"
 
 def extended_cluster(reports: str = "") -> Cluster:
     cluster = Cluster(
-        lambda name: msgspec.convert(make_node(name).allocatable(**({"example.com/gpu": "1"} if name == reports else {})).build(), Node)
+        lambda name: msgspec.convert(
+            make_node(name).allocatable(**({"example.com/gpu": "1"} if name == reports else {})).build(), Node
+        )
     )
     cluster.classes.apply(msgspec.convert(a_class(extended="example.com/gpu", version=2), DeviceClass))
     return cluster.has("a", "small", "large").has("b", "small")
@@ -190,16 +215,23 @@ def test_a_resource_that_a_node_reports_is_not_counted_by_devices() -> None:
 
 def test_devices_of_claims_are_taken_from_the_resource_once() -> None:
     cluster = extended_cluster()
-    assert cluster.taken("a", [GPU, "cpu"], nobody) == {GPU: 0}, "pods' requests do not count where devices stand for the resource"
+    assert cluster.taken("a", [GPU, "cpu"], nobody) == {GPU: 0}, (
+        "pods' requests do not count where devices stand for the resource"
+    )
     cluster.claims_of("theirs", ("a", "gpu-0"), pod="p")
     assert cluster.taken("a", [GPU, IMPLICIT, ANY], nobody) == {GPU: 1, IMPLICIT: 1, ANY: 1}
-    assert cluster.taken("a", [GPU, ANY], lambda uid, _node: {GPU: 1} if uid == "p" else {}) == {GPU: 0, ANY: 1}
+    assert cluster.taken("a", [GPU, ANY], lambda uid, _node: {GPU: 1} if uid == "p" else {}) == {
+        GPU: 0,
+        ANY: 1,
+    }
 
 
 def taint_rule(name: str, selector: Any, effect: str = "NoSchedule", version: int = 1) -> DeviceTaintRule:
     meta = {"name": name, "uid": name, "resourceVersion": str(version)}
     taint = {"key": "example.com/broken", "effect": effect}
-    return msgspec.convert({"metadata": meta, "spec": {"deviceSelector": selector, "taint": taint}}, DeviceTaintRule)
+    return msgspec.convert(
+        {"metadata": meta, "spec": {"deviceSelector": selector, "taint": taint}}, DeviceTaintRule
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +276,9 @@ def test_sets_of_devices_are_counted_within_one_value_and_as_held_by_their_pod()
 
 def _pairs(cluster: Cluster) -> str:
     constraint = {"matchAttribute": f"{DRIVER}/model"}
-    template = msgspec.convert(a_template("pairs", request(2), namespace="ns", constraints=[constraint]), ResourceClaimTemplate)
+    template = msgspec.convert(
+        a_template("pairs", request(2), namespace="ns", constraints=[constraint]), ResourceClaimTemplate
+    )
     cluster.templates.apply(template)
     (kind,) = kinds_of(template.spec.spec).values()
     return resource_type(kind.resource())
@@ -271,7 +305,9 @@ def test_a_node_that_has_fewer_devices_than_a_pod_needs_is_named() -> None:
     assert cluster.shortage("a", "ns", claims) == ""
     assert cluster.shortage("b", "ns", claims) == f"node b has too few devices of class {CLASS}"
     assert cluster.shortage("b", "elsewhere", claims) == "", "a claim that does not exist is said elsewhere"
-    resource = msgspec.convert({"containers": [{"resources": {"requests": {"example.com/gpu": "2"}}}]}, PodSpec)
+    resource = msgspec.convert(
+        {"containers": [{"resources": {"requests": {"example.com/gpu": "2"}}}]}, PodSpec
+    )
     assert cluster.shortage("a", "ns", resource) == ""
     assert cluster.shortage("b", "ns", resource) == "node b has too few example.com/gpu"
     assert Cluster().shortage("b", "ns", PodSpec()) == ""

@@ -9,7 +9,11 @@ from support.device_objects import a_class
 
 from fluxqueue.api.devices import DeviceClass
 from fluxqueue.api.nodes import Node
-from fluxqueue.queue.cluster.extended_resources import NO_EXTENDED_RESOURCES, ExtendedResources, classes_by_resource
+from fluxqueue.queue.cluster.extended_resources import (
+    NO_EXTENDED_RESOURCES,
+    ExtendedResources,
+    classes_by_resource,
+)
 
 GPU, GPU_TYPE = "example.com/gpu", "example.com:gpu"
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
@@ -39,7 +43,12 @@ def test_each_class_stands_for_its_implicit_resource() -> None:
 def test_devices_stand_for_a_resource_where_the_node_reports_none() -> None:
     nodes = {
         name: msgspec.convert(make_node(name).allocatable(cpu="1", **more).build(), Node)
-        for name, more in {"plain": {}, "plugin": {GPU: "2"}, "broken": {GPU: "0"}, "odd": {GPU: "many"}}.items()
+        for name, more in {
+            "plain": {},
+            "plugin": {GPU: "2"},
+            "broken": {GPU: "0"},
+            "odd": {GPU: "many"},
+        }.items()
     }
     resources = ExtendedResources(lambda: [device_class("gpu.example.com")], nodes.get)
     resources.refresh()

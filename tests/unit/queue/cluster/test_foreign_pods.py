@@ -29,8 +29,16 @@ class Bench:
     """Jobs of one pod each, on one node."""
 
     def __init__(self, *names: str) -> None:
-        self.rows = [a_workload(name, uid=f"uid-of-{name}", state=State.RUNNING, jobid=jobid) for jobid, name in enumerate(names, 1)]
-        self.ledger = RecordingLedger(*((row, replace(an_allocation(["n0"], jobid=row.jobid or 0), workload=row.id)) for row in self.rows))
+        self.rows = [
+            a_workload(name, uid=f"uid-of-{name}", state=State.RUNNING, jobid=jobid)
+            for jobid, name in enumerate(names, 1)
+        ]
+        self.ledger = RecordingLedger(
+            *(
+                (row, replace(an_allocation(["n0"], jobid=row.jobid or 0), workload=row.id))
+                for row in self.rows
+            )
+        )
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.foreign = ForeignPods(self.pods, self.ledger)
 
@@ -117,7 +125,13 @@ def test_the_pods_of_a_node_are_counted_in_proportion_to_their_number() -> None:
         ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
         foreign = ForeignPods(cache, ledger)
         for number in range(pods):
-            pod = make_pod(f"p{number}").owned_by("Job", "mpi").on_node("n0").cpu("1").annotation("fluxqueue/allocation", "7")
+            pod = (
+                make_pod(f"p{number}")
+                .owned_by("Job", "mpi")
+                .on_node("n0")
+                .cpu("1")
+                .annotation("fluxqueue/allocation", "7")
+            )
             cache.apply(a_pod(pod, uid=f"p{number}"))
         return lambda: foreign.shares(["n0"])
 
@@ -152,10 +166,18 @@ async def test_other_work_goes_on_while_many_nodes_are_counted(monkeypatch: pyte
 def test_the_slots_of_a_gang_on_many_nodes_are_sized_in_proportion_to_its_pods() -> None:
     def note(pods: int) -> Callable[[], object]:
         row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
-        ledger, cache = RecordingLedger((row, an_allocation([f"n{each}" for each in range(pods)]))), ObjectCache[Pod]()
+        ledger, cache = (
+            RecordingLedger((row, an_allocation([f"n{each}" for each in range(pods)]))),
+            ObjectCache[Pod](),
+        )
         foreign = ForeignPods(cache, ledger)
-        builders = [make_pod(f"p{each}").owned_by("Job", "mpi").on_node(f"n{each}").cpu("1") for each in range(pods)]
-        bound = [a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"]) for each in builders]
+        builders = [
+            make_pod(f"p{each}").owned_by("Job", "mpi").on_node(f"n{each}").cpu("1") for each in range(pods)
+        ]
+        bound = [
+            a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"])
+            for each in builders
+        ]
 
         def run() -> None:
             for pod in bound:
@@ -172,8 +194,13 @@ def test_new_pods_of_a_gang_on_one_node_cost_in_proportion_to_their_number() -> 
         row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
         ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
         foreign = ForeignPods(cache, ledger)
-        builders = [make_pod(f"p{each}").owned_by("Job", "mpi").on_node("n0").cpu("100m") for each in range(pods)]
-        bound = [a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"]) for each in builders]
+        builders = [
+            make_pod(f"p{each}").owned_by("Job", "mpi").on_node("n0").cpu("100m") for each in range(pods)
+        ]
+        bound = [
+            a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"])
+            for each in builders
+        ]
 
         def run() -> None:
             for pod in bound:

@@ -31,7 +31,9 @@ GROUP = "/apis/scheduling.x-k8s.io/v1alpha1"
 
 
 class Server:
-    """An API server that serves some resources, lists their objects, and has watches on which nothing happens."""
+    """An API server that serves some resources, lists their objects,
+    and has watches on which nothing happens.
+    """
 
     def __init__(self) -> None:
         self.served: dict[str, list[str]] = {}
@@ -48,7 +50,9 @@ class Server:
                 return msgspec.json.encode({"groups": []})
             raise ApiError(503, "ServiceUnavailable", path)
         if path == "/apis":
-            versions = [{"groupVersion": each.removeprefix("/apis/")} for each in {*self.served, *self.broken}]
+            versions = [
+                {"groupVersion": each.removeprefix("/apis/")} for each in {*self.served, *self.broken}
+            ]
             return msgspec.json.encode({"groups": [{"versions": versions}]})
         if path in self.broken:
             raise ApiError(503, "ServiceUnavailable", path)
@@ -72,7 +76,10 @@ class Server:
 
 
 def pod_group(name: str, size: int = 2) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"}, "spec": {"minMember": size}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"},
+        "spec": {"minMember": size},
+    }
 
 
 @pytest.fixture
@@ -82,7 +89,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 @asynccontextmanager
-async def watched(server: Server, *sources: GangSource) -> AsyncIterator[tuple[GangObjects, list[tuple[str, str, str]]]]:
+async def watched(
+    server: Server, *sources: GangSource
+) -> AsyncIterator[tuple[GangObjects, list[tuple[str, str, str]]]]:
     objects = GangObjects(cast("Api", server), sources or (SCHEDULER_PLUGINS, VOLCANO, KUEUE_POD_GROUPS))
     seen: list[tuple[str, str, str]] = []
     objects.add_handler(lambda *change: seen.append(change))
@@ -105,7 +114,9 @@ async def test_a_crd_that_appears_later_is_noticed_and_its_gangs_are_read_again(
         server.served[GROUP] = ["podgroups"]
         await until(lambda: readable(objects) is Readable.YES)
         assert objects.find(SCHEDULER_PLUGINS, "default", "a").obj.spec.min_member == 2
-        await until(lambda: ("scheduler-plugins", "default", "a") in seen and ("scheduler-plugins", "", "") in seen)
+        await until(
+            lambda: ("scheduler-plugins", "default", "a") in seen and ("scheduler-plugins", "", "") in seen
+        )
 
 
 async def test_a_crd_that_is_deleted_is_followed_no_more(server: Server) -> None:
@@ -118,7 +129,9 @@ async def test_a_crd_that_is_deleted_is_followed_no_more(server: Server) -> None
 
 
 async def test_nothing_is_known_of_objects_while_their_version_changes(server: Server) -> None:
-    """An object that is not read at this moment does not count as deleted: slots that are kept for its pods would be freed."""
+    """An object that is not read at this moment does not count as deleted:
+    slots that are kept for its pods would be freed.
+    """
     group, answers = "/apis/scheduling.k8s.io", set[tuple[Readable, bool]]()
     server.served[f"{group}/v1alpha2"], server.objects = ["podgroups"], [pod_group("a")]
     async with watched(server, NATIVE_POD_GROUPS) as (objects, _):
@@ -205,7 +218,9 @@ async def test_a_server_that_starts_does_not_say_that_a_crd_is_gone(server: Serv
         await until(lambda: objects.find(SCHEDULER_PLUGINS, "default", "a").obj is not None)
 
 
-async def test_a_cluster_with_none_of_them_is_asked_for_each_once_and_then_one_question_at_a_time(server: Server) -> None:
+async def test_a_cluster_with_none_of_them_is_asked_for_each_once_and_then_one_question_at_a_time(
+    server: Server,
+) -> None:
     async with watched(server) as (objects, _):
         await until(lambda: readable(objects) is Readable.NOT_SERVED and server.asked.count("/apis") >= 3)
     assert sorted(set(server.asked)) == ["/apis", "/apis/scheduling.volcano.sh/v1beta1", GROUP]
@@ -237,7 +252,10 @@ async def test_a_change_of_the_status_alone_is_no_change(server: Server) -> None
 @pytest.mark.parametrize(
     ("source", "spec"),
     [
-        (MPI_JOBS, {"mpiReplicaSpecs": {"Worker": {"template": {"spec": {"tolerations": [{"key": "a"}] * 20_000}}}}}),
+        (
+            MPI_JOBS,
+            {"mpiReplicaSpecs": {"Worker": {"template": {"spec": {"tolerations": [{"key": "a"}] * 20_000}}}}},
+        ),
         (RAY_CLUSTERS, {"workerGroupSpecs": [{"groupName": f"g{number}"} for number in range(20_000)]}),
         (APP_WRAPPERS, {"components": [{"podSets": [{"replicas": 1}]}] * 20_000}),
         (NATIVE_WORKLOADS, {"podGroups": [{"name": f"g{number}"} for number in range(20_000)]}),
@@ -245,12 +263,24 @@ async def test_a_change_of_the_status_alone_is_no_change(server: Server) -> None
     ],
     ids=lambda each: each.name if isinstance(each, GangSource) else "",
 )
-def test_an_object_with_a_longer_spec_than_any_gang_has_is_not_kept(source: GangSource, spec: dict[str, Any]) -> None:
-    """So many worker groups would be as many roles, each of which is looked at whenever a pod of the gang changes."""
+def test_an_object_with_a_longer_spec_than_any_gang_has_is_not_kept(
+    source: GangSource, spec: dict[str, Any]
+) -> None:
+    """So many worker groups would be as many roles, each of which is looked at whenever a pod of the gang
+    changes.
+    """
     assert source.resource is not None
-    metadata = {"labels": {f"l-{number}": "x" for number in range(20_000)}, "annotations": {"kubectl": "x" * 200_000}}
-    objects = [{"metadata": {"name": name, "namespace": "ada", **metadata}, "spec": spec if name == "a" else {}} for name in "ab"]
-    page = decode_page(msgspec.json.encode({"metadata": {}, "items": objects}), source.resource.struct, "list")
+    metadata = {
+        "labels": {f"l-{number}": "x" for number in range(20_000)},
+        "annotations": {"kubectl": "x" * 200_000},
+    }
+    objects = [
+        {"metadata": {"name": name, "namespace": "ada", **metadata}, "spec": spec if name == "a" else {}}
+        for name in "ab"
+    ]
+    page = decode_page(
+        msgspec.json.encode({"metadata": {}, "items": objects}), source.resource.struct, "list"
+    )
     names = ["a", "b"] if source is SCHEDULER_PLUGINS else ["b"]
     assert [each.metadata.name for each in page.items] == names
     assert page.items[0].metadata.annotations == {}
@@ -260,4 +290,6 @@ def test_an_object_with_a_longer_spec_than_any_gang_has_is_not_kept(source: Gang
 
 
 def test_every_object_of_another_project_has_the_bounds() -> None:
-    assert all(issubclass(source.resource.struct, SizedObject) for source in SOURCES if source.resource is not None)
+    assert all(
+        issubclass(source.resource.struct, SizedObject) for source in SOURCES if source.resource is not None
+    )

@@ -1,4 +1,6 @@
-"""Which pods belong to a Job: a uid in an ownerReference or label proves nothing, because the creator of the pod writes it."""
+"""Which pods belong to a Job: a uid in an ownerReference or label proves nothing,
+because the creator of the pod writes it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_a_pod_of_another_namespace_does_not_belong_to_the_job_it_names(caches: 
         pytest.param(serving("ada", "flux"), None, id="of a Job that no MiniCluster owns"),
     ],
 )
-def test_a_services_pod_of_another_owner_does_not_belong_to_the_job(caches: Caches, pod: PodBuilder, owner: str | None) -> None:
+def test_a_services_pod_of_another_owner_does_not_belong_to_the_job(
+    caches: Caches, pod: PodBuilder, owner: str | None
+) -> None:
     caches.jobs.replace([the_job(owner)])
     caches.pods.replace([a_pod(pod)])
     assert caches.pods_of_job("job-uid") == []

@@ -28,9 +28,13 @@ def cluster() -> ClusterContext:
     devices = ClusterDevices(counted=True)
     devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
     for name, count in (("one", 1), ("two", 2), ("three", 3)):
-        devices.templates.apply(msgspec.convert(a_template(name, request(count), namespace="default"), ResourceClaimTemplate))
+        devices.templates.apply(
+            msgspec.convert(a_template(name, request(count), namespace="default"), ResourceClaimTemplate)
+        )
     devices.claims.apply(msgspec.convert(a_claim("shared", request(2), namespace="default"), ResourceClaim))
-    devices.claims.apply(msgspec.convert(a_claim("own", request(2), namespace="default", has=[("n1", "gpu-0")]), ResourceClaim))
+    devices.claims.apply(
+        msgspec.convert(a_claim("own", request(2), namespace="default", has=[("n1", "gpu-0")]), ResourceClaim)
+    )
     return around(devices=devices)
 
 

@@ -89,7 +89,9 @@ def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) 
 )
 def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None) -> None:
     made = (owner.rpartition(" ") for owner in owners)
-    _, caches = shown(*(pod(name, kind, version or "apps/v1") for name, (version, _, kind) in zip("ab", made, strict=True)))
+    _, caches = shown(
+        *(pod(name, kind, version or "apps/v1") for name, (version, _, kind) in zip("ab", made, strict=True))
+    )
     view = in_cluster(caches).view(*group("a", "b"))
     assert (view.returns if view.may_be else None) == returns
 
@@ -97,8 +99,13 @@ def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None
 def test_nothing_in_a_namespace_that_is_not_managed_is_evicted() -> None:
     _, caches = shown(pod("a", "ReplicaSet").with_("metadata.namespace", "other"))
     for row, allocation in (single(), group("a")):
-        assert in_cluster(caches).view(replace(row, namespace="other"), allocation).obstacle == "in a namespace that is not managed"
-    assert in_cluster(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be, "a Job is suspended"
+        assert (
+            in_cluster(caches).view(replace(row, namespace="other"), allocation).obstacle
+            == "in a namespace that is not managed"
+        )
+    assert (
+        in_cluster(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be
+    ), "a Job is suspended"
 
 
 def test_the_last_checkpoint_counts_that_any_pod_of_a_group_tells_of() -> None:
@@ -123,16 +130,25 @@ def test_a_job_tells_of_its_checkpoint_and_work_without_pods_is_none() -> None:
 )
 def test_a_budget_counts_the_running_pods_that_it_selects(selector: Any, pods: int) -> None:
     server, caches = shown(pod("a"), pod("b"), pod("c").phase("Succeeded"))
-    budget = {"metadata": {"name": "web"}, "spec": {"selector": selector}, "status": {"disruptionsAllowed": 1}}
+    budget = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": 1},
+    }
     server.put("poddisruptionbudgets", budget)
     server.put("poddisruptionbudgets", {**budget, "metadata": {"name": "web", "namespace": "other"}})
-    assert list(in_cluster(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
+    assert list(in_cluster(caches).budgets(*group("a", "b", "c"))) == (
+        [BudgetShare("default", "web", pods, 1)] if pods else []
+    )
 
 
 def put_budgets(server: MemoryApi, number: int, selector: Any) -> None:
     for each in range(number):
         status = {"disruptionsAllowed": 5}
-        server.put("poddisruptionbudgets", {"metadata": {"name": f"b{each}"}, "spec": {"selector": selector}, "status": status})
+        server.put(
+            "poddisruptionbudgets",
+            {"metadata": {"name": f"b{each}"}, "spec": {"selector": selector}, "status": status},
+        )
 
 
 NOTHING = [BudgetShare("default", "", 1, 0)]
@@ -144,10 +160,20 @@ NOTHING = [BudgetShare("default", "", 1, 0)]
         pytest.param(2, WEB, id="two select a pod, which the server would not evict"),
         pytest.param(9, {"matchLabels": {"app": "other"}}, id="too many"),
         pytest.param(
-            1, {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"v{each}" for each in range(65)]}]}, id="values"
+            1,
+            {
+                "matchExpressions": [
+                    {"key": "app", "operator": "In", "values": [f"v{each}" for each in range(65)]}
+                ]
+            },
+            id="values",
         ),
         pytest.param(1, {"matchLabels": {f"l{each}": "" for each in range(65)}}, id="labels"),
-        pytest.param(1, {"matchExpressions": [{"key": f"l{each}", "operator": "Exists"} for each in range(65)]}, id="expressions"),
+        pytest.param(
+            1,
+            {"matchExpressions": [{"key": f"l{each}", "operator": "Exists"} for each in range(65)]},
+            id="expressions",
+        ),
     ],
 )
 def test_budgets_that_cannot_be_counted_allow_nothing(number: int, selector: Any) -> None:
@@ -175,7 +201,10 @@ def test_selectors_are_read_once_and_again_after_a_change(monkeypatch: pytest.Mo
 
 def test_what_is_suspended_is_asked_no_budget() -> None:
     server, caches = shown(pod("a"))
-    server.put("poddisruptionbudgets", {"metadata": {"name": "all"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
+    server.put(
+        "poddisruptionbudgets",
+        {"metadata": {"name": "all"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}},
+    )
     workload, allocation = group("a")
     assert in_cluster(caches).budgets(workload, allocation)
     for kind, version in (("JobSet", "jobset.x-k8s.io/v1alpha2"), ("Job", "batch/v1")):
@@ -186,7 +215,9 @@ def test_what_is_suspended_is_asked_no_budget() -> None:
     ("kind", "version", "owner", "returns"),
     [
         pytest.param("JobSet", "jobset.x-k8s.io/v1alpha2", ("Job", "batch/v1"), None, id="JobSet"),
-        pytest.param("PyTorchJob", "kubeflow.org/v1", ("PyTorchJob", "kubeflow.org/v1"), Return.WAITS, id="PyTorchJob"),
+        pytest.param(
+            "PyTorchJob", "kubeflow.org/v1", ("PyTorchJob", "kubeflow.org/v1"), Return.WAITS, id="PyTorchJob"
+        ),
     ],
 )
 def test_without_the_right_to_suspend_pods_of_jobs_are_spared_and_others_ask_their_budgets(
@@ -208,8 +239,12 @@ MOLDABLE = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 3)], durati
 
 
 def moldable() -> tuple[Workload, Allocation]:
-    row = a_workload("mpi", uid="uid-of-mpi", jobspec=MOLDABLE, pods=3, state=State.RUNNING, jobid=7, hosts="n[0-2]")
-    return row, an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=["mpi-0", "mpi-1", "mpi-2"])
+    row = a_workload(
+        "mpi", uid="uid-of-mpi", jobspec=MOLDABLE, pods=3, state=State.RUNNING, jobid=7, hosts="n[0-2]"
+    )
+    return row, an_allocation(
+        ["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=["mpi-0", "mpi-1", "mpi-2"]
+    )
 
 
 def of_mpi(name: str, start: str, phase: str = "Running") -> PodBuilder:
@@ -228,24 +263,37 @@ def test_each_running_pod_of_a_job_loses_what_it_did_since_it_saved() -> None:
     row, _ = moldable()
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").build())
     seen = in_cluster(caches)
-    assert {uid: f"{at:%S}" for uid, at in seen.elastic_pods(row).items()} == {"mpi-0": "10", "mpi-1": "30", "mpi-3": "40"}
-    server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
+    assert {uid: f"{at:%S}" for uid, at in seen.elastic_pods(row).items()} == {
+        "mpi-0": "10",
+        "mpi-1": "30",
+        "mpi-3": "40",
+    }
+    server.put(
+        "jobs",
+        make_job("mpi").indexed(3).uid("uid-of-mpi").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build(),
+    )
     assert {f"{at:%S}" for at in seen.elastic_pods(row).values()} == {"30", "40"}
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").suspended().build())
     assert seen.elastic_pods(row) == {}
 
 
 def test_a_pod_on_a_lost_node_is_none_by_which_a_job_goes_on() -> None:
-    server, caches = shown(of_mpi("mpi-0", "2026-01-01T00:00:10Z"), of_mpi("mpi-1", "2026-01-01T00:00:10Z").on_node("n1"))
+    server, caches = shown(
+        of_mpi("mpi-0", "2026-01-01T00:00:10Z"), of_mpi("mpi-1", "2026-01-01T00:00:10Z").on_node("n1")
+    )
     row, _ = moldable()
     server.put("jobs", make_job("mpi").indexed(3).uid("uid-of-mpi").build())
-    server.put("nodes", make_node("n1").with_("status.conditions", [{"type": "Ready", "status": "Unknown"}]).build())
+    server.put(
+        "nodes", make_node("n1").with_("status.conditions", [{"type": "Ready", "status": "Unknown"}]).build()
+    )
     assert in_cluster(caches).elastic_pods(row).keys() == {"mpi-0"}
 
 
 def test_a_pod_that_was_matched_alone_names_its_job() -> None:
     _, caches = shown(of_mpi("mpi-3", "2026-01-01T00:00:40Z"))
-    view = in_cluster(caches).view(a_workload("mpi-3", uid="mpi-3", kind="Pod", release_mode=ReleaseMode.POD), an_allocation(["n0"]))
+    view = in_cluster(caches).view(
+        a_workload("mpi-3", uid="mpi-3", kind="Pod", release_mode=ReleaseMode.POD), an_allocation(["n0"])
+    )
     assert (view.may_be, view.job) == (False, "uid-of-mpi")
 
 
@@ -253,7 +301,12 @@ def test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_p
     server, caches = shown(of_mpi("mpi-0", "2026-01-01T00:00:10Z"))
     row, allocation = moldable()
     pinned = make_job("mpi").indexed(3).uid("uid-of-mpi")
-    server.put("jobs", pinned.with_("spec.template.metadata.annotations", {names.PIN_UNTIL_ANNOTATION: "2026-01-01T00:01:00Z"}).build())
+    server.put(
+        "jobs",
+        pinned.with_(
+            "spec.template.metadata.annotations", {names.PIN_UNTIL_ANNOTATION: "2026-01-01T00:01:00Z"}
+        ).build(),
+    )
     now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
     seen = Victims(caches, lambda _handle: True, lambda: now)
     assert (seen.view(row, allocation).again_s, seen.elastic_pods(row)) == (5.0, {})

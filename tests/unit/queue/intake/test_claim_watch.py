@@ -43,19 +43,40 @@ def test_users_of_a_claim_are_enqueued_when_it_is_created_bound_or_deleted(clust
     assert cluster.enqueued == ["j", "p"]
 
 
-def test_volumes_classes_and_driver_limits_concern_the_claims_that_depend_on_them(cluster: WatchedCluster) -> None:
+def test_volumes_classes_and_driver_limits_concern_the_claims_that_depend_on_them(
+    cluster: WatchedCluster,
+) -> None:
     cluster.job("j")
     cluster.claim()
     storage = cluster.caches.storage
-    free = {"metadata": {"name": "pv", "uid": "pv"}, "spec": {"storageClassName": "fast"}, "status": {"phase": "Available"}}
+    free = {
+        "metadata": {"name": "pv", "uid": "pv"},
+        "spec": {"storageClassName": "fast"},
+        "status": {"phase": "Available"},
+    }
     other = {"metadata": {"name": "slow", "uid": "slow"}, "spec": {"storageClassName": "slow"}}
     drivers = {"drivers": [{"name": "example.com", "allocatable": {"count": 3}}]}
     steps: list[tuple[Callable[[], None], list[str]]] = [
         (lambda: storage.volumes.apply(msgspec.convert(free, PersistentVolume)), ["j"]),
         (lambda: storage.volumes.apply(msgspec.convert(other, PersistentVolume)), []),
-        (lambda: storage.classes.apply(msgspec.convert({"metadata": {"name": "fast", "uid": "c"}}, StorageClass)), ["j"]),
-        (lambda: storage.csi_nodes.apply(msgspec.convert({"metadata": {"name": "n", "uid": "n"}, "spec": drivers}, CSINode)), ["j"]),
-        (lambda: storage.csi_nodes.apply(msgspec.convert({"metadata": {"name": "m", "uid": "m"}, "spec": drivers}, CSINode)), []),
+        (
+            lambda: storage.classes.apply(
+                msgspec.convert({"metadata": {"name": "fast", "uid": "c"}}, StorageClass)
+            ),
+            ["j"],
+        ),
+        (
+            lambda: storage.csi_nodes.apply(
+                msgspec.convert({"metadata": {"name": "n", "uid": "n"}, "spec": drivers}, CSINode)
+            ),
+            ["j"],
+        ),
+        (
+            lambda: storage.csi_nodes.apply(
+                msgspec.convert({"metadata": {"name": "m", "uid": "m"}, "spec": drivers}, CSINode)
+            ),
+            [],
+        ),
     ]
     for change, enqueued in steps:
         cluster.enqueued.clear()
@@ -64,8 +85,13 @@ def test_volumes_classes_and_driver_limits_concern_the_claims_that_depend_on_the
 
 
 def test_a_new_class_enqueues_all_work_that_waits_for_volumes(cluster: WatchedCluster) -> None:
-    cluster.rows.rows = [a_workload("waits", uid="waits", reason=Reason.WAITING_FOR_VOLUMES), a_workload("other", uid="other")]
-    cluster.caches.storage.classes.apply(msgspec.convert({"metadata": {"name": "any", "uid": "c"}}, StorageClass))
+    cluster.rows.rows = [
+        a_workload("waits", uid="waits", reason=Reason.WAITING_FOR_VOLUMES),
+        a_workload("other", uid="other"),
+    ]
+    cluster.caches.storage.classes.apply(
+        msgspec.convert({"metadata": {"name": "any", "uid": "c"}}, StorageClass)
+    )
     assert cluster.enqueued == ["waits"]
 
 
@@ -87,7 +113,9 @@ def test_users_of_a_claim_for_many_pods_do_not_wait_for_a_pod(cluster: WatchedCl
     assert cluster.enqueued == []
 
 
-async def test_the_users_of_a_claim_are_enqueued_a_few_times_however_many_of_them_change(cluster: WatchedCluster) -> None:
+async def test_the_users_of_a_claim_are_enqueued_a_few_times_however_many_of_them_change(
+    cluster: WatchedCluster,
+) -> None:
     users = 200
     cluster.claim(1, "ReadWriteOncePod", volumeName="pv")
     for number in range(users):
@@ -106,19 +134,29 @@ async def test_a_volume_that_is_made_for_a_claim_concerns_no_other(cluster: Watc
     cluster.claim()
     cluster.enqueued.clear()
     made = {"claimRef": {"namespace": "default", "name": "other"}, "storageClassName": "fast"}
-    cluster.caches.storage.volumes.apply(msgspec.convert({"metadata": {"name": "pv", "uid": "pv"}, "spec": made}, PersistentVolume))
+    cluster.caches.storage.volumes.apply(
+        msgspec.convert({"metadata": {"name": "pv", "uid": "pv"}, "spec": made}, PersistentVolume)
+    )
     assert cluster.enqueued == []
-    freed = {"metadata": {"name": "pv", "uid": "pv", "resourceVersion": "2"}, "spec": {"storageClassName": "fast"}}
+    freed = {
+        "metadata": {"name": "pv", "uid": "pv", "resourceVersion": "2"},
+        "spec": {"storageClassName": "fast"},
+    }
     cluster.caches.storage.volumes.apply(msgspec.convert(freed, PersistentVolume))
     assert cluster.enqueued == ["j"]
 
 
-async def test_volumes_of_one_class_enqueue_the_claims_without_one_a_few_times(cluster: WatchedCluster) -> None:
+async def test_volumes_of_one_class_enqueue_the_claims_without_one_a_few_times(
+    cluster: WatchedCluster,
+) -> None:
     for number in range(20):
         cluster.job(f"j{number}")
     cluster.claim()
     cluster.enqueued.clear()
     for number in range(100):
-        free = {"metadata": {"name": f"pv{number}", "uid": f"pv{number}"}, "spec": {"storageClassName": "fast"}}
+        free = {
+            "metadata": {"name": f"pv{number}", "uid": f"pv{number}"},
+            "spec": {"storageClassName": "fast"},
+        }
         cluster.caches.storage.volumes.apply(msgspec.convert(free, PersistentVolume))
     assert len(cluster.enqueued) <= 3 * 20

@@ -57,7 +57,11 @@ class Bench:
         """Show the next generation of a suspended Job."""
         held = builder.suspended().annotation("fluxqueue/suspended-by", "webhook")
         job = a_job(held, uid=str(builder.build()["metadata"]["name"]), generation=2)
-        self.caches.jobs.apply(msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version="11")))
+        self.caches.jobs.apply(
+            msgspec.structs.replace(
+                job, metadata=msgspec.structs.replace(job.metadata, resource_version="11")
+            )
+        )
 
 
 @pytest.fixture
@@ -66,21 +70,30 @@ async def bench() -> Bench:
     caches, store, requested = Caches(api.api), MemoryStore(), list[ControlTask]()
     ledger = await memory_ledger(store=store)
     labels = {"fluxqueue/managed": "true"}
-    caches.namespaces.apply(msgspec.convert({"metadata": {"name": "default", "uid": "ns", "labels": labels}}, Namespace))
+    caches.namespaces.apply(
+        msgspec.convert({"metadata": {"name": "default", "uid": "ns", "labels": labels}}, Namespace)
+    )
 
     def request(task: ControlTask) -> None:
         requested.append(task)
 
-    return Bench(api, caches, store, ledger, IntakeController(api.api, caches, ledger, Trigger(request)), requested)
+    return Bench(
+        api, caches, store, ledger, IntakeController(api.api, caches, ledger, Trigger(request)), requested
+    )
 
 
 async def test_a_burst_of_new_jobs_becomes_pending_and_requests_one_cycle(bench: Bench) -> None:
     await bench.intake.take_in(bench.apply(make_job("a"), make_job("b").indexed(4)))
-    assert [(row.name, row.pods, row.state) for row in bench.ledger.all()] == [("a", 1, State.PENDING), ("b", 4, State.PENDING)]
+    assert [(row.name, row.pods, row.state) for row in bench.ledger.all()] == [
+        ("a", 1, State.PENDING),
+        ("b", 4, State.PENDING),
+    ]
     assert bench.requested == [ControlTask.SCHEDULE]
 
 
-async def test_a_turn_of_costly_objects_ends_early_and_the_others_follow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_of_costly_objects_ends_early_and_the_others_follow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used = itertools.count()
     monkeypatch.setattr(controller, "thread_time", lambda: next(used))
     keys = bench.apply(*(make_job(name) for name in "abcdefgh"))
@@ -104,7 +117,9 @@ async def test_a_gated_pod_of_a_namespace_that_is_not_managed_is_matched_alone(b
     bench.caches.pods.apply(a_pod(make_pod("solo").gate("fluxqueue"), uid="solo"))
     bench.caches.jobs.apply(a_job(make_job("stranger").suspended(), uid="stranger"))
     await bench.intake.take_in(["solo", "stranger"])
-    assert [row.name for row in bench.ledger.all()] == ["solo"], "the Job was not suspended by the webhook, and has no gated pod"
+    assert [row.name for row in bench.ledger.all()] == ["solo"], (
+        "the Job was not suspended by the webhook, and has no gated pod"
+    )
 
 
 async def test_a_pending_job_that_is_deleted_is_cancelled(bench: Bench) -> None:
@@ -115,7 +130,11 @@ async def test_a_pending_job_that_is_deleted_is_cancelled(bench: Bench) -> None:
     bench.caches.jobs.replace([])
     await bench.intake.take_in(keys)
     (ended,) = await bench.store.workloads([row.id])
-    assert (ended.state, ended.outcome, ended.message) == (State.CANCELLED, Outcome.CANCELLED, "Job default/a was deleted while it waited")
+    assert (ended.state, ended.outcome, ended.message) == (
+        State.CANCELLED,
+        Outcome.CANCELLED,
+        "Job default/a was deleted while it waited",
+    )
 
 
 async def test_a_pending_job_that_finishes_without_the_queue_ends_like_it(bench: Bench) -> None:
@@ -131,7 +150,9 @@ async def test_a_pending_job_that_finishes_without_the_queue_ends_like_it(bench:
     assert (ended.state, ended.outcome) == (State.COMPLETED, Outcome.SUCCEEDED)
 
 
-async def test_an_object_that_cannot_be_read_does_not_stop_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def describe(job: Job, *args: Any, **more: Any) -> NewWorkload | None:
         if job.metadata.name == "bad":
             raise ValueError("cannot be read")
@@ -145,7 +166,12 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_others(bench: Ben
 async def test_an_incomplete_pod_group_waits_and_is_matched_when_all_pods_exist(bench: Bench) -> None:
     key = GroupKey("default", "mpi")
     for uid, reason in (("p0", "WaitingForGroup"), ("p1", "")):
-        pod = make_pod(uid).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
+        pod = (
+            make_pod(uid)
+            .gate("fluxqueue")
+            .label("fluxqueue/pod-group", "mpi")
+            .annotation("fluxqueue/pod-group-size", "2")
+        )
         bench.caches.pods.apply(a_pod(pod, uid=uid))
         await bench.intake.take_in([key])
         row = bench.ledger.group(key)
@@ -154,15 +180,24 @@ async def test_an_incomplete_pod_group_waits_and_is_matched_when_all_pods_exist(
 
 
 @pytest.mark.parametrize(("left_s", "waits"), [(9, True), (-1, False), (60, False)])
-async def test_a_group_whose_pods_are_being_replaced_stays_for_a_moment(bench: Bench, left_s: int, waits: bool) -> None:
+async def test_a_group_whose_pods_are_being_replaced_stays_for_a_moment(
+    bench: Bench, left_s: int, waits: bool
+) -> None:
     key = GroupKey("default", "mpi")
     for uid in ("p0", "p1"):
-        pod = make_pod(uid).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
+        pod = (
+            make_pod(uid)
+            .gate("fluxqueue")
+            .label("fluxqueue/pod-group", "mpi")
+            .annotation("fluxqueue/pod-group-size", "2")
+        )
         bench.caches.pods.apply(a_pod(pod, uid=uid))
     await bench.intake.take_in([key])
     row = bench.ledger.group(key)
     assert row is not None
-    await bench.ledger.set_requeue_states({row.id: RequeueState(starts=1, not_before=bench.ledger.clock() + timedelta(seconds=left_s))})
+    await bench.ledger.set_requeue_states(
+        {row.id: RequeueState(starts=1, not_before=bench.ledger.clock() + timedelta(seconds=left_s))}
+    )
     bench.caches.pods.replace([])
     await bench.intake.take_in([key])
     assert (bench.ledger.group(key) is not None) is waits
@@ -170,10 +205,17 @@ async def test_a_group_whose_pods_are_being_replaced_stays_for_a_moment(bench: B
 
 async def test_a_gang_whose_owner_cannot_be_read_is_not_taken_in_yet(bench: Bench) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
-    pod = make_pod("db-0").gate("fluxqueue").annotation("fluxqueue/gang", "true").with_("metadata.ownerReferences", [owner])
+    pod = (
+        make_pod("db-0")
+        .gate("fluxqueue")
+        .annotation("fluxqueue/gang", "true")
+        .with_("metadata.ownerReferences", [owner])
+    )
     bench.caches.pods.apply(a_pod(pod, uid="db-0"))
     key = GroupKey("default", "db", "StatefulSet")
-    bench.api.put("statefulsets", {"metadata": {"name": "db", "namespace": "default"}, "spec": {"replicas": 3}})
+    bench.api.put(
+        "statefulsets", {"metadata": {"name": "db", "namespace": "default"}, "spec": {"replicas": 3}}
+    )
     bench.api.fail_next("get", "statefulsets", 500, "InternalError")
     await bench.intake.take_in([key])
     assert bench.ledger.group(key) is None
@@ -183,14 +225,31 @@ async def test_a_gang_whose_owner_cannot_be_read_is_not_taken_in_yet(bench: Benc
     assert row.pods == 3
 
 
-async def test_the_owners_of_gangs_are_read_once_and_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of them that wait would delay all other work in each sweep, if they were read one after the other."""
+async def test_the_owners_of_gangs_are_read_once_and_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them that wait would delay all other work in each sweep,
+    if they were read one after the other.
+    """
     keys = [GroupKey("default", f"db{number}", "StatefulSet") for number in range(3)]
     for key in keys:
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": key.name, "uid": key.name, "controller": True}
-        pod = make_pod(f"{key.name}-0").gate("fluxqueue").annotation("fluxqueue/gang", "true").with_("metadata.ownerReferences", [owner])
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "name": key.name,
+            "uid": key.name,
+            "controller": True,
+        }
+        pod = (
+            make_pod(f"{key.name}-0")
+            .gate("fluxqueue")
+            .annotation("fluxqueue/gang", "true")
+            .with_("metadata.ownerReferences", [owner])
+        )
         bench.caches.pods.apply(a_pod(pod, uid=f"{key.name}-0"))
-        bench.api.put("statefulsets", {"metadata": {"name": key.name, "namespace": "default"}, "spec": {"replicas": 3}})
+        bench.api.put(
+            "statefulsets", {"metadata": {"name": key.name, "namespace": "default"}, "spec": {"replicas": 3}}
+        )
     await bench.intake.take_in(keys)
     asked: list[str] = []
     all_asked = asyncio.Event()
@@ -230,7 +289,9 @@ async def test_a_resync_describes_only_what_changed(bench: Bench, monkeypatch: p
 
     monkeypatch.setattr(object_reader, "describe_job", describe)
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    keys = bench.apply(make_job("a"), make_job("b"), make_job("c").with_("spec.template.spec.volumes", volumes))
+    keys = bench.apply(
+        make_job("a"), make_job("b"), make_job("c").with_("spec.template.spec.volumes", volumes)
+    )
     await bench.intake.take_in(keys)
     assert await again() == ["a", "b", "c"], "their rows are new"
     assert await again() == ["c"], "what others hold decides about its volume"
@@ -239,7 +300,9 @@ async def test_a_resync_describes_only_what_changed(bench: Bench, monkeypatch: p
     await bench.intake.take_in(keys)
     await again()
     assert await again() == ["c", "d"], "what others hold decides about its services pod"
-    bench.caches.jobs.remove(msgspec.convert({"metadata": {"name": "d", "namespace": "default", "uid": "d"}}, Job))
+    bench.caches.jobs.remove(
+        msgspec.convert({"metadata": {"name": "d", "namespace": "default", "uid": "d"}}, Job)
+    )
     assert await again() == ["c"]
     assert bench.ledger.by_uid("d") is None, "it was deleted"
     bench.edit(make_job("b").cpu("2"))
@@ -247,17 +310,23 @@ async def test_a_resync_describes_only_what_changed(bench: Bench, monkeypatch: p
     await again()
     row = bench.ledger.by_uid("a")
     assert row is not None
-    await bench.ledger.set_reasons([ReasonChange(workload=row.id, reason=Reason.WAITING_FOR_NODES, message="")])
+    await bench.ledger.set_reasons(
+        [ReasonChange(workload=row.id, reason=Reason.WAITING_FOR_NODES, message="")]
+    )
     assert await again() == ["a", "c"]
     await again()
-    bench.caches.priority_classes.apply(msgspec.convert({"metadata": {"name": "high", "uid": "pc"}, "value": 7}, PriorityClass))
+    bench.caches.priority_classes.apply(
+        msgspec.convert({"metadata": {"name": "high", "uid": "pc"}, "value": 7}, PriorityClass)
+    )
     assert await again() == ["a", "b", "c"]
     assert await again() == ["c"]
     await bench.ledger.load()
     assert await again() == ["a", "b", "c"], "nothing is known of the tables"
 
 
-async def test_what_could_not_be_stored_is_described_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_could_not_be_stored_is_described_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = bench.apply(make_job("a"))
     await bench.intake.take_in(keys)
     await bench.intake.take_in(keys)

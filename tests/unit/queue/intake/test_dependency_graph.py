@@ -45,7 +45,9 @@ def test_a_workload_is_decided_when_none_of_its_dependencies_is_open() -> None:
 
 
 def test_very_many_cycles_are_not_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a chain in which each also waits for the first, every part from there is a cycle: its square in all."""
+    """Of a chain in which each also waits for the first, every part from there is a cycle:
+    its square in all.
+    """
     monkeypatch.setattr(dependency_graph, "_MOST_NAMED", 50)
     graph = graph_of(**{f"w{number}": f"w{number + 1} w0" for number in range(1_000)})
     found = graph.cycles([f"w{number}" for number in range(1_000)])
@@ -69,7 +71,10 @@ def test_an_edit_keeps_what_is_known_of_the_dependencies_that_stay() -> None:
     ((_, each),) = graph.waiting_for("a")
     graph.replace("w", msgspec.structs.replace(each, state=DependencyState.SATISFIED))
     graph.put("w", "default", on("a", "c"))
-    assert [(each.name, str(each.state)) for each in graph.dependencies("w")] == [("a", "satisfied"), ("c", "open")]
+    assert [(each.name, str(each.state)) for each in graph.dependencies("w")] == [
+        ("a", "satisfied"),
+        ("c", "open"),
+    ]
     assert graph.targets() == ["c"]
 
 
@@ -104,12 +109,17 @@ def test_cycles_among_random_dependencies_are_those_of_a_plain_search() -> None:
     drawing = random.Random(7)
     for _ in range(200):
         size = drawing.randrange(1, 9)
-        waits = {str(each): [str(drawing.randrange(size)) for _ in range(drawing.randrange(3))] for each in range(size)}
+        waits = {
+            str(each): [str(drawing.randrange(size)) for _ in range(drawing.randrange(3))]
+            for each in range(size)
+        }
         graph = graph_of(**{waiter: " ".join(dict.fromkeys(targets)) for waiter, targets in waits.items()})
         found = graph.cycles(waits)
         assert bool(found) == any(_reaches(waits, waiter, waiter) for waiter in waits)
         for cycle in found:
-            assert all(after in waits[before] for before, after in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+            assert all(
+                after in waits[before] for before, after in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+            )
 
 
 def _reaches(waits: dict[str, list[str]], start: str, end: str) -> bool:

@@ -62,8 +62,12 @@ class Bench:
         self.ledger = await memory_ledger(lambda: self.now, self.store)
         self.intake = IntakeController(self.api.api, self.caches, self.ledger, Trigger())
 
-    def apply(self, *names: str, uid: str = "", version: str = "10", owner: Json | None = None, **annotations: str) -> None:
-        """Create Jobs, or edit one by another version; the uid of a Job is its name, if nothing else is said."""
+    def apply(
+        self, *names: str, uid: str = "", version: str = "10", owner: Json | None = None, **annotations: str
+    ) -> None:
+        """Create Jobs, or edit one by another version; the uid of a Job is its name,
+        if nothing else is said.
+        """
         for name in names:
             builder: JobBuilder = make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook")
             builder = builder.with_("metadata.creationTimestamp", "2026-11-21T08:00:00Z")
@@ -72,7 +76,11 @@ class Bench:
             if owner is not None:
                 builder = builder.with_("metadata.ownerReferences", [owner])
             job = a_job(builder, uid=uid or name)
-            self.caches.jobs.apply(msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version=version)))
+            self.caches.jobs.apply(
+                msgspec.structs.replace(
+                    job, metadata=msgspec.structs.replace(job.metadata, resource_version=version)
+                )
+            )
 
     def delete(self, name: str) -> None:
         """Delete a Job."""
@@ -82,12 +90,18 @@ class Bench:
 
     async def end(self, uid: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
         """End a workload; its object stays."""
-        state = {Outcome.SUCCEEDED: State.COMPLETED, Outcome.FAILED: State.FAILED}.get(outcome, State.CANCELLED)
+        state = {Outcome.SUCCEEDED: State.COMPLETED, Outcome.FAILED: State.FAILED}.get(
+            outcome, State.CANCELLED
+        )
         row = self.ledger.by_uid(uid)
         assert row is not None
         job = self.caches.jobs.get_by_uid(uid)
-        if job is not None:  # everything else of it stays, such as its owner: the intake reads it before or after its end
-            ended = a_job(make_job(row.name).with_("status.conditions", [{"type": "Complete", "status": "True"}]), uid=uid)
+        # everything else of it stays, such as its owner: the intake reads it before or after its end
+        if job is not None:
+            ended = a_job(
+                make_job(row.name).with_("status.conditions", [{"type": "Complete", "status": "True"}]),
+                uid=uid,
+            )
             version = msgspec.structs.replace(job.metadata, resource_version="99")
             self.caches.jobs.apply(msgspec.structs.replace(job, metadata=version, status=ended.status))
         await self.ledger.finish([Ending(row.id, state, outcome, "as the test wants it")])
@@ -98,7 +112,9 @@ class Bench:
 
     async def until_reason(self, uid: str, reason: Reason, text: str = "") -> Workload:
         """Wait until a workload has a reason, whose message has a text, and return it."""
-        await until(lambda: (row := self.row(uid)) is not None and row.reason is reason and text in row.message)
+        await until(
+            lambda: (row := self.row(uid)) is not None and row.reason is reason and text in row.message
+        )
         row = self.row(uid)
         assert row is not None
         return row
@@ -123,7 +139,9 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_a_job_waits_until_the_other_one_succeeded(bench: Bench) -> None:
     bench.apply("a")
     bench.apply("b", after="ok:job/a")
-    await bench.until_reason("b", Reason.WAITING_FOR_DEPENDENCY, "Job default/b waits for Job default/a to succeed")
+    await bench.until_reason(
+        "b", Reason.WAITING_FOR_DEPENDENCY, "Job default/b waits for Job default/a to succeed"
+    )
     await bench.end("a")
     row = await bench.until_reason("b", Reason.NONE)
     assert str(row.start_conditions.after[0].state) == "satisfied"
@@ -205,10 +223,14 @@ async def test_a_delay_and_a_begin_are_waited_for_and_then_it_is_matched(bench: 
     bench.apply("a")
     bench.apply("b", after="any:job/a+1m")
     bench.apply("c", begin="+30s")
-    await bench.until_reason("c", Reason.WAITING_FOR_BEGIN, "Job default/c may begin from 2026-11-21T08:00:30Z on")
+    await bench.until_reason(
+        "c", Reason.WAITING_FOR_BEGIN, "Job default/c may begin from 2026-11-21T08:00:30Z on"
+    )
     await until(lambda: bench.row("a"))
     await bench.end("a")
-    await bench.until_reason("b", Reason.WAITING_FOR_BEGIN, "Job default/b may begin from 2026-11-21T08:01:00Z on")
+    await bench.until_reason(
+        "b", Reason.WAITING_FOR_BEGIN, "Job default/b may begin from 2026-11-21T08:01:00Z on"
+    )
     bench.now += timedelta(minutes=2)
     bench.intake.resync()
     for uid in "bc":
@@ -235,10 +257,14 @@ async def test_a_cycle_that_an_edit_breaks_is_forgotten(bench: Bench) -> None:
 
 async def test_a_job_that_waits_for_itself_is_a_cycle(bench: Bench) -> None:
     bench.apply("a", after="ok:job/a")
-    await bench.until_reason("a", Reason.DEPENDENCY_NEVER_SATISFIED, "Job default/a, which waits for the first")
+    await bench.until_reason(
+        "a", Reason.DEPENDENCY_NEVER_SATISFIED, "Job default/a, which waits for the first"
+    )
 
 
-async def test_what_waits_in_a_namespace_names_so_many_others_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_in_a_namespace_names_so_many_others_and_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dependency_tracker, "MOST_IN_NAMESPACE", 5)
     bench.apply("a", after="ok:job/x,ok:job/y,ok:job/z")
     await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "and for 2 more")
@@ -271,10 +297,17 @@ async def test_a_requeued_job_waits_for_nothing_that_was_satisfied() -> None:
         row = await bench.until_reason("b", Reason.NONE)
         bench.delete("a")
         grant = Grant(
-            workload=row.id, jobid=FluxionJobId(7), shares=(NodeShare("n1", {"pod": 1}, {}),), hosts=("n1",), start=bench.now, end=None
+            workload=row.id,
+            jobid=FluxionJobId(7),
+            shares=(NodeShare("n1", {"pod": 1}, {}),),
+            hosts=("n1",),
+            start=bench.now,
+            end=None,
         )
         assert await bench.ledger.grant([grant]) == []
-    await bench.ledger.requeue([Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one")])
+    await bench.ledger.requeue(
+        [Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by a more urgent one")]
+    )
     async with leading(bench):
         await until(lambda: (read := bench.row("b")) is not None and read.generation == 1)
         again = await bench.until_reason("b", Reason.PREEMPTED)
@@ -307,7 +340,12 @@ async def test_a_hold_is_shown_before_a_dependency_which_is_tracked_meanwhile(be
 
 async def test_a_job_may_wait_for_a_pod_group_also_for_one_that_has_ended(bench: Bench) -> None:
     for uid in ("p0", "p1"):
-        pod = make_pod(uid).gate("fluxqueue").label("fluxqueue/pod-group", "mesh").annotation("fluxqueue/pod-group-size", "2")
+        pod = (
+            make_pod(uid)
+            .gate("fluxqueue")
+            .label("fluxqueue/pod-group", "mesh")
+            .annotation("fluxqueue/pod-group-size", "2")
+        )
         bench.caches.pods.apply(a_pod(pod, uid=uid))
     key = GroupKey("default", "mesh")
     await until(lambda: (group := bench.ledger.group(key)) is not None and group.reason is Reason.NONE)
@@ -316,7 +354,13 @@ async def test_a_job_may_wait_for_a_pod_group_also_for_one_that_has_ended(bench:
     group = bench.ledger.group(key)
     assert group is not None
     for uid in ("p0", "p1"):
-        done = make_pod(uid).phase("Succeeded").label("fluxqueue/pod-group", "mesh").uid(uid).with_("metadata.resourceVersion", "11")
+        done = (
+            make_pod(uid)
+            .phase("Succeeded")
+            .label("fluxqueue/pod-group", "mesh")
+            .uid(uid)
+            .with_("metadata.resourceVersion", "11")
+        )
         bench.caches.pods.apply(msgspec.convert(done.build(), Pod))
     await bench.ledger.finish([Ending(group.id, State.COMPLETED, Outcome.SUCCEEDED, "")])
     await bench.until_reason("b", Reason.NONE)
@@ -327,7 +371,13 @@ async def test_a_job_may_wait_for_a_pod_group_also_for_one_that_has_ended(bench:
 async def test_the_job_of_a_minicluster_may_be_made_again_from_an_edited_spec(bench: Bench) -> None:
     metadata = {"name": "flux", "namespace": "default", "uid": "mc", "resourceVersion": "1"}
     bench.caches.miniclusters.apply(msgspec.convert({"metadata": metadata, "spec": {"size": 2}}, MiniCluster))
-    owner = {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "flux", "uid": "mc", "controller": True}
+    owner = {
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "name": "flux",
+        "uid": "mc",
+        "controller": True,
+    }
     bench.apply("flux", uid="flux-1", owner=owner)
     bench.apply("b", after="ok:minicluster/flux")
     await bench.until_reason("b", Reason.WAITING_FOR_DEPENDENCY, "MiniCluster default/flux to succeed")
@@ -344,20 +394,36 @@ async def test_a_chain_costs_each_member_a_fixed_number_of_descriptions(bench: B
     bench.apply("w0")
     for number in range(1, count):
         bench.apply(f"w{number}", after=f"ok:job/w{number - 1}")
-    await until(lambda: len(bench.ledger.all()) == count and all(row.start_conditions.after for row in bench.ledger.all()[1:]), 60)
-    await until(lambda: all(each.target for row in bench.ledger.all() for each in row.start_conditions.after), 60)
+    await until(
+        lambda: (
+            len(bench.ledger.all()) == count
+            and all(row.start_conditions.after for row in bench.ledger.all()[1:])
+        ),
+        60,
+    )
+    await until(
+        lambda: all(each.target for row in bench.ledger.all() for each in row.start_conditions.after), 60
+    )
     bench.store.described.clear()
     for number in range(10):
         await bench.end(f"w{number}")
         await bench.until_reason(f"w{number + 1}", Reason.NONE)
-    assert bench.store.described.total() == 10, "one for each member whose turn it is, and none for those behind"
+    assert bench.store.described.total() == 10, (
+        "one for each member whose turn it is, and none for those behind"
+    )
 
 
 @pytest.mark.parametrize("count", [50, 300])
 async def test_a_fan_wakes_its_members_once(bench: Bench, count: int) -> None:
     bench.apply("first", "other")
     bench.apply(*(f"w{number}" for number in range(count)), after="ok:job/first")
-    await until(lambda: sum(bool(each.target) for row in bench.ledger.all() for each in row.start_conditions.after) == count, 60)
+    await until(
+        lambda: (
+            sum(bool(each.target) for row in bench.ledger.all() for each in row.start_conditions.after)
+            == count
+        ),
+        60,
+    )
     bench.store.described.clear()
     await bench.end("other")
     await bench.end("first")
@@ -371,9 +437,17 @@ async def test_a_workload_with_many_dependencies_is_described_when_the_last_is_d
     bench.apply(*names)
     await until(lambda: len(bench.ledger.all()) == 600, 60)
     bench.apply("b", after=",".join(f"any:job/{name}" for name in names))
-    row = await bench.until_reason("b", Reason.WAITING_FOR_DEPENDENCY, "Job default/a0 to end, and for 599 more")
+    row = await bench.until_reason(
+        "b", Reason.WAITING_FOR_DEPENDENCY, "Job default/a0 to end, and for 599 more"
+    )
     await until(lambda: all(each.target for each in (bench.row("b") or row).start_conditions.after))
     bench.store.described.clear()
-    await bench.ledger.finish([Ending(each.id, State.COMPLETED, Outcome.SUCCEEDED, "") for each in bench.ledger.all() if each.uid != "b"])
+    await bench.ledger.finish(
+        [
+            Ending(each.id, State.COMPLETED, Outcome.SUCCEEDED, "")
+            for each in bench.ledger.all()
+            if each.uid != "b"
+        ]
+    )
     await bench.until_reason("b", Reason.NONE)
     assert bench.store.described["b"] == 1

@@ -57,7 +57,9 @@ def test_a_job_does_not_wait_for_its_own_pod(cluster: ClaimCluster) -> None:
     assert assigned(cluster, "j")[0].reason is Reason.NONE
 
 
-def test_the_users_of_a_claim_are_looked_for_once_for_all_that_wait_for_it(cluster: ClaimCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_of_a_claim_are_looked_for_once_for_all_that_wait_for_it(
+    cluster: ClaimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of thousands of pods that name one claim would be compared with all of them otherwise."""
     cluster.claim(1, ONE_POD, volumeName="pv")
     for number in range(10):
@@ -78,7 +80,10 @@ def test_the_users_of_a_claim_are_looked_for_once_for_all_that_wait_for_it(clust
 
 def test_of_two_new_workloads_the_first_gets_the_claim(cluster: ClaimCluster) -> None:
     two_jobs(cluster)
-    assert [each.reason for each in assigned(cluster, "first", "second")] == [Reason.NONE, Reason.WAITING_FOR_VOLUMES]
+    assert [each.reason for each in assigned(cluster, "first", "second")] == [
+        Reason.NONE,
+        Reason.WAITING_FOR_VOLUMES,
+    ]
 
 
 def test_the_workload_that_was_submitted_first_gets_the_claim(cluster: ClaimCluster) -> None:
@@ -90,7 +95,10 @@ def test_the_workload_that_was_submitted_first_gets_the_claim(cluster: ClaimClus
 
 def test_a_held_workload_keeps_no_other_waiting(cluster: ClaimCluster) -> None:
     two_jobs(cluster)
-    cluster.rows.rows = [a_workload("first", uid="first", reason=Reason.HELD), a_workload("second", uid="second")]
+    cluster.rows.rows = [
+        a_workload("first", uid="first", reason=Reason.HELD),
+        a_workload("second", uid="second"),
+    ]
     assert assigned(cluster, "second")[0].reason is Reason.NONE
 
 
@@ -117,6 +125,14 @@ def test_a_claim_of_devices_that_has_none_yet_is_for_one_workload() -> None:
     first, second = ExclusiveClaims(caches, cast("Ledger", rows)).assign(both)
     assert first.reason is Reason.NONE
     assert second.reason is Reason.WAITING_FOR_VOLUMES
-    assert "ResourceClaim default/gpu has no devices yet, and Job default/job-first is to have it first" in second.message
-    caches.devices.claims.apply(msgspec.convert(a_claim("gpu", namespace="default", has=[("n1", "gpu-0")], version=2), ResourceClaim))
-    assert [each.reason for each in ExclusiveClaims(caches, cast("Ledger", rows)).assign(both)] == [Reason.NONE, Reason.NONE]
+    assert (
+        "ResourceClaim default/gpu has no devices yet, and Job default/job-first is to have it first"
+        in second.message
+    )
+    caches.devices.claims.apply(
+        msgspec.convert(a_claim("gpu", namespace="default", has=[("n1", "gpu-0")], version=2), ResourceClaim)
+    )
+    assert [each.reason for each in ExclusiveClaims(caches, cast("Ledger", rows)).assign(both)] == [
+        Reason.NONE,
+        Reason.NONE,
+    ]

@@ -68,12 +68,23 @@ def member(name: str) -> PodBuilder:
 
 def ray_node(name: str, node_type: str, *, owner: str = "x") -> PodBuilder:
     labels = {"ray.io/node-type": node_type, "ray.io/group": "small"}
-    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": owner, "controller": True}
+    reference = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": "ray",
+        "uid": owner,
+        "controller": True,
+    }
     return pod_builder(name, labels).with_("metadata.ownerReferences", [reference])
 
 
 def cluster(workers: int, **metadata: Any) -> Lookup:
-    return Lookup(Readable.YES, read_object(RAY_CLUSTERS, {"workerGroupSpecs": [{"groupName": "small", "replicas": workers}]}, **metadata))
+    return Lookup(
+        Readable.YES,
+        read_object(
+            RAY_CLUSTERS, {"workerGroupSpecs": [{"groupName": "small", "replicas": workers}]}, **metadata
+        ),
+    )
 
 
 def pod_group(size: int) -> Lookup:
@@ -83,25 +94,62 @@ def pod_group(size: int) -> Lookup:
 @pytest.mark.parametrize(
     ("lookup", "reason", "said"),
     [
-        pytest.param(Lookup(Readable.NOT_YET), Reason.WAITING_FOR_GROUP, "until the queue has read all podgroups", id="not read yet"),
-        pytest.param(Lookup(Readable.YES), Reason.WAITING_FOR_GROUP, "default/solver, which does not exist: create it", id="missing"),
-        pytest.param(Lookup(Readable.NOT_SERVED), Reason.WAITING_FOR_GROUP, "has no podgroups.scheduling.x-k8s.io: install", id="no CRD"),
-        pytest.param(Lookup(Readable.FORBIDDEN), Reason.WAITING_FOR_GROUP, "add it to gangs.resources of the chart", id="no right"),
-        pytest.param(Lookup(Readable.YES, None, "Expected `int`"), Reason.INVALID_REQUEST, "cannot be read, correct it", id="unreadable"),
+        pytest.param(
+            Lookup(Readable.NOT_YET),
+            Reason.WAITING_FOR_GROUP,
+            "until the queue has read all podgroups",
+            id="not read yet",
+        ),
+        pytest.param(
+            Lookup(Readable.YES),
+            Reason.WAITING_FOR_GROUP,
+            "default/solver, which does not exist: create it",
+            id="missing",
+        ),
+        pytest.param(
+            Lookup(Readable.NOT_SERVED),
+            Reason.WAITING_FOR_GROUP,
+            "has no podgroups.scheduling.x-k8s.io: install",
+            id="no CRD",
+        ),
+        pytest.param(
+            Lookup(Readable.FORBIDDEN),
+            Reason.WAITING_FOR_GROUP,
+            "add it to gangs.resources of the chart",
+            id="no right",
+        ),
+        pytest.param(
+            Lookup(Readable.YES, None, "Expected `int`"),
+            Reason.INVALID_REQUEST,
+            "cannot be read, correct it",
+            id="unreadable",
+        ),
     ],
 )
-async def test_a_group_that_pods_name_waits_with_one_sentence(bench: Bench, lookup: Lookup, reason: Reason, said: str) -> None:
+async def test_a_group_that_pods_name_waits_with_one_sentence(
+    bench: Bench, lookup: Lookup, reason: Reason, said: str
+) -> None:
     bench.lookups["scheduler-plugins/solver"] = lookup
     (row,) = await bench.read(PLUGINS, member("a"), member("b"))
-    assert (row.kind, row.api_version, row.state, row.reason) == ("PodGroup", "scheduling.x-k8s.io/v1alpha1", State.PENDING, reason)
+    assert (row.kind, row.api_version, row.state, row.reason) == (
+        "PodGroup",
+        "scheduling.x-k8s.io/v1alpha1",
+        State.PENDING,
+        reason,
+    )
     assert said in row.message
 
 
 @pytest.mark.parametrize("readable", [Readable.NOT_SERVED, Readable.FORBIDDEN])
-async def test_pods_of_a_controller_whose_objects_cannot_be_known_are_matched_one_by_one(bench: Bench, readable: Readable) -> None:
+async def test_pods_of_a_controller_whose_objects_cannot_be_known_are_matched_one_by_one(
+    bench: Bench, readable: Readable
+) -> None:
     bench.lookups["raycluster/ray"] = Lookup(readable)
     rows = await bench.read(RAY, ray_node("head", "head"), ray_node("w0", "worker"))
-    assert [(row.kind, row.name, row.reason) for row in rows] == [("Pod", "head", Reason.NONE), ("Pod", "w0", Reason.NONE)]
+    assert [(row.kind, row.name, row.reason) for row in rows] == [
+        ("Pod", "head", Reason.NONE),
+        ("Pod", "w0", Reason.NONE),
+    ]
 
 
 async def test_a_gang_becomes_one_workload_and_keeps_it_when_it_is_complete(bench: Bench) -> None:
@@ -109,7 +157,12 @@ async def test_a_gang_becomes_one_workload_and_keeps_it_when_it_is_complete(benc
     (waiting,) = await bench.read(RAY, ray_node("head", "head"))
     assert waiting.reason is Reason.WAITING_FOR_GROUP
     (complete,) = await bench.read(RAY, ray_node("w0", "worker"), ray_node("w1", "worker"))
-    assert (complete.id, complete.uid, complete.reason, complete.pods) == (waiting.id, waiting.uid, Reason.NONE, 3)
+    assert (complete.id, complete.uid, complete.reason, complete.pods) == (
+        waiting.id,
+        waiting.uid,
+        Reason.NONE,
+        3,
+    )
 
 
 async def test_the_object_may_name_the_queue_of_its_gang(bench: Bench) -> None:
@@ -135,7 +188,12 @@ async def test_a_gang_whose_size_changes_while_it_waits_is_read_again(bench: Ben
 
 async def test_two_projects_groups_of_one_name_are_two_workloads(bench: Bench) -> None:
     bench.lookups["scheduler-plugins/solver"] = pod_group(1)
-    ours = make_pod("ours").gate("fluxqueue").label("fluxqueue/pod-group", "solver").annotation("fluxqueue/pod-group-size", "1")
+    ours = (
+        make_pod("ours")
+        .gate("fluxqueue")
+        .label("fluxqueue/pod-group", "solver")
+        .annotation("fluxqueue/pod-group-size", "1")
+    )
     await bench.read(PLUGINS, member("a"), ours)
     rows = await bench.read(GroupKey("default", "solver"))
     assert sorted(row.api_version for row in rows) == ["scheduling.x-k8s.io/v1alpha1", "v1"]
@@ -158,9 +216,16 @@ async def test_a_pod_that_comes_when_enough_run_is_matched_alone(bench: Bench) -
 
 
 async def test_pods_of_a_deleted_owner_of_the_same_name_do_not_count(bench: Bench) -> None:
-    """A RayCluster that is deleted and created again has pods of its own, and garbage collection may not have deleted the former ones."""
+    """A RayCluster that is deleted and created again has pods of its own,
+    and garbage collection may not have deleted the former ones.
+    """
     for name, node_type in (("former-head", "head"), ("former-w0", "worker")):
-        former = ray_node(name, node_type, owner="former").with_("spec.schedulingGates", []).on_node("n1").phase("Running")
+        former = (
+            ray_node(name, node_type, owner="former")
+            .with_("spec.schedulingGates", [])
+            .on_node("n1")
+            .phase("Running")
+        )
         bench.caches.pods.apply(a_pod(former, uid=name))
     bench.caches.pods.apply(a_pod(ray_node("former-w1", "worker", owner="former"), uid="former-w1"))
     bench.lookups["raycluster/ray"] = cluster(1)
@@ -183,7 +248,9 @@ async def test_a_gang_waits_until_the_object_that_was_created_again_is_read(benc
 async def test_a_large_group_is_gathered_once_for_all_its_pods_that_are_read_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of thousands of pods would be compared with all of them otherwise, while the leader does nothing else."""
+    """Each of thousands of pods would be compared with all of them otherwise,
+    while the leader does nothing else.
+    """
     gathered: list[str] = []
 
     def counted(pods: GangPods, *rest: Any) -> GatheredGroup | None:
@@ -191,8 +258,13 @@ async def test_a_large_group_is_gathered_once_for_all_its_pods_that_are_read_tog
         return gather_gang_of_source(pods, *rest)
 
     monkeypatch.setattr(foreign_gangs, "gather_gang_of_source", counted)
-    bench.lookups["kubernetes/train"] = Lookup(Readable.YES, read_object(NATIVE_POD_GROUPS, {"schedulingPolicy": {"basic": {}}}))
-    builders = [pod_builder(f"p{number}").with_("spec.schedulingGroup", {"podGroupName": "train"}) for number in range(20)]
+    bench.lookups["kubernetes/train"] = Lookup(
+        Readable.YES, read_object(NATIVE_POD_GROUPS, {"schedulingPolicy": {"basic": {}}})
+    )
+    builders = [
+        pod_builder(f"p{number}").with_("spec.schedulingGroup", {"podGroupName": "train"})
+        for number in range(20)
+    ]
     rows = await bench.read(GroupKey("default", "train", "PodGroup", "kubernetes"), *builders)
     assert {row.kind for row in rows} == {"Pod"}
     assert len(rows) == 20
@@ -213,7 +285,10 @@ async def test_a_large_pod_group_is_gathered_once_for_all_its_pods_that_are_read
 
     monkeypatch.setattr(group_reader, "gather", counted)
     builders = [
-        make_pod(f"p{number}").gate("fluxqueue").label("fluxqueue/pod-group", "g").annotation("fluxqueue/pod-group-size", "18")
+        make_pod(f"p{number}")
+        .gate("fluxqueue")
+        .label("fluxqueue/pod-group", "g")
+        .annotation("fluxqueue/pod-group-size", "18")
         for number in range(20)
     ]
     rows = await bench.read(GroupKey("default", "g"), *builders)

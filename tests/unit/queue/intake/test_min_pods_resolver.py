@@ -16,7 +16,12 @@ from fluxqueue.queue.model.records import NewWorkload
 MIN_PODS = "fluxqueue/min-pods"
 EIGHT = make_job("a").indexed(8).cpu("1").suspended().annotation("fluxqueue/duration", "10m")
 EIGHT = EIGHT.annotation("fluxqueue/suspended-by", "webhook")
-SPREAD = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {},
+}
 
 
 def described(builder: JobBuilder, **queue: Any) -> NewWorkload:
@@ -61,7 +66,11 @@ def test_a_default_is_no_rule_for_jobs_that_need_all_their_pods(builder: JobBuil
 
 
 def test_a_default_is_no_rule_for_the_brokers_of_a_flux_cluster() -> None:
-    found = describe_job(a_job(EIGHT), around(queues={"default": QueueDefaults(min_pods_percent=25)}), minicluster=minicluster("a"))
+    found = describe_job(
+        a_job(EIGHT),
+        around(queues={"default": QueueDefaults(min_pods_percent=25)}),
+        minicluster=minicluster("a"),
+    )
     assert found is not None
     assert min_pods_in(found.jobspec) == 0
 
@@ -70,7 +79,10 @@ def test_a_default_is_no_rule_for_the_brokers_of_a_flux_cluster() -> None:
     ("builder", "words"),
     [
         (EIGHT.annotation(MIN_PODS, "9"), "write a whole number from 1 to 8"),
-        (EIGHT.annotation(MIN_PODS, "2").with_("spec.parallelism", 4), "is for Indexed Jobs whose pods run together"),
+        (
+            EIGHT.annotation(MIN_PODS, "2").with_("spec.parallelism", 4),
+            "is for Indexed Jobs whose pods run together",
+        ),
         (
             EIGHT.annotation(MIN_PODS, "2").with_("spec.template.spec.topologySpreadConstraints", [SPREAD]),
             "is not for pods with required rules about other pods",
@@ -91,5 +103,7 @@ def test_a_job_starts_with_no_fewer_than_end_in_time() -> None:
 
 
 def test_a_job_that_was_started_with_fewer_asks_for_all_again() -> None:
-    again = EIGHT.annotation(MIN_PODS, "2").with_("spec.parallelism", 3).annotation("fluxqueue/started-pods", "3")
+    again = (
+        EIGHT.annotation(MIN_PODS, "2").with_("spec.parallelism", 3).annotation("fluxqueue/started-pods", "3")
+    )
     assert described(again).jobspec == described(EIGHT.annotation(MIN_PODS, "2")).jobspec

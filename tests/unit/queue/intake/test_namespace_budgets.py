@@ -1,4 +1,6 @@
-"""Waiting work of a namespace beyond its budget is a row without a request, until earlier work does not wait any more."""
+"""Waiting work of a namespace beyond its budget is a row without a request,
+until earlier work does not wait any more.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Bench:
             await self.read(*uids)
 
     async def end(self, *names: str) -> None:
-        await self.ledger.finish([Ending(self.row(name).id, State.CANCELLED, Outcome.CANCELLED) for name in names])
+        await self.ledger.finish(
+            [Ending(self.row(name).id, State.CANCELLED, Outcome.CANCELLED) for name in names]
+        )
         await self.settle()
 
     def row(self, name: str) -> Workload:
@@ -75,7 +79,9 @@ class Bench:
     def states(self, names: str) -> str:
         """One letter for each workload: r waits with its request, - without, R has a reason of its own."""
         rows = [self.row(name) for name in names]
-        return "".join("-" if row.left_out else "r" if row.jobspec and row.reason is Reason.NONE else "R" for row in rows)
+        return "".join(
+            "-" if row.left_out else "r" if row.jobspec and row.reason is Reason.NONE else "R" for row in rows
+        )
 
     def queue(self, name: str, **waiting: int) -> None:
         """Make a queue with a budget for each namespace."""
@@ -96,9 +102,10 @@ async def test_work_beyond_the_budget_is_a_row_without_a_request() -> None:
     left_out = bench.row("c")
     assert (left_out.shape, left_out.reason, left_out.generation) == ("", Reason.QUEUE_LIMIT, UNREAD)
     assert left_out.message == (
-        "Job default/c is beyond what may wait of namespace 'default' at once (2 workloads over all queues): it is considered, "
-        "in the order of submission, when earlier work of the namespace starts, ends or is deleted; delete what is not needed, "
-        "submit less at once, or have the budget raised"
+        "Job default/c is beyond what may wait of namespace 'default' at once (2 workloads over all "
+        "queues): it is considered, "
+        "in the order of submission, when earlier work of the namespace starts, ends or is deleted; delete "
+        "what is not needed, submit less at once, or have the budget raised"
     )
 
 
@@ -171,7 +178,9 @@ async def test_work_that_has_its_request_keeps_it() -> None:
     await bench.submit("a", priority=5)
     await bench.read("uid-a", "uid-b", "uid-c")
     assert bench.states("abc") == "rr-"
-    bench.ledger.apply(Delta(workloads=(replace(bench.row("a"), generation=UNREAD, reason=Reason.PREEMPTED),)))
+    bench.ledger.apply(
+        Delta(workloads=(replace(bench.row("a"), generation=UNREAD, reason=Reason.PREEMPTED),))
+    )
     await bench.read("uid-a")
     assert bench.states("bc") == "r-"
     assert bench.row("a").jobspec, "requeued work keeps its place"
@@ -254,7 +263,9 @@ async def test_the_intake_considers_the_next_when_a_job_is_deleted() -> None:
     caches, ledger = managed_caches(api), await memory_ledger()
     intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=TWO)
     for name in "abcd":
-        caches.jobs.apply(a_job(make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name))
+        caches.jobs.apply(
+            a_job(make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
+        )
     async with running_controllers(intake):
         await until(lambda: len(ledger.all()) == 4)
         assert [row.name for row in ledger.all() if row.left_out] == ["c", "d"]
@@ -277,7 +288,9 @@ async def test_a_sweep_does_not_describe_what_stays_out(monkeypatch: pytest.Monk
     intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=TWO)
     names = ["a", "b", "c", "d"]
     for name in names:
-        caches.jobs.apply(a_job(make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name))
+        caches.jobs.apply(
+            a_job(make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
+        )
     await intake.take_in(names)
     await intake.take_in(names)
     read.clear()

@@ -20,12 +20,17 @@ ZONE = {"topology": [{"key": "zone"}]}
 
 
 def group(constraints: Any = None) -> Any:
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, **({"schedulingConstraints": constraints} if constraints else {})}
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        **({"schedulingConstraints": constraints} if constraints else {}),
+    }
     return read_object(NATIVE_POD_GROUPS, spec)
 
 
 def naming(name: str = "x") -> JobBuilder:
-    return make_job("j").namespace("default").with_("spec.template.spec.schedulingGroup", {"podGroupName": name})
+    return (
+        make_job("j").namespace("default").with_("spec.template.spec.schedulingGroup", {"podGroupName": name})
+    )
 
 
 @pytest.fixture
@@ -49,17 +54,29 @@ def test_a_job_has_the_domain_of_the_group_that_its_template_names(
     assert native_scheduling(a_job(naming()), caches) == expected
 
 
-def test_a_group_that_does_not_exist_is_named_with_the_remedy(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_does_not_exist_is_named_with_the_remedy(
+    caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(caches.gang_objects, "find", lambda *_: Lookup(Readable.YES))
     problem = native_scheduling(a_job(naming("late")), caches).problem
-    assert problem == "spec.template.spec.schedulingGroup: PodGroup default/late does not exist: create it and the work can start"
+    assert problem == (
+        "spec.template.spec.schedulingGroup: PodGroup default/late does not exist: "
+        "create it and the work can start"
+    )
 
 
 def test_a_job_states_its_domain_itself(caches: Caches) -> None:
-    stated = make_job("j").with_("spec.scheduling", {"schedulingConstraints": ZONE, "schedulingPolicy": {"gang": {}}})
+    stated = make_job("j").with_(
+        "spec.scheduling", {"schedulingConstraints": ZONE, "schedulingPolicy": {"gang": {}}}
+    )
     assert native_scheduling(a_job(stated), caches) == NativeScheduling("zone")
-    two = make_job("j").with_("spec.scheduling", {"schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}})
-    assert "spec.scheduling.schedulingConstraints.topology has 2 constraints" in native_scheduling(a_job(two), caches).problem
+    two = make_job("j").with_(
+        "spec.scheduling", {"schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}}
+    )
+    assert (
+        "spec.scheduling.schedulingConstraints.topology has 2 constraints"
+        in native_scheduling(a_job(two), caches).problem
+    )
     assert native_scheduling(a_job(make_job("j")), caches) == NativeScheduling()
 
 
@@ -70,4 +87,6 @@ def test_jobs_are_found_by_the_group_that_they_name(caches: Caches) -> None:
     name = NATIVE_POD_GROUPS.name
     assert caches.jobs_of_pod_group(name, "default", "train") == [job]
     assert caches.jobs_of_pod_group(name, "", "") == [job]
-    assert caches.jobs_of_pod_group(name, "default", "other") == caches.jobs_of_pod_group("kueue", "", "") == []
+    assert (
+        caches.jobs_of_pod_group(name, "default", "other") == caches.jobs_of_pod_group("kueue", "", "") == []
+    )

@@ -52,20 +52,41 @@ def caches() -> Caches:
 
 def a_reader(caches: Caches, ledger: RecordingLedger) -> ObjectReader:
     budgets = NamespaceBudgets(caches, ledger, NO_BUDGET, lambda _: None)
-    return ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), budgets, lambda _: None)
+    return ObjectReader(
+        caches,
+        ledger,
+        GroupReader(MemoryApi().api, caches, ledger),
+        ReleaseBlockers(),
+        budgets,
+        lambda _: None,
+    )
 
 
 def member(name: str, **annotations: str) -> PodBuilder:
-    pod = make_pod(name).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
+    pod = (
+        make_pod(name)
+        .gate("fluxqueue")
+        .label("fluxqueue/pod-group", "mpi")
+        .annotation("fluxqueue/pod-group-size", "2")
+    )
     for key, text in annotations.items():
         pod = pod.annotation(f"fluxqueue/{key.replace('_', '-')}", text)
     return pod
 
 
-def replacement(caches: Caches, ledger: RecordingLedger, topology: TopologyRequest, **annotations: str) -> NewWorkload:
+def replacement(
+    caches: Caches, ledger: RecordingLedger, topology: TopologyRequest, **annotations: str
+) -> NewWorkload:
     """Describe a pod of a group of two that runs on n1, in the rack r1, and whose other node is gone."""
-    text = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 2)], duration_s=60, placement=PlacementRules(topology=topology))
-    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, jobspec=text, state=State.RUNNING)
+    text = jobspec_of(
+        "default/mpi",
+        [SizedPods({"cpu": Decimal(1)}, 2)],
+        duration_s=60,
+        placement=PlacementRules(topology=topology),
+    )
+    group = a_workload(
+        "mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, jobspec=text, state=State.RUNNING
+    )
     ledger.put(group, an_allocation(["n1", "gone"], pods=["p0", "p1"]))
     caches.nodes.apply(msgspec.convert(make_node("n1").label(RACK, "r1").build(), Node))
     caches.pods.apply(a_pod(member("p0").on_node("n1"), uid="p0"))
@@ -79,8 +100,13 @@ def replacement(caches: Caches, ledger: RecordingLedger, topology: TopologyReque
 def test_one_that_claims_devices_gets_a_slot_of_its_group(ledger: RecordingLedger) -> None:
     caches = managed_caches(MemoryApi(), devices=True)
     caches.devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
-    caches.devices.templates.apply(msgspec.convert(a_template("gpu", request(), namespace="default"), ResourceClaimTemplate))
-    pods = [a_pod(member(name).cpu("1").with_("spec.resourceClaims", resource_claims("gpu")), uid=name) for name in ("p0", "p1")]
+    caches.devices.templates.apply(
+        msgspec.convert(a_template("gpu", request(), namespace="default"), ResourceClaimTemplate)
+    )
+    pods = [
+        a_pod(member(name).cpu("1").with_("spec.resourceClaims", resource_claims("gpu")), uid=name)
+        for name in ("p0", "p1")
+    ]
     for pod in pods:
         caches.pods.apply(pod)
     caches.nodes.apply(msgspec.convert(make_node("n0").build(), Node))
@@ -90,7 +116,14 @@ def test_one_that_claims_devices_gets_a_slot_of_its_group(ledger: RecordingLedge
     assert group is not None
     jobspec = reader.describe(key, group, None).jobspec
     ledger.put(
-        a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, jobspec=jobspec, state=State.ALLOCATED),
+        a_workload(
+            "mpi",
+            kind=POD_GROUP,
+            release_mode=ReleaseMode.GROUP,
+            pods=2,
+            jobspec=jobspec,
+            state=State.ALLOCATED,
+        ),
         an_allocation(["n0", "n0"]),
     )
     assert a_reader(caches, ledger).describe("p0", None) is None
@@ -112,32 +145,61 @@ def test_it_gets_a_whole_node_if_its_group_is_exclusive(caches: Caches, ledger: 
 
 
 def test_slices_do_not_bind_it(caches: Caches, ledger: RecordingLedger) -> None:
-    found = replacement(caches, ledger, TopologyRequest(slice_level="rack", slice_size=2), topology_slice="2@rack")
+    found = replacement(
+        caches, ledger, TopologyRequest(slice_level="rack", slice_size=2), topology_slice="2@rack"
+    )
     assert (found.reason, found.pods) == (Reason.NONE, 1)
 
 
-def grown_pod(caches: Caches, ledger: RecordingLedger, parallelism: int, slots: int = 2) -> NewWorkload | None:
+def grown_pod(
+    caches: Caches, ledger: RecordingLedger, parallelism: int, slots: int = 2
+) -> NewWorkload | None:
     """Describe a further pod of a Job of eight that was started with two."""
     jobspec = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 8)], duration_s=600, min_pods=2)
-    started = make_job("mpi").indexed(8).with_("spec.parallelism", parallelism).annotation(names.STARTED_PODS_ANNOTATION, "2")
+    started = (
+        make_job("mpi")
+        .indexed(8)
+        .with_("spec.parallelism", parallelism)
+        .annotation(names.STARTED_PODS_ANNOTATION, "2")
+    )
     caches.jobs.apply(a_job(started.with_("spec.suspend", False), uid="uid-of-mpi"))
-    workload = a_workload("mpi", uid="uid-of-mpi", jobspec=jobspec, pods=8, duration_s=600, state=State.RUNNING, hosts="n[1-2]", priority=5)
-    ledger.put(workload, replace(an_allocation(["n1", "n2"], pods=["p0", "p1"]), end=EPOCH + timedelta(seconds=2_400)))
+    workload = a_workload(
+        "mpi",
+        uid="uid-of-mpi",
+        jobspec=jobspec,
+        pods=8,
+        duration_s=600,
+        state=State.RUNNING,
+        hosts="n[1-2]",
+        priority=5,
+    )
+    ledger.put(
+        workload,
+        replace(an_allocation(["n1", "n2"], pods=["p0", "p1"]), end=EPOCH + timedelta(seconds=2_400)),
+    )
     for name in ("n1", "n2"):
         caches.nodes.apply(msgspec.convert(make_node(name).build(), Node))
     for number in range(slots):
-        caches.pods.apply(a_pod(make_pod(f"p{number}").owned_by("Job", "mpi").index(number).on_node("n1"), uid=f"p{number}"))
-    caches.pods.apply(a_pod(make_pod("p2").owned_by("Job", "mpi").index(2).gate("fluxqueue").cpu("1"), uid="p2"))
+        caches.pods.apply(
+            a_pod(make_pod(f"p{number}").owned_by("Job", "mpi").index(number).on_node("n1"), uid=f"p{number}")
+        )
+    caches.pods.apply(
+        a_pod(make_pod("p2").owned_by("Job", "mpi").index(2).gate("fluxqueue").cpu("1"), uid="p2")
+    )
     return a_reader(caches, ledger).describe("p2", None)
 
 
-def test_a_pod_by_which_a_job_grows_comes_behind_all_other_work(caches: Caches, ledger: RecordingLedger) -> None:
+def test_a_pod_by_which_a_job_grows_comes_behind_all_other_work(
+    caches: Caches, ledger: RecordingLedger
+) -> None:
     found = grown_pod(caches, ledger, parallelism=3)
     assert found is not None
     assert (found.priority, found.duration_s, found.pods) == (GROWTH_PRIORITY, 2_400, 1)
 
 
-def test_a_later_pod_of_a_small_start_gets_the_slot_that_became_free(caches: Caches, ledger: RecordingLedger) -> None:
+def test_a_later_pod_of_a_small_start_gets_the_slot_that_became_free(
+    caches: Caches, ledger: RecordingLedger
+) -> None:
     assert grown_pod(caches, ledger, parallelism=2, slots=1) is None
 
 
@@ -177,7 +239,9 @@ def test_the_slots_of_a_job_are_shared_out_once_for_the_pods_read_together(
     for number in range(30):
         pod = make_pod(f"p{number:02}").uid(f"p{number:02}").owned_by("Job", "loose").gate("fluxqueue")
         caches.pods.apply(a_pod(pod, uid=f"p{number:02}"))
-    row = a_workload("loose", uid="uid-of-loose", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=30)
+    row = a_workload(
+        "loose", uid="uid-of-loose", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=30
+    )
     ledger.put(row, an_allocation(["n0"] * 29))
     caches.nodes.apply(msgspec.convert(make_node("n0").build(), Node))
     reader = a_reader(caches, ledger)
@@ -192,8 +256,12 @@ def newcomers(count: int, *, required: str = "") -> Callable[[], object]:
     """Return the reading of as many pods of a group that runs, when all its nodes are closed."""
     ledger, caches = RecordingLedger(), managed_caches(MemoryApi())
     placement = PlacementRules(topology=TopologyRequest(required=required) if required else TopologyRequest())
-    text = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, count)], duration_s=60, placement=placement)
-    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=count, jobspec=text, state=State.RUNNING)
+    text = jobspec_of(
+        "default/mpi", [SizedPods({"cpu": Decimal(1)}, count)], duration_s=60, placement=placement
+    )
+    group = a_workload(
+        "mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=count, jobspec=text, state=State.RUNNING
+    )
     ledger.put(group, an_allocation([f"n{number}" for number in range(count)]))
     pods = [a_pod(member(f"p{number}").cpu("1"), uid=f"p{number}") for number in range(count)]
     for pod in pods:
@@ -215,8 +283,12 @@ def test_the_nodes_beside_many_pods_are_found_once() -> None:
     assert_linear(lambda count: newcomers(count, required="rack"))
 
 
-def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(caches: Caches, ledger: RecordingLedger) -> None:
-    ledger.put(a_workload("mpi", kind=POD_GROUP, uid="group-p4", release_mode=ReleaseMode.GROUP, pods=2), None)
+def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(
+    caches: Caches, ledger: RecordingLedger
+) -> None:
+    ledger.put(
+        a_workload("mpi", kind=POD_GROUP, uid="group-p4", release_mode=ReleaseMode.GROUP, pods=2), None
+    )
     for name in ("p4", "p5"):
         caches.pods.apply(a_pod(member(name), uid=name))
     row = a_workload("p4", kind="Pod", uid="p4", release_mode=ReleaseMode.POD, reason=Reason.INVALID_REQUEST)

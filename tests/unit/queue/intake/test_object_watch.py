@@ -28,7 +28,9 @@ from fluxqueue.queue.model.sources.registry import source_named
 
 
 class Watched:
-    """Caches, and what a watch of them enqueued; two workloads are pending, in different queues and namespaces."""
+    """Caches, and what a watch of them enqueued; two workloads are pending,
+    in different queues and namespaces.
+    """
 
     def __init__(self, caches: Caches, watch: ObjectWatch, enqueued: list[str | GroupKey]) -> None:
         self.caches = caches
@@ -63,20 +65,31 @@ def with_version(meta: ObjectMeta, version: int) -> ObjectMeta:
 
 def test_a_job_is_enqueued_for_what_its_description_depends_on(watched: Watched) -> None:
     job = make_job("j").suspended(False)
-    steps = (job, job.with_("status.active", 1), job.label("fluxqueue/queue", "gpu"), job.label("fluxqueue/queue", "gpu").suspended())
+    steps = (
+        job,
+        job.with_("status.active", 1),
+        job.label("fluxqueue/queue", "gpu"),
+        job.label("fluxqueue/queue", "gpu").suspended(),
+    )
     taken = []
     for version, step in enumerate(steps, start=11):
         read = a_job(step, uid="j", generation=2 if step is steps[-1] else 1)
-        watched.caches.jobs.apply(msgspec.structs.replace(read, metadata=with_version(read.metadata, version)))
+        watched.caches.jobs.apply(
+            msgspec.structs.replace(read, metadata=with_version(read.metadata, version))
+        )
         taken.append(watched.taken())
     assert taken == [["j"], [], ["j"], ["j"]], "a description does not depend on the number of active pods"
 
 
 def test_a_gated_pod_enqueues_itself_its_group_and_a_job_without_a_row(watched: Watched) -> None:
-    watched.caches.pods.apply(a_pod(make_pod("p").gate("fluxqueue").label("fluxqueue/pod-group", "mpi"), uid="p"))
+    watched.caches.pods.apply(
+        a_pod(make_pod("p").gate("fluxqueue").label("fluxqueue/pod-group", "mpi"), uid="p")
+    )
     assert watched.taken() == [GroupKey("default", "mpi"), "p"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-    watched.caches.pods.apply(a_pod(make_pod("q").gate("fluxqueue").with_("metadata.ownerReferences", [owner]), uid="q"))
+    watched.caches.pods.apply(
+        a_pod(make_pod("q").gate("fluxqueue").with_("metadata.ownerReferences", [owner]), uid="q")
+    )
     assert watched.taken() == ["q", "j"]
 
 
@@ -85,7 +98,9 @@ def test_a_pod_that_changes_its_group_enqueues_the_one_that_it_left(watched: Wat
     for version, group in enumerate(("mpi", "other", None), start=11):
         pod = make_pod("p").gate("fluxqueue")
         read = a_pod(pod.label("fluxqueue/pod-group", group) if group else pod, uid="p")
-        watched.caches.pods.apply(msgspec.structs.replace(read, metadata=with_version(read.metadata, version)))
+        watched.caches.pods.apply(
+            msgspec.structs.replace(read, metadata=with_version(read.metadata, version))
+        )
         taken.append(watched.taken())
     mpi, other = GroupKey("default", "mpi"), GroupKey("default", "other")
     assert taken == [[mpi, "p"], [mpi, other, "p"], [other, "p"]]
@@ -94,12 +109,18 @@ def test_a_pod_that_changes_its_group_enqueues_the_one_that_it_left(watched: Wat
 def test_a_change_of_a_queue_enqueues_its_pending_work_only(watched: Watched) -> None:
     watched.caches.fluxqueues.apply(decoded(FluxQueue, "gpu", spec={"priority": 5}))
     assert watched.taken() == ["b"]
-    watched.caches.fluxqueues.apply(decoded(FluxQueue, "gpu", 2, spec={"priority": 5}, metadata={"labels": {"a": "b"}}))
+    watched.caches.fluxqueues.apply(
+        decoded(FluxQueue, "gpu", 2, spec={"priority": 5}, metadata={"labels": {"a": "b"}})
+    )
     assert watched.taken() == [], "its spec is the same"
 
 
 def test_an_account_enqueues_the_pending_work_of_namespaces_that_it_gains_or_loses(watched: Watched) -> None:
-    steps = ({"namespaces": ["science"]}, {"namespaces": ["science"], "limits": {"running": 1}}, {"namespaces": ["default"]})
+    steps = (
+        {"namespaces": ["science"]},
+        {"namespaces": ["science"], "limits": {"running": 1}},
+        {"namespaces": ["default"]},
+    )
     taken = []
     for version, spec in enumerate(steps, start=1):
         watched.caches.fluxaccounts.apply(decoded(FluxAccount, "physics", version, spec=spec))
@@ -110,12 +131,16 @@ def test_an_account_enqueues_the_pending_work_of_namespaces_that_it_gains_or_los
 def test_a_namespace_that_opts_in_enqueues_its_jobs_that_have_no_row(watched: Watched) -> None:
     watched.caches.jobs.apply(a_job(make_job("new").namespace("science"), uid="new"))
     watched.taken()
-    watched.caches.namespaces.apply(decoded(Namespace, "science", metadata={"labels": {"fluxqueue/managed": "true"}}))
+    watched.caches.namespaces.apply(
+        decoded(Namespace, "science", metadata={"labels": {"fluxqueue/managed": "true"}})
+    )
     assert watched.taken() == ["b", "new"]
 
 
 def test_a_new_taint_of_a_node_has_nothing_read_again(watched: Watched) -> None:
-    watched.caches.nodes.apply(decoded(Node, "n1", spec={"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}))
+    watched.caches.nodes.apply(
+        decoded(Node, "n1", spec={"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]})
+    )
     assert watched.taken() == []
 
 
@@ -172,14 +197,20 @@ def test_a_pod_of_a_group_has_it_read_again_only_for_what_the_reading_depends_on
     released = unscheduled.with_("spec.schedulingGates", [])
     assert reread_after(released), "somebody removed the gate of a pod that waited"
     assert reread_after(unscheduled)
-    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, state=State.ALLOCATED, jobid=7)
+    group = a_workload(
+        "mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, state=State.ALLOCATED, jobid=7
+    )
     ledger.put(group, an_allocation(["n0"]))
     assert not reread_after(released), "it has its slot"
     assert not reread_after(released.on_node("n0").phase("Running"))
-    assert reread_after(unscheduled.label("fluxqueue/pod-group", "mpi").with_("metadata.annotations", {"a": "b"})), "one that waits"
+    assert reread_after(
+        unscheduled.label("fluxqueue/pod-group", "mpi").with_("metadata.annotations", {"a": "b"})
+    ), "one that waits"
 
 
-async def test_a_large_gang_is_not_looked_through_for_each_change_of_its_object(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_gang_is_not_looked_through_for_each_change_of_its_object(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(500):
         pod = make_pod(f"p{number}").gate("fluxqueue").label("scheduling.x-k8s.io/pod-group", "mpi")
         watched.caches.pods.apply(a_pod(pod, uid=f"p{number}"))
@@ -195,13 +226,22 @@ async def test_a_large_gang_is_not_looked_through_for_each_change_of_its_object(
 
     monkeypatch.setattr(watched.caches, "pods_of_gang_object", note)
     for version in range(1, 101):
-        changed = decoded(resource.struct, "mpi", version, metadata={"namespace": "default", "labels": {"version": str(version)}})
+        changed = decoded(
+            resource.struct,
+            "mpi",
+            version,
+            metadata={"namespace": "default", "labels": {"version": str(version)}},
+        )
         watched.caches.gang_objects.cache("scheduler-plugins").apply(changed)
     assert len(looked) == len(watched.taken()) < 20
     before = len(looked)
-    watched.caches.gang_objects.cache("scheduler-plugins").apply(decoded(resource.struct, "mpi", 101, metadata={"namespace": "default"}))
+    watched.caches.gang_objects.cache("scheduler-plugins").apply(
+        decoded(resource.struct, "mpi", 101, metadata={"namespace": "default"})
+    )
     await until(lambda: len(looked) > before)
-    assert set(watched.taken()) == {GroupKey("default", "mpi", "PodGroup", "scheduler-plugins")}, "with all that has changed meanwhile"
+    assert set(watched.taken()) == {GroupKey("default", "mpi", "PodGroup", "scheduler-plugins")}, (
+        "with all that has changed meanwhile"
+    )
 
 
 async def test_a_resync_of_very_many_objects_leaves_turns_to_other_work() -> None:
@@ -211,7 +251,9 @@ async def test_a_resync_of_very_many_objects_leaves_turns_to_other_work() -> Non
     for number in range(3_500):
         meta = msgspec.structs.replace(pod.metadata, name=f"p{number}", uid=f"p{number}")
         caches.pods.apply(msgspec.structs.replace(pod, metadata=meta))
-    watch = ObjectWatch(caches, RecordingLedger((a_workload("mpi", uid="mpi"), None)), enqueued.append, enqueued.append)
+    watch = ObjectWatch(
+        caches, RecordingLedger((a_workload("mpi", uid="mpi"), None)), enqueued.append, enqueued.append
+    )
     enqueued.clear()
     watch.resync()
     counts = [len(enqueued)]

@@ -1,4 +1,6 @@
-"""Whatever quantities and counts an object names, reading it gives a workload that every later step can hold, or a sentence."""
+"""Whatever quantities and counts an object names, reading it gives a workload that every later step can hold,
+or a sentence.
+"""
 
 import json
 from typing import Any
@@ -51,15 +53,41 @@ def is_sound(found: NewWorkload) -> None:
     share = share_on("n1", slots, sizes_in(found.jobspec))
     assert max(share.amounts.values()) <= LARGEST
     write_share(share)
-    Backlog([a_workload(jobspec=found.jobspec, shape=found.shape, pods=found.pods, duration_s=found.duration_s)])
+    Backlog(
+        [a_workload(jobspec=found.jobspec, shape=found.shape, pods=found.pods, duration_s=found.duration_s)]
+    )
 
 
 quantities = st.one_of(
     st.builds(
         "{}{}".format,
-        st.one_of(st.integers(-(10**24), 10**24), st.decimals(allow_nan=False, allow_infinity=False, places=9)),
+        st.one_of(
+            st.integers(-(10**24), 10**24), st.decimals(allow_nan=False, allow_infinity=False, places=9)
+        ),
         st.sampled_from(
-            ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "e-9", "E18", "e999", "e-999"]
+            [
+                "",
+                "n",
+                "u",
+                "m",
+                "k",
+                "M",
+                "G",
+                "T",
+                "P",
+                "E",
+                "Ki",
+                "Mi",
+                "Gi",
+                "Ti",
+                "Pi",
+                "Ei",
+                "e3",
+                "e-9",
+                "E18",
+                "e999",
+                "e-999",
+            ]
         ),
     ),
     st.sampled_from(["19P", "100Ei", "0", "-1", "1n", "", "lots", "9" * 400, "inf"]),
@@ -67,7 +95,9 @@ quantities = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
 )
 resources = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu", "example.com/fpga", "pods"]),
+    st.sampled_from(
+        ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu", "example.com/fpga", "pods"]
+    ),
     quantities,
     max_size=4,
 )
@@ -98,7 +128,11 @@ counts = st.one_of(st.integers(0, 2**31 - 1), st.integers(0, 4))
 
 
 @given(
-    spec=pod_specs, parallelism=counts, completions=st.none() | counts, indexed=st.booleans(), deadline=st.none() | st.integers(1, LARGEST)
+    spec=pod_specs,
+    parallelism=counts,
+    completions=st.none() | counts,
+    indexed=st.booleans(),
+    deadline=st.none() | st.integers(1, LARGEST),
 )
 def test_a_job_of_any_quantities_and_counts_is_read_into_what_every_number_can_hold(
     spec: dict[str, Any], parallelism: int, completions: int | None, indexed: bool, deadline: int | None
@@ -123,22 +157,39 @@ def test_a_pod_of_any_quantities_is_read_into_what_every_number_can_hold(spec: d
     [
         pytest.param(make_job().cpu("19P"), "container 'main' requests 19P cpu", id="cpu"),
         pytest.param(make_job().memory("100Ei"), "container 'main' requests 100Ei memory", id="memory"),
-        pytest.param(make_job().request("nvidia.com/gpu", "100000000000"), "requests 100000000000 nvidia.com/gpu", id="gpus"),
-        pytest.param(make_job().cpu("-1"), "requests cpu: '-1' is negative", id="negative"),
-        pytest.param(make_job().with_("spec.template.spec.overhead", {"cpu": "19P"}), "overhead requests 19P cpu", id="overhead"),
         pytest.param(
-            make_job().with_("spec.template.spec.resources", {"requests": {"memory": "2Pi"}}), "the pod requests 2Pi memory", id="pod level"
+            make_job().request("nvidia.com/gpu", "100000000000"),
+            "requests 100000000000 nvidia.com/gpu",
+            id="gpus",
+        ),
+        pytest.param(make_job().cpu("-1"), "requests cpu: '-1' is negative", id="negative"),
+        pytest.param(
+            make_job().with_("spec.template.spec.overhead", {"cpu": "19P"}),
+            "overhead requests 19P cpu",
+            id="overhead",
+        ),
+        pytest.param(
+            make_job().with_("spec.template.spec.resources", {"requests": {"memory": "2Pi"}}),
+            "the pod requests 2Pi memory",
+            id="pod level",
         ),
         pytest.param(
             make_job().with_(
-                "spec.template.spec.containers", [{"name": name, "resources": {"requests": {"cpu": "600k"}}} for name in "ab"]
+                "spec.template.spec.containers",
+                [{"name": name, "resources": {"requests": {"cpu": "600k"}}} for name in "ab"],
             ),
             "more cpu in all",
             id="the sum of containers",
         ),
-        pytest.param(make_job().pods(max_pods() + 1, 2**31 - 1), f"it wants {max_pods() + 1} pods at once", id="parallelism"),
         pytest.param(
-            make_job().with_("spec.template.spec.nodeSelector", {str(n): "x" * 60 for n in range(999)}), "nodeSelector", id="rules"
+            make_job().pods(max_pods() + 1, 2**31 - 1),
+            f"it wants {max_pods() + 1} pods at once",
+            id="parallelism",
+        ),
+        pytest.param(
+            make_job().with_("spec.template.spec.nodeSelector", {str(n): "x" * 60 for n in range(999)}),
+            "nodeSelector",
+            id="rules",
         ),
     ],
 )
@@ -173,14 +224,25 @@ def test_a_long_affinity_is_read_the_same_when_it_is_kept_as_text() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     document = make_job("x").suspended().annotation("fluxqueue/suspended-by", "webhook").uid("u")
     document = document.with_("spec.template.spec.affinity", {"nodeAffinity": required})
-    plain, kept = msgspec.convert(document.build(), Job), decode(msgspec.json.encode(document.build()), Job, "list")
+    plain, kept = (
+        msgspec.convert(document.build(), Job),
+        decode(msgspec.json.encode(document.build()), Job, "list"),
+    )
     assert isinstance(kept.spec.template.spec.affinity, StoredJson)
     assert describe_job(kept, around()) == describe_job(plain, around())
 
 
 def test_a_job_of_which_no_more_is_read_waits_with_a_sentence() -> None:
-    spec = {"template": {"spec": {"containers": [{"name": "a"}], "tolerations": [{"key": "a"}] * 60_000}}, "suspend": True}
-    meta = {"name": "j", "namespace": "default", "uid": "j", "annotations": {"fluxqueue/suspended-by": "webhook"}}
+    spec = {
+        "template": {"spec": {"containers": [{"name": "a"}], "tolerations": [{"key": "a"}] * 60_000}},
+        "suspend": True,
+    }
+    meta = {
+        "name": "j",
+        "namespace": "default",
+        "uid": "j",
+        "annotations": {"fluxqueue/suspended-by": "webhook"},
+    }
     found = describe_job(decode(json.dumps({"metadata": meta, "spec": spec}).encode(), Job, "get"), around())
     assert found is not None
     assert (found.reason, found.jobspec) == (Reason.INVALID_REQUEST, "")

@@ -32,7 +32,10 @@ def test_work_that_may_use_its_reservation_has_it_in_its_jobspec_and_shape() -> 
 def test_work_that_names_none_that_exists_waits_and_is_told_the_remedy() -> None:
     work = described("cuorse")
     assert work.reason is Reason.RESERVATION_NOT_ALLOWED
-    expected = "annotation fluxqueue/reservation: there is no FluxReservation 'cuorse': have it created, or remove the annotation"
+    expected = (
+        "annotation fluxqueue/reservation: there is no FluxReservation 'cuorse': have it created, "
+        "or remove the annotation"
+    )
     assert work.message == f"Job default/a: {expected}"
     assert reservation_in(work.jobspec) == "cuorse", "so that it is looked at again when that is created"
 

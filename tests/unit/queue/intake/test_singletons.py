@@ -18,8 +18,14 @@ def _ignore(_uid: str) -> None:
 
 def row(number: int, name: str = "train", **changes: object) -> Workload:
     """A pending workload, the later submitted the larger its number."""
-    settings = {"id": WorkloadId(number), "uid": f"w{number}", "submitted_at": EPOCH + timedelta(seconds=number)}
-    return a_workload(f"w{number}", **(settings | {"start_conditions": StartConditions(singleton=name)} | changes))
+    settings = {
+        "id": WorkloadId(number),
+        "uid": f"w{number}",
+        "submitted_at": EPOCH + timedelta(seconds=number),
+    }
+    return a_workload(
+        f"w{number}", **(settings | {"start_conditions": StartConditions(singleton=name)} | changes)
+    )
 
 
 def new(uid: str, **changes: object) -> NewWorkload:
@@ -38,7 +44,11 @@ def test_a_new_one_waits_for_the_last_of_its_name_and_namespace_only() -> None:
 
 def test_of_one_batch_each_waits_for_the_one_before() -> None:
     singletons, batch = Singletons(RecordingLedger(), _ignore), dict[tuple[str, str], str]()
-    assert [singletons.before(new(uid), batch) for uid in ("a", "b", "c")] == ["", "Job default/a", "Job default/b"]
+    assert [singletons.before(new(uid), batch) for uid in ("a", "b", "c")] == [
+        "",
+        "Job default/a",
+        "Job default/b",
+    ]
 
 
 def test_the_next_one_is_described_again_when_the_one_before_ends() -> None:
@@ -57,7 +67,10 @@ def test_one_that_was_described_behind_another_that_got_no_row_is_described_agai
     enqueued: list[str] = []
     ledger = RecordingLedger()
     singletons, batch = Singletons(ledger, enqueued.append), dict[tuple[str, str], str]()
-    assert [singletons.before(new(uid), batch) for uid in ("cancelled", "w1")] == ["", "Job default/cancelled"]
+    assert [singletons.before(new(uid), batch) for uid in ("cancelled", "w1")] == [
+        "",
+        "Job default/cancelled",
+    ]
     ledger.put(row(1))
     assert (enqueued, singletons.before(new("w1"), {})) == (["w1"], "")
 

@@ -18,7 +18,10 @@ def fit(pods: int, **requests: Decimal) -> bool:
     engine = Engine()
     node = msgspec.convert(make_node("n", cpu="4", memory="16Gi", pods="500").build(), Node)
     engine.init("lonode", nodes=[graph_node(node).spec])
-    return engine.satisfy(jobspec_of("ns/j", [SizedPods(requests, pods)], duration_s=60)).verdict is MatchVerdict.GRANTED
+    return (
+        engine.satisfy(jobspec_of("ns/j", [SizedPods(requests, pods)], duration_s=60)).verdict
+        is MatchVerdict.GRANTED
+    )
 
 
 @pytest.mark.parametrize(("pods", "does"), [(41, True), (400, True), (401, False)])

@@ -36,7 +36,10 @@ def test_dependencies_time_and_singleton_are_read() -> None:
 
 def test_a_deadline_keeps_nothing_from_starting() -> None:
     new = described(deadline="+2h")
-    assert (new.start_conditions.deadline, new.reason) == (datetime(2026, 11, 21, 10, 0, tzinfo=UTC), Reason.NONE)
+    assert (new.start_conditions.deadline, new.reason) == (
+        datetime(2026, 11, 21, 10, 0, tzinfo=UTC),
+        Reason.NONE,
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,9 @@ def test_a_deadline_keeps_nothing_from_starting() -> None:
         ({"singleton": "a b"}, "Job default/w: annotation fluxqueue/singleton: 'a b' is not a name"),
     ],
 )
-def test_what_cannot_be_read_waits_with_the_annotation_as_its_reason(annotations: dict[str, str], sentence: str) -> None:
+def test_what_cannot_be_read_waits_with_the_annotation_as_its_reason(
+    annotations: dict[str, str], sentence: str
+) -> None:
     new = described(**annotations)
     assert new.reason is Reason.INVALID_REQUEST
     assert sentence in new.message
@@ -57,7 +62,12 @@ def test_what_cannot_be_read_waits_with_the_annotation_as_its_reason(annotations
 
 def test_pods_that_are_replaced_cannot_wait_for_others() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
-    pod = make_pod("db-0").gate("fluxqueue").annotation("fluxqueue/after", "ok:job/a").with_("metadata.ownerReferences", [owner])
+    pod = (
+        make_pod("db-0")
+        .gate("fluxqueue")
+        .annotation("fluxqueue/after", "ok:job/a")
+        .with_("metadata.ownerReferences", [owner])
+    )
     new = describe_pod(a_pod(pod), around())
     assert new is not None
     assert new.reason is Reason.INVALID_REQUEST

@@ -25,18 +25,24 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     memory, requests = MemoryApi(), list[ControlTask]()
     memory.put("nodes", make_node("n1", cpu="8").build())
     suspended = make_job("lammps").indexed(2).cpu("2").suspended()
-    memory.put("jobs", suspended.annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK).build())
+    memory.put(
+        "jobs", suspended.annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK).build()
+    )
 
     def defer(task: ControlTask) -> None:
         requests.append(task)
 
     caches, ledger = managed_caches(memory), await memory_ledger()
-    context = LeaderContext(memory.api, caches, ledger, Trigger(defer), RecordedEvents().recorder, QueueConfig())
+    context = LeaderContext(
+        memory.api, caches, ledger, Trigger(defer), RecordedEvents().recorder, QueueConfig()
+    )
     fluxion = LocalFluxion()
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
-    sweeper = make_sweeper(context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch))
+    sweeper = make_sweeper(
+        context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
+    )
     await sweeper.adopt()
     await sweeper.resync()
     async with running(*(controller.run() for controller in parts.controllers)):

@@ -39,13 +39,19 @@ async def test_our_own_is_the_default() -> None:
 
 
 async def test_a_foreign_one_gets_its_policy_and_units(tmp_path: Path) -> None:
-    config = written(tmp_path, "policy: first\nmatcher: foreign\nforeign: {cpuVertexMillicores: 500, memoryVertexMiB: 512}\n")
+    config = written(
+        tmp_path,
+        "policy: first\nmatcher: foreign\nforeign: {cpuVertexMillicores: 500, memoryVertexMiB: 512}\n",
+    )
     async with connect_matcher(settings(config)) as fluxion:
         assert isinstance(fluxion, ForeignFluxion)
         assert fluxion._units.offered({"cpu": 1_000, "memory": 1_024}) == {"core": 2, "memory": 2}
 
 
-@pytest.mark.parametrize("text", ["matcher: mine", "matcher: foreign\nforeign: {cpuVertexMillicores: 0}", "foreign: {address: here}"])
+@pytest.mark.parametrize(
+    "text",
+    ["matcher: mine", "matcher: foreign\nforeign: {cpuVertexMillicores: 0}", "foreign: {address: here}"],
+)
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfig):
         written(tmp_path, text)

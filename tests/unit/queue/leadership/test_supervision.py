@@ -53,7 +53,9 @@ async def test_an_expected_error_is_told_without_its_stack() -> None:
     assert [each["exc_info"] for each in logged] == [None]
 
 
-@pytest.mark.parametrize("error", [StaleLeader("7"), ExceptionGroup("", [KeyError(), ExceptionGroup("", [StaleLeader("7")])])])
+@pytest.mark.parametrize(
+    "error", [StaleLeader("7"), ExceptionGroup("", [KeyError(), ExceptionGroup("", [StaleLeader("7")])])]
+)
 async def test_a_stale_leader_ends_the_process(error: Exception) -> None:
     part = Part(error)
     with pytest.raises(StaleLeader):

@@ -55,17 +55,23 @@ def evictions() -> Evictions:
 
 
 @pytest.fixture(autouse=True)
-async def _controller(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents, evictions: Evictions) -> AsyncIterator[None]:
+async def _controller(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents, evictions: Evictions
+) -> AsyncIterator[None]:
     settings = MiniClusterSettings("fluxqueue-queue", "cluster.local")
     caches = managed_caches(memory)
-    controller = MiniClusterController(memory.api, caches, ledger, evictions.evict, events.recorder, settings, ReleaseBlockers())
+    controller = MiniClusterController(
+        memory.api, caches, ledger, evictions.evict, events.recorder, settings, ReleaseBlockers()
+    )
     async with running(controller.run()):
         yield
 
 
 def put(memory: MemoryApi, size: int = 2, **spec: Any) -> None:
     body = make_minicluster("flux", size, **spec)
-    memory.put("miniclusters", {**body, "metadata": {**body["metadata"], "namespace": "default", "uid": "mc-uid"}})
+    memory.put(
+        "miniclusters", {**body, "metadata": {**body["metadata"], "namespace": "default", "uid": "mc-uid"}}
+    )
 
 
 def status(memory: MemoryApi) -> Any:
@@ -81,13 +87,26 @@ async def test_what_a_minicluster_asks_of_the_topology_is_on_its_job_and_an_edit
 ) -> None:
     body = make_minicluster("flux", 2)
     meta = {**body["metadata"], "namespace": "default", "uid": "mc-uid"}
-    memory.put("miniclusters", {**body, "metadata": {**meta, "annotations": {names.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}})
+    memory.put(
+        "miniclusters",
+        {**body, "metadata": {**meta, "annotations": {names.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}},
+    )
     await until(lambda: memory.get("jobs", "flux") is not None)
     assert job(memory)["metadata"]["annotations"][names.REQUIRED_TOPOLOGY_ANNOTATION] == "rack"
-    ledger.put(a_workload("flux", uid=job(memory)["metadata"]["uid"], reason=Reason.WAITING_FOR_NODES, message="2 nodes are short"))
+    ledger.put(
+        a_workload(
+            "flux",
+            uid=job(memory)["metadata"]["uid"],
+            reason=Reason.WAITING_FOR_NODES,
+            message="2 nodes are short",
+        )
+    )
     await until(lambda: status(memory).get("message") == "2 nodes are short")
     current = memory.get("miniclusters", "flux")
-    edited = {**current["metadata"], "annotations": {names.PREFERRED_TOPOLOGY_ANNOTATION: "zone", names.EXCLUSIVE_ANNOTATION: "true"}}
+    edited = {
+        **current["metadata"],
+        "annotations": {names.PREFERRED_TOPOLOGY_ANNOTATION: "zone", names.EXCLUSIVE_ANNOTATION: "true"},
+    }
     memory.put("miniclusters", {**current, "metadata": edited})
     await until(lambda: names.EXCLUSIVE_ANNOTATION in job(memory)["metadata"]["annotations"])
     annotations = job(memory)["metadata"]["annotations"]
@@ -107,12 +126,21 @@ async def test_the_job_is_created_suspended_and_after_all_other_objects(memory: 
 async def test_the_reason_to_wait_is_shown_in_the_status(memory: MemoryApi, ledger: RecordingLedger) -> None:
     put(memory)
     await until(lambda: job(memory))
-    ledger.put(a_workload("flux", uid=job(memory)["metadata"]["uid"], reason=Reason.WAITING_FOR_NODES, message="2 nodes are short"))
+    ledger.put(
+        a_workload(
+            "flux",
+            uid=job(memory)["metadata"]["uid"],
+            reason=Reason.WAITING_FOR_NODES,
+            message="2 nodes are short",
+        )
+    )
     await until(lambda: status(memory).get("message") == "2 nodes are short")
     assert status(memory)["state"] == "Queued"
 
 
-async def test_an_object_of_another_owner_is_reported_and_not_changed(memory: MemoryApi, events: RecordedEvents) -> None:
+async def test_an_object_of_another_owner_is_reported_and_not_changed(
+    memory: MemoryApi, events: RecordedEvents
+) -> None:
     memory.put("jobs", {"metadata": {"name": "flux"}, "spec": {"template": {"spec": {"containers": []}}}})
     theirs = job(memory)
     put(memory)
@@ -124,7 +152,9 @@ async def test_an_object_of_another_owner_is_reported_and_not_changed(memory: Me
 
 async def test_in_a_namespace_that_is_not_managed_nothing_is_created(memory: MemoryApi) -> None:
     body = make_minicluster("flux", 2)
-    memory.put("miniclusters", {**body, "metadata": {**body["metadata"], "namespace": "other", "uid": "mc-uid"}})
+    memory.put(
+        "miniclusters", {**body, "metadata": {**body["metadata"], "namespace": "other", "uid": "mc-uid"}}
+    )
     await until(lambda: memory.get("miniclusters", "flux", "other").get("status"))
     assert f"{names.MANAGED_LABEL}=true" in memory.get("miniclusters", "flux", "other")["status"]["message"]
     assert [write for write in memory.writes if write.verb == "create"] == []
@@ -152,7 +182,13 @@ async def test_brokers_that_do_not_form_in_time_are_evicted(
 ) -> None:
     put(memory, 2, formTimeoutSeconds=60)
     await until(lambda: job(memory))
-    row = a_workload("flux", uid=job(memory)["metadata"]["uid"], state=State.ALLOCATED, jobid=FluxionJobId(7), hosts="n[1-2]")
+    row = a_workload(
+        "flux",
+        uid=job(memory)["metadata"]["uid"],
+        state=State.ALLOCATED,
+        jobid=FluxionJobId(7),
+        hosts="n[1-2]",
+    )
     ledger.put(row, replace(an_allocation(["n1", "n2"]), released_at=EPOCH - timedelta(hours=1)))
     await until(lambda: evictions.all)
     assert (evictions.all[0].workload, evictions.all[0].reason) == (row.id, Reason.START_TIMEOUT)

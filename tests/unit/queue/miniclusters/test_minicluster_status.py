@@ -13,19 +13,34 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.miniclusters import MiniCluster, MiniClusterState
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.miniclusters.minicluster_status import MiniClusterContext, count_brokers, exit_code_of, status_of, time_left_s
+from fluxqueue.queue.miniclusters.minicluster_status import (
+    MiniClusterContext,
+    count_brokers,
+    exit_code_of,
+    status_of,
+    time_left_s,
+)
 
 NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
 
 def minicluster(size: int = 4, status: dict[str, Any] | None = None, **spec: Any) -> MiniCluster:
-    body = {"metadata": {"name": "flux", "namespace": "ada"}, "spec": {"containers": [{"command": "ls"}], "size": size, **spec}}
+    body = {
+        "metadata": {"name": "flux", "namespace": "ada"},
+        "spec": {"containers": [{"command": "ls"}], "size": size, **spec},
+    }
     return msgspec.convert({**body, "status": status or {}}, MiniCluster)
 
 
 def pod(index: int, **status: Any) -> Pod:
-    meta = {"name": f"flux-{index}-abcde", "uid": f"pod-{index}", "annotations": {names.COMPLETION_INDEX_ANNOTATION: str(index)}}
-    return msgspec.convert({"metadata": meta, "spec": {"nodeName": f"n{index}"}, "status": {"phase": "Running", **status}}, Pod)
+    meta = {
+        "name": f"flux-{index}-abcde",
+        "uid": f"pod-{index}",
+        "annotations": {names.COMPLETION_INDEX_ANNOTATION: str(index)},
+    }
+    return msgspec.convert(
+        {"metadata": meta, "spec": {"nodeName": f"n{index}"}, "status": {"phase": "Running", **status}}, Pod
+    )
 
 
 def replaced(one: Pod, **spec: Any) -> Pod:
@@ -49,18 +64,32 @@ def created(at: str, one: Pod) -> Pod:
 
 
 def with_status(context: MiniClusterContext, **status: Any) -> MiniClusterContext:
-    cluster = msgspec.structs.replace(context.minicluster, status=msgspec.structs.replace(context.minicluster.status, **status))
+    cluster = msgspec.structs.replace(
+        context.minicluster, status=msgspec.structs.replace(context.minicluster.status, **status)
+    )
     return replace(context, minicluster=cluster)
 
 
 def job(*conditions: str) -> Job:
-    return msgspec.convert({"status": {"conditions": [{"type": kind, "status": "True"} for kind in conditions]}}, Job)
+    return msgspec.convert(
+        {"status": {"conditions": [{"type": kind, "status": "True"} for kind in conditions]}}, Job
+    )
 
 
-def context_of(cluster: MiniCluster, *pods: Pod, state: State = State.RUNNING, released_s: float = 5, **more: Any) -> MiniClusterContext:
+def context_of(
+    cluster: MiniCluster, *pods: Pod, state: State = State.RUNNING, released_s: float = 5, **more: Any
+) -> MiniClusterContext:
     row = a_workload(state=state, hosts="n[0-3]", **more)
-    context = replace(an_allocation(["n0", "n1", "n2", "n3"]), released_at=NOW - timedelta(seconds=released_s))
-    return MiniClusterContext(cluster, job=job(), pods=pods, workload=row, allocation=context if state is not State.PENDING else None)
+    context = replace(
+        an_allocation(["n0", "n1", "n2", "n3"]), released_at=NOW - timedelta(seconds=released_s)
+    )
+    return MiniClusterContext(
+        cluster,
+        job=job(),
+        pods=pods,
+        workload=row,
+        allocation=context if state is not State.PENDING else None,
+    )
 
 
 def test_all_brokers_are_counted_by_the_readiness_of_their_pods() -> None:
@@ -74,25 +103,49 @@ def test_all_brokers_are_counted_by_the_readiness_of_their_pods() -> None:
         (None, "not created"),
         (pod(1), "being created"),
         (
-            msgspec.structs.replace(pod(1), spec=msgspec.convert({"schedulingGates": [{"name": names.GATE}]}, type(pod(1).spec))),
+            msgspec.structs.replace(
+                pod(1), spec=msgspec.convert({"schedulingGates": [{"name": names.GATE}]}, type(pod(1).spec))
+            ),
             "to be released",
         ),
         (replaced(pod(1)), "not on a node"),
         (
-            pod(1, containerStatuses=[{"name": "flux", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]),
+            pod(
+                1, containerStatuses=[{"name": "flux", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+            ),
             "container flux: ImagePullBackOff",
         ),
         (
-            pod(1, initContainerStatuses=[{"name": "flux-view", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]),
+            pod(
+                1,
+                initContainerStatuses=[
+                    {"name": "flux-view", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
+                ],
+            ),
             "flux-view",
         ),
         (
-            pod(1, containerStatuses=[{"name": "flux", "restartCount": 3, "lastState": {"terminated": {"exitCode": 213}}}]),
+            pod(
+                1,
+                containerStatuses=[
+                    {"name": "flux", "restartCount": 3, "lastState": {"terminated": {"exitCode": 213}}}
+                ],
+            ),
             "restarted 3 times, last after code 213",
         ),
         (pod(1, containerStatuses=[{"name": "flux"}]), "has not joined"),
-        (pod(1, phase="Failed", containerStatuses=[{"name": "flux", "state": {"terminated": {"exitCode": 7}}}]), "ended with code 7"),
-        (pod(1, phase="Failed", initContainerStatuses=[ended("flux-view", 1, "no space")]), "its pod has ended with code 1: no space"),
+        (
+            pod(
+                1,
+                phase="Failed",
+                containerStatuses=[{"name": "flux", "state": {"terminated": {"exitCode": 7}}}],
+            ),
+            "ended with code 7",
+        ),
+        (
+            pod(1, phase="Failed", initContainerStatuses=[ended("flux-view", 1, "no space")]),
+            "its pod has ended with code 1: no space",
+        ),
     ],
 )
 def test_a_missing_broker_is_named_with_the_reason_that_its_pod_shows(missing: Pod | None, why: str) -> None:
@@ -110,9 +163,20 @@ def test_of_an_index_with_two_pods_the_youngest_counts() -> None:
 
 def test_while_it_waits_the_status_has_the_reason() -> None:
     status = status_of(
-        context_of(minicluster(), state=State.PENDING, reason=Reason.WAITING_FOR_NODES, message="2 of 4 nodes are free"), NOW
+        context_of(
+            minicluster(),
+            state=State.PENDING,
+            reason=Reason.WAITING_FOR_NODES,
+            message="2 of 4 nodes are free",
+        ),
+        NOW,
     )
-    assert (status.state, status.message, status.brokers, status.nodes) == ("Queued", "2 of 4 nodes are free", "", "")
+    assert (status.state, status.message, status.brokers, status.nodes) == (
+        "Queued",
+        "2 of 4 nodes are free",
+        "",
+        "",
+    )
 
 
 def test_while_it_forms_the_status_names_the_missing_broker() -> None:
@@ -135,7 +199,9 @@ def test_once_formed_it_runs_until_it_ends_whatever_its_brokers_do() -> None:
 
 
 def test_the_end_is_shown_with_the_exit_code_of_the_application() -> None:
-    leader = pod(0, phase="Failed", containerStatuses=[{"name": "flux", "state": {"terminated": {"exitCode": 3}}}])
+    leader = pod(
+        0, phase="Failed", containerStatuses=[{"name": "flux", "state": {"terminated": {"exitCode": 3}}}]
+    )
     status = status_of(MiniClusterContext(minicluster(), job=job("Failed"), pods=(leader,)), NOW)
     assert (status.state, status.exit_code, status.finished_at) == ("Failed", 3, "2030-01-01T12:00:00Z")
     assert exit_code_of([leader], "other") is None
@@ -150,13 +216,17 @@ def test_an_exit_code_outlives_the_pod() -> None:
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
 def test_the_end_stays_when_the_job_is_deleted_after_it(end: str) -> None:
     """Otherwise it would be run again: a MiniCluster that has not ended gets another Job."""
-    over = replace(context_of(minicluster(), pod(0, phase="Failed", containerStatuses=[ended("flux", 3)])), job=job(end))
+    over = replace(
+        context_of(minicluster(), pod(0, phase="Failed", containerStatuses=[ended("flux", 3)])), job=job(end)
+    )
     status = status_of(over, NOW)
     without = MiniClusterContext(msgspec.structs.replace(over.minicluster, status=status))
     later = status_of(without, NOW + timedelta(seconds=5))
     assert later.finished_at == status.finished_at is not None
     assert (later.state, later.message, later.exit_code) == (status.state, status.message, 3)
-    assert msgspec.structs.replace(later, size=0, conditions=None) == msgspec.structs.replace(status, size=0, conditions=None)
+    assert msgspec.structs.replace(later, size=0, conditions=None) == msgspec.structs.replace(
+        status, size=0, conditions=None
+    )
 
 
 def test_a_spec_that_cannot_be_realised_is_a_condition() -> None:
@@ -177,12 +247,16 @@ def test_a_gang_that_does_not_form_is_late_and_one_that_has_formed_never_is() ->
     cluster = minicluster(formTimeoutSeconds=60)
     assert time_left_s(context_of(cluster, online(0), released_s=10), NOW) == 50
     assert time_left_s(context_of(cluster, online(0), released_s=70), NOW) == -10
-    assert time_left_s(context_of(cluster, *(online(index) for index in range(4)), released_s=70), NOW) is None
+    assert (
+        time_left_s(context_of(cluster, *(online(index) for index in range(4)), released_s=70), NOW) is None
+    )
     assert time_left_s(context_of(cluster, state=State.PENDING), NOW) is None
 
 
 def test_states_are_the_closed_set() -> None:
-    assert MiniClusterState(status_of(MiniClusterContext(minicluster()), NOW).state) is MiniClusterState.QUEUED
+    assert (
+        MiniClusterState(status_of(MiniClusterContext(minicluster()), NOW).state) is MiniClusterState.QUEUED
+    )
 
 
 def test_the_services_pod_has_no_rank_and_is_reported_once_all_brokers_are_online() -> None:
@@ -195,18 +269,32 @@ def test_the_services_pod_has_no_rank_and_is_reported_once_all_brokers_are_onlin
     assert status_of(larger, NOW).nodes == "n[0-1]"
     pulling = pod(2, containerStatuses=[{"name": "db", "state": {"waiting": {"reason": "ErrImagePull"}}}])
     status = status_of(replace(context, services=pulling), NOW)
-    assert (status.state, status.message) == (MiniClusterState.RUNNING, "its services do not run, flux-2-abcde: container db: ErrImagePull")
+    assert (status.state, status.message) == (
+        MiniClusterState.RUNNING,
+        "its services do not run, flux-2-abcde: container db: ErrImagePull",
+    )
     assert status_of(replace(context, services=online(2)), NOW).message == ""
-    assert "not ready" in status_of(replace(context, services=pod(2, containerStatuses=[{"name": "db"}])), NOW).message
+    assert (
+        "not ready"
+        in status_of(replace(context, services=pod(2, containerStatuses=[{"name": "db"}])), NOW).message
+    )
 
 
 def test_a_failed_minicluster_says_what_the_scripts_wrote() -> None:
     failing = replace(
         context_of(
             minicluster(),
-            created("2030-01-01T11:00:00Z", pod(0, phase="Failed", containerStatuses=[ended("flux", 213, "stopped")])),
-            created("2030-01-01T11:30:00Z", pod(0, phase="Failed", containerStatuses=[ended("flux", 1, "set logs of the container")])),
+            created(
+                "2030-01-01T11:00:00Z",
+                pod(0, phase="Failed", containerStatuses=[ended("flux", 213, "stopped")]),
+            ),
+            created(
+                "2030-01-01T11:30:00Z",
+                pod(0, phase="Failed", containerStatuses=[ended("flux", 1, "set logs of the container")]),
+            ),
         ),
-        job=msgspec.convert({"status": {"conditions": [{"type": "Failed", "status": "True", "message": "exit code 1"}]}}, Job),
+        job=msgspec.convert(
+            {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "exit code 1"}]}}, Job
+        ),
     )
     assert status_of(failing, NOW).message == "exit code 1: set logs of the container"

@@ -13,15 +13,33 @@ from fluxqueue.queue.miniclusters.owned_objects import NameConflict, OwnedObject
 
 
 def service(uid: str, name: str = "lammps") -> dict[str, Any]:
-    owner = {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": name, "uid": uid, "controller": True}
+    owner = {
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
     metadata = {"name": name, "namespace": "default", "ownerReferences": [owner]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None", "selector": {"a": "b"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}},
+    }
 
 
 async def test_a_secret_that_exists_is_this_owners_and_is_never_read() -> None:
     """Its name has a digest of the owner's uid, and the queue has no right to read Secrets."""
     api = MemoryApi()
-    secret = {"kind": "Secret", "metadata": {"name": "s", "namespace": "default", "ownerReferences": [{"uid": "u", "controller": True}]}}
+    secret = {
+        "kind": "Secret",
+        "metadata": {
+            "name": "s",
+            "namespace": "default",
+            "ownerReferences": [{"uid": "u", "controller": True}],
+        },
+    }
     for _ in range(2):
         await OwnedObjects(api.api).apply(secret)
     assert len(api.written("create", "secrets")) == 1
@@ -32,10 +50,20 @@ async def test_an_object_of_the_same_owner_is_updated_as_it_was_read() -> None:
     memory = MemoryApi()
     owned = OwnedObjects(memory.api)
     await owned.apply(service("one"))
-    memory.put("services", {**service("one"), "spec": {"clusterIP": "None", "selector": {"edited": "yes"}, "ports": [{"port": 1}]}})
+    memory.put(
+        "services",
+        {
+            **service("one"),
+            "spec": {"clusterIP": "None", "selector": {"edited": "yes"}, "ports": [{"port": 1}]},
+        },
+    )
     memory.fail_next("patch", "services", 409, "Conflict")
     await owned.apply(service("one"))
-    assert memory.get("services", "lammps")["spec"] == {"clusterIP": "None", "selector": {"a": "b"}, "ports": []}
+    assert memory.get("services", "lammps")["spec"] == {
+        "clusterIP": "None",
+        "selector": {"a": "b"},
+        "ports": [],
+    }
     (patch,) = memory.written("patch", "services")
     assert patch.body[0]["path"] == "/metadata/resourceVersion"
 
@@ -54,7 +82,9 @@ async def test_an_object_of_a_deleted_owner_of_the_same_name_is_an_orphan() -> N
     memory = MemoryApi()
     owned = OwnedObjects(memory.api)
     await owned.apply(service("one"))
-    with pytest.raises(NameConflict, match="Service default/lammps already exists and belongs to MiniCluster lammps") as conflict:
+    with pytest.raises(
+        NameConflict, match="Service default/lammps already exists and belongs to MiniCluster lammps"
+    ) as conflict:
         await owned.apply(service("two"))
     assert conflict.value.orphaned
     assert await owned.still_exists(conflict.value)
@@ -66,7 +96,9 @@ async def test_an_object_that_the_queue_did_not_create_is_left_alone() -> None:
     memory = MemoryApi()
     owned = OwnedObjects(memory.api)
     memory.put("services", {"metadata": {"name": "lammps"}, "spec": {"selector": {"theirs": "yes"}}})
-    with pytest.raises(NameConflict, match="Service default/lammps already exists and was not created by the queue") as conflict:
+    with pytest.raises(
+        NameConflict, match="Service default/lammps already exists and was not created by the queue"
+    ) as conflict:
         await owned.apply(service("two"))
     assert not conflict.value.orphaned
     assert memory.writes == []

@@ -46,7 +46,9 @@ def blockers() -> ReleaseBlockers:
 
 @pytest.fixture
 def preparations(api: MemoryApi, blockers: ReleaseBlockers, messages: list[str]) -> Preparations:
-    caches = SimpleNamespace(cluster_context=lambda _namespace: around(), nodes=SimpleNamespace(get=lambda *_: None))
+    caches = SimpleNamespace(
+        cluster_context=lambda _namespace: around(), nodes=SimpleNamespace(get=lambda *_: None)
+    )
     recorder = SimpleNamespace(record=lambda _subject, _reason, message, **_: messages.append(message))
     return Preparations(
         OwnedObjects(api.api),
@@ -62,7 +64,9 @@ def read(builder: JobBuilder, generation: int = 1) -> Job:
     return a_job(builder, uid="job-uid", generation=generation)
 
 
-async def test_an_annotated_job_gets_its_secret_service_and_configmap(preparations: Preparations, api: MemoryApi) -> None:
+async def test_an_annotated_job_gets_its_secret_service_and_configmap(
+    preparations: Preparations, api: MemoryApi
+) -> None:
     job = read(solver())
     assert preparations.has_work_for(job)
     await preparations.reconcile(job)
@@ -100,10 +104,14 @@ async def test_a_job_in_a_namespace_without_rights_is_blocked_with_the_remedy_un
 ) -> None:
     """Otherwise its release would be tried again and again while it holds its nodes."""
     job = read(solver())
-    api.fail_next("create", "secrets", 403, "Forbidden", 'User "queue" cannot create resource "secrets" in API group ""')
+    api.fail_next(
+        "create", "secrets", 403, "Forbidden", 'User "queue" cannot create resource "secrets" in API group ""'
+    )
     assert await preparations.reconcile(job) == 30
     assert "an administrator adds default to the chart's value miniclusters.namespaces" in blockers.of(job)
-    api.fail_next("create", "secrets", 403, "Forbidden", 'User "queue" cannot create resource "secrets" in API group ""')
+    api.fail_next(
+        "create", "secrets", 403, "Forbidden", 'User "queue" cannot create resource "secrets" in API group ""'
+    )
     with pytest.raises(PreparationFailed, match="miniclusters.namespaces"):
         await preparations.prepare(job, an_allocation(["n1", "n2"]))
     assert preparations.has_work_for(job)

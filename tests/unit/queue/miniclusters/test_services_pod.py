@@ -1,4 +1,6 @@
-"""The pod that runs services beside the brokers of a MiniCluster: asked for, placed, counted and taken back with them."""
+"""The pod that runs services beside the brokers of a MiniCluster:
+asked for, placed, counted and taken back with them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ HOSTS = ("n1", "n2", "n9")
 
 
 def minicluster(**spec: Any) -> MiniCluster:
-    services = [{"name": "registry", "image": "registry", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
+    services = [
+        {"name": "registry", "image": "registry", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
+    ]
     body = make_minicluster("flux", 2, **{"services": services, **spec})
     body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4"}}
     body["metadata"] |= {"namespace": "ada", "uid": "mc-uid"}
@@ -63,12 +67,20 @@ def parts(cluster: MiniCluster) -> list[dict[str, Any]]:
     return found
 
 
-def services(uid: str = "s", node: str = "", phase: str = "Running", *, gated: bool = False, leaving: bool = False) -> Pod:
+def services(
+    uid: str = "s", node: str = "", phase: str = "Running", *, gated: bool = False, leaving: bool = False
+) -> Pod:
     made = services_of(minicluster(), job_of(minicluster()))
     assert made is not None
-    meta = msgspec.structs.replace(made.metadata, uid=uid, resource_version="10", deletion_timestamp="2030-01-01" if leaving else None)
-    spec = msgspec.structs.replace(made.spec, node_name=node or None, scheduling_gates=made.spec.scheduling_gates if gated else None)
-    return msgspec.structs.replace(made, metadata=meta, spec=spec, status=msgspec.structs.replace(made.status, phase=phase))
+    meta = msgspec.structs.replace(
+        made.metadata, uid=uid, resource_version="10", deletion_timestamp="2030-01-01" if leaving else None
+    )
+    spec = msgspec.structs.replace(
+        made.spec, node_name=node or None, scheduling_gates=made.spec.scheduling_gates if gated else None
+    )
+    return msgspec.structs.replace(
+        made, metadata=meta, spec=spec, status=msgspec.structs.replace(made.status, phase=phase)
+    )
 
 
 def broker(index: int, node: str = "", phase: str = "Running", *, gated: bool = False) -> Pod:
@@ -89,7 +101,7 @@ RUNNING = held([SlotState.TAKEN] * 3, ["b0", "b1", "s"])
 BROKERS = [broker(0, "n1"), broker(1, "n2")]
 
 
-# ---- what is asked for -------------------------------------------------------------------------------------------------------------
+# ---- what is asked for -------------------------------------------------------------------------------------
 
 
 def test_it_is_a_part_of_its_job_and_is_not_matched_on_its_own() -> None:
@@ -107,7 +119,10 @@ def test_a_pod_that_only_says_so_serves_nobody() -> None:
 def test_its_place_is_matched_with_those_of_the_brokers_and_comes_after_them() -> None:
     found = described(minicluster())
     assert (found.reason, found.pods) == (Reason.NONE, 3)
-    assert [(part["label"], part["count"]) for part in orjson.loads(found.jobspec)["resources"]] == [("pod", 2), ("services", 1)]
+    assert [(part["label"], part["count"]) for part in orjson.loads(found.jobspec)["resources"]] == [
+        ("pod", 2),
+        ("services", 1),
+    ]
     assert sizes_in(found.jobspec)["services"] == {"cpu": 500, "memory": 1024, "pods": 1}
     shares = (NodeShare("n1", {"services": 1, "pod": 1}), NodeShare("n2", {"pod": 1}))
     assert ranks_of(shares) == [("n1", "pod"), ("n2", "pod"), ("n1", "services")]
@@ -127,7 +142,8 @@ def test_brokers_on_a_node_each_may_share_one_with_it_unless_their_rule_names_it
 
     brokers, beside = parts(minicluster(**apart(names.JOB_NAME_LABEL)))
     assert (brokers["type"], brokers["count"], beside["type"]) == ("node", 2, "slot")
-    brokers, beside = parts(minicluster(**apart("job-name")))  # which the services pod carries, for the headless Service
+    # which the services pod carries, for the headless Service
+    brokers, beside = parts(minicluster(**apart("job-name")))
     assert (brokers["type"], beside["type"], beside["with"][0]["label"]) == ("node", "node", "services")
 
 
@@ -135,7 +151,9 @@ def test_all_go_where_each_of_them_may() -> None:
     both = minicluster(pod={"nodeSelector": {"zone": "a"}})
     system = orjson.loads(described(both).jobspec)["attributes"]["system"]
     assert system["constraints"] == {"and": [{"properties": ["zone=a"]}, {"tolerates": []}]}
-    more = minicluster(pod={"nodeSelector": {"zone": "a"}}, podTemplate={"spec": {"nodeSelector": {"disk": "ssd"}}})
+    more = minicluster(
+        pod={"nodeSelector": {"zone": "a"}}, podTemplate={"spec": {"nodeSelector": {"disk": "ssd"}}}
+    )
     found = orjson.loads(described(more).jobspec)["attributes"]["system"]["constraints"]
     assert "disk=ssd" in str(found)
     assert "zone=a" in str(found)
@@ -143,7 +161,10 @@ def test_all_go_where_each_of_them_may() -> None:
 
 @pytest.mark.parametrize(
     ("resources", "told"),
-    [({"requests": {"cpu": "many"}}, "'many'"), ({"requests": "many"}, "spec.services of its MiniCluster makes no pod: Expected `object")],
+    [
+        ({"requests": {"cpu": "many"}}, "'many'"),
+        ({"requests": "many"}, "spec.services of its MiniCluster makes no pod: Expected `object"),
+    ],
 )
 def test_a_request_that_cannot_be_read_is_told_of_the_job(resources: dict[str, Any], told: str) -> None:
     found = described(minicluster(services=[{"name": "db", "image": "db", "resources": resources}]))
@@ -151,7 +172,7 @@ def test_a_request_that_cannot_be_read_is_told_of_the_job(resources: dict[str, A
     assert told in found.message
 
 
-# ---- its place ---------------------------------------------------------------------------------------------------------------------
+# ---- its place ---------------------------------------------------------------------------------------------
 
 
 def test_each_pod_is_let_go_onto_its_own_place() -> None:
@@ -169,12 +190,16 @@ def test_it_runs_once_the_services_are_on_their_node_too() -> None:
 
 
 def test_a_services_pod_that_stands_there_is_noted() -> None:
-    slot_changes = plan_job_slots(job_of(minicluster()), [*BROKERS, services(node="n9")], held([SlotState.TAKEN] * 2, ["b0", "b1"]))
+    slot_changes = plan_job_slots(
+        job_of(minicluster()), [*BROKERS, services(node="n9")], held([SlotState.TAKEN] * 2, ["b0", "b1"])
+    )
     assert [(rank, pod.metadata.uid) for rank, pod in slot_changes.take] == [(2, "s")]
 
 
 def test_one_of_a_former_allocation_takes_no_place() -> None:
-    slot_changes = plan_job_slots(job_of(minicluster()), [*BROKERS, services(node="n4")], held([SlotState.TAKEN] * 2, ["b0", "b1"]))
+    slot_changes = plan_job_slots(
+        job_of(minicluster()), [*BROKERS, services(node="n4")], held([SlotState.TAKEN] * 2, ["b0", "b1"])
+    )
     assert slot_changes.take == ()
 
 
@@ -187,13 +212,18 @@ def test_a_deleted_one_keeps_its_place_for_the_next_while_the_job_runs() -> None
 
 def test_the_next_one_takes_the_place_also_where_both_changes_are_seen_at_once() -> None:
     following = plan_job_slots(job_of(minicluster()), [*BROKERS, services("t", gated=True)], RUNNING)
-    assert ([(rank, pod.metadata.uid) for rank, pod in following.assign], following.vacate) == ([(2, "t")], (2,))
+    assert ([(rank, pod.metadata.uid) for rank, pod in following.assign], following.vacate) == (
+        [(2, "t")],
+        (2,),
+    )
     standing = plan_job_slots(job_of(minicluster()), [*BROKERS, services("t", node="n9")], RUNNING)
     assert ([(rank, pod.metadata.uid) for rank, pod in standing.take], standing.vacate) == ([(2, "t")], (2,))
 
 
 def test_one_that_ended_by_itself_gives_its_place_back() -> None:
-    assert plan_job_slots(job_of(minicluster()), [*BROKERS, services(node="n9", phase="Failed")], RUNNING).end == (2,)
+    assert plan_job_slots(
+        job_of(minicluster()), [*BROKERS, services(node="n9", phase="Failed")], RUNNING
+    ).end == (2,)
 
 
 def test_with_the_job_over_its_place_goes_back_when_it_has_gone() -> None:
@@ -209,7 +239,9 @@ def test_with_the_job_over_its_place_goes_back_when_it_has_gone() -> None:
 
 
 def test_by_growing_no_broker_comes_into_its_place() -> None:
-    larger = job_of(msgspec.structs.replace(minicluster(), spec=msgspec.structs.replace(minicluster().spec, size=3)))
+    larger = job_of(
+        msgspec.structs.replace(minicluster(), spec=msgspec.structs.replace(minicluster().spec, size=3))
+    )
     pods = [*BROKERS, broker(2, gated=True), services(node="n9")]
     assert plan_job_slots(larger, pods, RUNNING).assign == ()
     assert JobSlots(larger, pods, RUNNING).lack(pods[2])
@@ -221,7 +253,7 @@ def test_without_a_place_for_it_it_is_matched_as_one_more() -> None:
     assert JobSlots(job_of(minicluster()), BROKERS, gone).lack(services("t", gated=True))
 
 
-# ---- taken back, and adopted -------------------------------------------------------------------------------------------------------
+# ---- taken back, and adopted -------------------------------------------------------------------------------
 
 
 def test_nothing_is_put_back_before_it_has_gone() -> None:
@@ -236,7 +268,9 @@ def test_nothing_is_put_back_before_it_has_gone() -> None:
 def test_what_tables_do_not_know_is_read_from_brokers_by_rank_and_then_it() -> None:
     def let_go(pod: Pod) -> Pod:
         annotations = {**(pod.metadata.annotations or {}), names.ALLOCATION_ANNOTATION: "7"}
-        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+        return msgspec.structs.replace(
+            pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations)
+        )
 
     pods = [let_go(services(node="n9")), *(let_go(broker(index, f"n{index}")) for index in (10, 9, 2))]
     claim = claim_of_job(job_of(minicluster()), pods, 4, EPOCH)
@@ -248,7 +282,9 @@ def test_what_tables_do_not_know_is_read_from_brokers_by_rank_and_then_it() -> N
         (11, "n9"),
     ]
     shares = shares_of(described(minicluster()).jobspec, claim.hosts)
-    assert [rank for rank, label in enumerate(labels_of(shares, len(claim.hosts))) if label == SERVICES_SLOT] == [11]
+    assert [
+        rank for rank, label in enumerate(labels_of(shares, len(claim.hosts))) if label == SERVICES_SLOT
+    ] == [11]
     assert [(share.node, dict(share.slots)) for share in shares] == [
         ("n2", {"pod": 1}),
         ("n9", {"pod": 1, "services": 1}),

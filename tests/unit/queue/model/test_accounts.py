@@ -28,14 +28,28 @@ def problem(found: AccountTree, name: str) -> tuple[str, str]:
 
 
 def test_an_account_has_its_parents_up_to_the_top_as_its_path() -> None:
-    found = tree(an_account("md", parent="physics"), an_account("physics", parent="site"), an_account("site"), an_account("alone"))
-    assert [found.path_of(name) for name in ("md", "site", "alone", "nobody")] == [("md", "physics", "site"), ("site",), ("alone",), ()]
+    found = tree(
+        an_account("md", parent="physics"),
+        an_account("physics", parent="site"),
+        an_account("site"),
+        an_account("alone"),
+    )
+    assert [found.path_of(name) for name in ("md", "site", "alone", "nobody")] == [
+        ("md", "physics", "site"),
+        ("site",),
+        ("alone",),
+        (),
+    ]
     assert found.problems == {}
 
 
 def test_only_accounts_with_limits_limit() -> None:
     limits = {"running": 2}
-    found = tree(an_account("md", parent="physics", limits=limits), an_account("physics", parent="site"), an_account("site", limits=limits))
+    found = tree(
+        an_account("md", parent="physics", limits=limits),
+        an_account("physics", parent="site"),
+        an_account("site", limits=limits),
+    )
     assert [each.name for each in found.limiting("md")] == ["md", "site"]
     assert found.limited
     assert not tree(an_account("plain", limits={})).limited
@@ -47,17 +61,28 @@ def test_a_missing_parent_leaves_the_account_on_top_and_is_named() -> None:
     reason, message = problem(found, "md")
     assert reason == "ParentMissing"
     assert message == (
-        "spec.parent: there is no FluxAccount 'nowhere': create it, or correct spec.parent; until then this account has no parent"
+        "spec.parent: there is no FluxAccount 'nowhere': create it, or correct spec.parent; "
+        "until then this account has no parent"
     )
     assert found.path_of("sub") == ("sub", "md")
     assert [each.nodes for each in found.limiting("sub")] == [3]
 
 
 def test_a_circle_is_shown_to_each_of_its_accounts_and_ends_at_them() -> None:
-    found = tree(an_account("a", parent="b"), an_account("b", parent="c"), an_account("c", parent="a"), an_account("below", parent="a"))
+    found = tree(
+        an_account("a", parent="b"),
+        an_account("b", parent="c"),
+        an_account("c", parent="a"),
+        an_account("below", parent="a"),
+    )
     assert [problem(found, name)[0] for name in "abc"] == ["Circle"] * 3
     assert "a > b > c > a is a circle" in problem(found, "a")[1]
-    assert [found.path_of(name) for name in ("a", "b", "c", "below")] == [("a",), ("b",), ("c",), ("below", "a")]
+    assert [found.path_of(name) for name in ("a", "b", "c", "below")] == [
+        ("a",),
+        ("b",),
+        ("c",),
+        ("below", "a"),
+    ]
     assert "below" not in found.problems
 
 
@@ -66,7 +91,10 @@ def test_an_account_may_not_be_its_own_parent() -> None:
 
 
 def test_a_tree_that_is_too_deep_is_cut() -> None:
-    found = tree(an_account("a0"), *(an_account(f"a{number}", parent=f"a{number - 1}") for number in range(1, MAX_DEPTH + 1)))
+    found = tree(
+        an_account("a0"),
+        *(an_account(f"a{number}", parent=f"a{number - 1}") for number in range(1, MAX_DEPTH + 1)),
+    )
     assert [*found.problems] == [f"a{MAX_DEPTH}"]
     assert problem(found, f"a{MAX_DEPTH}")[0] == "TooDeep"
     assert len(found.path_of(f"a{MAX_DEPTH - 1}")) == MAX_DEPTH
@@ -81,19 +109,27 @@ def test_a_large_circle_ends() -> None:
 
 
 def test_a_namespace_of_two_accounts_belongs_to_the_older_one() -> None:
-    older, younger = an_account("z", 1, namespaces=["team", "own"]), an_account("a", 2, namespaces=["team", "other"])
+    older, younger = (
+        an_account("z", 1, namespaces=["team", "own"]),
+        an_account("a", 2, namespaces=["team", "other"]),
+    )
     for order in ((older, younger), (younger, older)):
         found = tree(*order)
         assert [found.account_of(name) for name in ("team", "own", "other", "free")] == ["z", "z", "a", ""]
         assert [*found.problems] == ["a"]
     assert problem(found, "a") == (
         "NamespaceTaken",
-        "spec.namespaces: namespace 'team' belongs to the account 'z', which is older: remove it from one of the two",
+        (
+            "spec.namespaces: namespace 'team' belongs to the account 'z', which is older: "
+            "remove it from one of the two"
+        ),
     )
 
 
 def test_of_many_namespaces_that_are_taken_one_is_named_and_the_rest_counted() -> None:
-    found = tree(an_account("old", 1, namespaces=["a", "b", "c"]), an_account("new", 2, namespaces=["a", "b", "c"]))
+    found = tree(
+        an_account("old", 1, namespaces=["a", "b", "c"]), an_account("new", 2, namespaces=["a", "b", "c"])
+    )
     assert "which is older (and 2 more)" in problem(found, "new")[1]
 
 
@@ -109,7 +145,9 @@ def test_of_many_namespaces_that_are_taken_one_is_named_and_the_rest_counted() -
         ("cpu", "9E", "cpu", 1 << 53),
     ],
 )
-def test_a_limit_is_counted_in_the_units_of_the_graph_and_rounded_down(resource: str, quantity: Any, kind: str, amount: int) -> None:
+def test_a_limit_is_counted_in_the_units_of_the_graph_and_rounded_down(
+    resource: str, quantity: Any, kind: str, amount: int
+) -> None:
     found = tree(an_account("a", limits={"resources": {resource: quantity}}))
     assert found.accounts["a"].amounts == {kind: amount}
 
@@ -123,7 +161,8 @@ def test_a_quantity_that_cannot_be_read_limits_nothing_and_is_named() -> None:
 
 def test_a_guarantee_is_read_as_limits_are_and_a_wrong_quantity_is_named() -> None:
     found = tree(
-        an_account("md", guaranteed={"nodes": 2, "resources": {"cpu": "1500m", "memory": "all"}}), an_account("sub", guaranteed={})
+        an_account("md", guaranteed={"nodes": 2, "resources": {"cpu": "1500m", "memory": "all"}}),
+        an_account("sub", guaranteed={}),
     )
     assert found.accounts["md"].guaranteed == Guarantee(2, {"cpu": 1500})
     assert problem(found, "md")[1].startswith("spec.guaranteed.resources.memory: ")

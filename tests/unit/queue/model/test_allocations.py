@@ -19,9 +19,13 @@ QUESTIONS: dict[str, Callable[[Allocation, int], object]] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
-def test_all_pods_together_cost_in_proportion_to_their_number(question: Callable[[Allocation, int], object]) -> None:
+def test_all_pods_together_cost_in_proportion_to_their_number(
+    question: Callable[[Allocation, int], object],
+) -> None:
     def ask(pods: int) -> Callable[[], object]:
-        allocation = an_allocation([f"n{each}" for each in range(pods)], pods=[f"p{each}" for each in range(pods)])
+        allocation = an_allocation(
+            [f"n{each}" for each in range(pods)], pods=[f"p{each}" for each in range(pods)]
+        )
         return lambda: [question(allocation, number) for number in range(pods)]
 
     assert_linear(ask)

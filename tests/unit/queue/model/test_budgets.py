@@ -40,14 +40,24 @@ def tree(**budget: Any) -> AccountTree:
         (12, 0, "2024-02-29", "2027-02-28", "2027-02-28", "2028-02-29"),
     ],
 )
-def test_a_period_is_the_one_that_the_day_is_in(months: int, days: int, first: str, today: str, begin: str, end: str) -> None:
-    period = Budget({}, months, days, date.fromisoformat(first)).period_at(datetime.fromisoformat(f"{today}T23:59:59+00:00"))
-    assert (period.start, period.end) == tuple(datetime.fromisoformat(f"{day}T00:00:00+00:00") for day in (begin, end))
+def test_a_period_is_the_one_that_the_day_is_in(
+    months: int, days: int, first: str, today: str, begin: str, end: str
+) -> None:
+    period = Budget({}, months, days, date.fromisoformat(first)).period_at(
+        datetime.fromisoformat(f"{today}T23:59:59+00:00")
+    )
+    assert (period.start, period.end) == tuple(
+        datetime.fromisoformat(f"{day}T00:00:00+00:00") for day in (begin, end)
+    )
     assert period.start.tzinfo is UTC
 
 
 def test_hours_are_kept_in_the_units_of_the_graph_times_seconds() -> None:
-    budget = tree(nodeHours=3, resourceHours={"cpu": "1.5", "memory": "2Gi", "nvidia.com/gpu": 4}).accounts["md"].budget
+    budget = (
+        tree(nodeHours=3, resourceHours={"cpu": "1.5", "memory": "2Gi", "nvidia.com/gpu": 4})
+        .accounts["md"]
+        .budget
+    )
     assert budget is not None
     hours = {NODE: 3, "cpu": 1_500, "memory": 2_048, "nvidia.com:gpu": 4}
     assert budget.amounts == {kind: amount * HOUR_S for kind, amount in hours.items()}
@@ -64,14 +74,28 @@ def test_no_budget_is_lowered() -> None:
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ({"period": "week"}, "spec.budget.period: 'week' is no period: write month, quarter, year, or a number of days up to 366d"),
+        (
+            {"period": "week"},
+            (
+                "spec.budget.period: 'week' is no period: write month, quarter, year, "
+                "or a number of days up to 366d"
+            ),
+        ),
         ({"period": "0d", "start": "2026-01-01"}, "spec.budget.period: '0d' is no period"),
         ({"period": "400d", "start": "2026-01-01"}, "spec.budget.period: '400d' is no period"),
-        ({"period": "30d"}, "spec.budget.start: periods of days need the day on which the first one begins, such as 2026-10-01"),
+        (
+            {"period": "30d"},
+            (
+                "spec.budget.start: periods of days need the day on which the first one begins, "
+                "such as 2026-10-01"
+            ),
+        ),
         ({"start": "2026-02-30"}, "spec.budget.start: '2026-02-30' is no day: write it as 2026-10-01"),
     ],
 )
-def test_a_period_that_cannot_be_read_is_named_and_there_is_no_budget(budget: dict[str, Any], message: str) -> None:
+def test_a_period_that_cannot_be_read_is_named_and_there_is_no_budget(
+    budget: dict[str, Any], message: str
+) -> None:
     found = tree(nodeHours=1, **budget)
     (problem,) = found.problems["md"]
     assert problem.reason == "InvalidPeriod"
@@ -87,7 +111,11 @@ def test_a_quantity_that_cannot_be_read_has_no_budget_and_the_others_have() -> N
 
 
 def test_the_work_of_an_account_uses_its_budget_and_those_above_it() -> None:
-    documents = [make_account("site", budget={"nodeHours": 5}), make_account("md", parent="site"), make_account("a", parent="md")]
+    documents = [
+        make_account("site", budget={"nodeHours": 5}),
+        make_account("md", parent="site"),
+        make_account("a", parent="md"),
+    ]
     found = account_tree([msgspec.convert(each, FluxAccount) for each in documents])
     assert found.budgeted
     assert [each.name for each in found.budgets_over("a")] == ["site"]

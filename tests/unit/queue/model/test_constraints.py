@@ -12,7 +12,13 @@ def spec(**said: Any) -> PodSpec:
 
 
 def affinity(*terms: dict[str, Any]) -> PodSpec:
-    return spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}})
+    return spec(
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
+            }
+        }
+    )
 
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -27,7 +33,11 @@ def test_nothing_asked_is_no_rule_about_labels() -> None:
 @pytest.mark.parametrize(
     ("pod", "constraint"),
     [
-        pytest.param(spec(nodeSelector={"b": "2", "a": "1"}), {"properties": ["a=1", "b=2"]}, id="node selector, in one order"),
+        pytest.param(
+            spec(nodeSelector={"b": "2", "a": "1"}),
+            {"properties": ["a=1", "b=2"]},
+            id="node selector, in one order",
+        ),
         pytest.param(affinity(expression("a", "In", "1")), {"properties": ["a=1"]}, id="one value"),
         pytest.param(affinity(expression("a", "In", "1", "2")), {"in": ["a", "1", "2"]}, id="one of several"),
         pytest.param(
@@ -36,7 +46,9 @@ def test_nothing_asked_is_no_rule_about_labels() -> None:
             id="none of several",
         ),
         pytest.param(affinity(expression("a", "Exists")), {"properties": ["a"]}, id="exists"),
-        pytest.param(affinity(expression("a", "DoesNotExist")), {"not": [{"properties": ["a"]}]}, id="does not exist"),
+        pytest.param(
+            affinity(expression("a", "DoesNotExist")), {"not": [{"properties": ["a"]}]}, id="does not exist"
+        ),
         pytest.param(affinity(expression("a", "Gt", "4")), {"greater": ["a", "4"]}, id="more than"),
         pytest.param(affinity(expression("a", "Lt", "-4")), {"less": ["a", "-4"]}, id="less than"),
         pytest.param(
@@ -50,19 +62,27 @@ def test_nothing_asked_is_no_rule_about_labels() -> None:
             id="terms are alternatives",
         ),
         pytest.param(
-            affinity({"matchExpressions": [expression(key, "Exists")["matchExpressions"][0] for key in "ab"]}),
+            affinity(
+                {"matchExpressions": [expression(key, "Exists")["matchExpressions"][0] for key in "ab"]}
+            ),
             {"and": [{"properties": ["a"]}, {"properties": ["b"]}]},
             id="expressions of a term hold together",
         ),
         pytest.param(
-            affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), {"hostlist": ["n1"]}, id="a node"
+            affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+            {"hostlist": ["n1"]},
+            id="a node",
         ),
         pytest.param(
             affinity({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}),
             {"not": [{"hostlist": ["n1"]}]},
             id="not that node",
         ),
-        pytest.param(affinity({}, expression("a", "Exists")), {"properties": ["a"]}, id="an empty term beside another adds nothing"),
+        pytest.param(
+            affinity({}, expression("a", "Exists")),
+            {"properties": ["a"]},
+            id="an empty term beside another adds nothing",
+        ),
     ],
 )
 def test_required_rules_become_expressions_over_properties(pod: PodSpec, constraint: dict[str, Any]) -> None:
@@ -104,19 +124,35 @@ def test_preferences_and_rules_about_other_pods_are_no_rules_about_nodes(pod: Po
 
 def test_a_request_says_what_it_tolerates_and_names_no_taint() -> None:
     assert constraint_of(spec()) == {"tolerates": []}
-    tolerant = spec(tolerations=[{"key": "gpu", "value": "yes"}, {"key": "a", "operator": "Exists", "effect": "NoExecute"}])
+    tolerant = spec(
+        tolerations=[
+            {"key": "gpu", "value": "yes"},
+            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
+        ]
+    )
     assert constraint_of(tolerant) == {"tolerates": ["a:NoExecute", "gpu=yes:"]}
-    assert constraint_of(spec(tolerations=[{"operator": "Exists"}, {"key": "gpu"}])) is None, "it may run anywhere"
+    assert constraint_of(spec(tolerations=[{"operator": "Exists"}, {"key": "gpu"}])) is None, (
+        "it may run anywhere"
+    )
 
 
 def test_what_decides_about_no_node_that_is_up_is_left_out() -> None:
-    gone = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"} for what in ("not-ready", "unreachable")]
-    soft = [{"key": "busy", "operator": "Exists", "effect": "PreferNoSchedule"}, {"value": "no key"}, {"key": "gpu", "operator": "Gt"}]
+    gone = [
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+        for what in ("not-ready", "unreachable")
+    ]
+    soft = [
+        {"key": "busy", "operator": "Exists", "effect": "PreferNoSchedule"},
+        {"value": "no key"},
+        {"key": "gpu", "operator": "Gt"},
+    ]
     assert constraint_of(spec(tolerations=[*gone, *soft])) == {"tolerates": []}
 
 
 def test_pods_that_start_together_get_nodes_that_all_of_them_tolerate() -> None:
-    nothing, gpu, both = (spec(tolerations=[{"key": key, "operator": "Exists"} for key in keys]) for keys in ("", "g", "gs"))
+    nothing, gpu, both = (
+        spec(tolerations=[{"key": key, "operator": "Exists"} for key in keys]) for keys in ("", "g", "gs")
+    )
     assert tolerance([nothing, gpu, both]) == {"tolerates": []}
     assert tolerance([both, gpu, both]) == {"tolerates": ["g:"]}
     other = spec(tolerations=[{"key": "s", "operator": "Exists"}])

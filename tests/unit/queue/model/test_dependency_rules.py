@@ -17,10 +17,14 @@ NOW = ENDED + timedelta(days=30)
 
 WAITS = a_workload("target")
 RUNS = a_workload("target", state=State.RUNNING, started_at=BEGAN)
-SUCCEEDED = a_workload("target", state=State.COMPLETED, outcome=Outcome.SUCCEEDED, started_at=BEGAN, finished_at=ENDED)
+SUCCEEDED = a_workload(
+    "target", state=State.COMPLETED, outcome=Outcome.SUCCEEDED, started_at=BEGAN, finished_at=ENDED
+)
 FAILED = a_workload("target", state=State.FAILED, outcome=Outcome.FAILED, started_at=BEGAN, finished_at=ENDED)
 CANCELLED = a_workload("target", state=State.CANCELLED, outcome=Outcome.CANCELLED, finished_at=ENDED)
-VANISHED = a_workload("target", state=State.COMPLETED, outcome=Outcome.UNKNOWN, started_at=BEGAN, finished_at=ENDED)
+VANISHED = a_workload(
+    "target", state=State.COMPLETED, outcome=Outcome.UNKNOWN, started_at=BEGAN, finished_at=ENDED
+)
 
 
 def dependency(text: str) -> TrackedDependency:
@@ -41,14 +45,20 @@ def dependency(text: str) -> TrackedDependency:
         ("fail", FAILED, "satisfied"),
         ("fail", CANCELLED, "satisfied"),
         ("fail", VANISHED, "satisfied"),
-        *((condition, target, "satisfied") for condition in ("any", "start") for target in (SUCCEEDED, FAILED, CANCELLED, VANISHED)),
+        *(
+            (condition, target, "satisfied")
+            for condition in ("any", "start")
+            for target in (SUCCEEDED, FAILED, CANCELLED, VANISHED)
+        ),
         ("any", None, "satisfied"),
         ("start", None, "satisfied"),
         ("ok", None, "impossible"),
         ("fail", None, "impossible"),
     ],
 )
-def test_a_condition_is_judged_by_how_far_its_target_came(condition: str, target: Workload | None, state: str) -> None:
+def test_a_condition_is_judged_by_how_far_its_target_came(
+    condition: str, target: Workload | None, state: str
+) -> None:
     assert judge(dependency(f"{condition}:job/target"), target, NOW).state == state
 
 
@@ -67,7 +77,9 @@ def test_what_is_judged_remembers_the_uid_of_its_target() -> None:
         ("any:job/target+10m", None, NOW + timedelta(minutes=10)),
     ],
 )
-def test_a_delay_counts_from_the_event_that_satisfied_it(text: str, target: Workload | None, not_before: datetime | None) -> None:
+def test_a_delay_counts_from_the_event_that_satisfied_it(
+    text: str, target: Workload | None, not_before: datetime | None
+) -> None:
     assert judge(dependency(text), target, NOW).not_before == not_before
 
 
@@ -77,5 +89,11 @@ def test_what_is_impossible_names_the_target_and_its_outcome() -> None:
 
 
 def test_words_name_the_object_and_whether_the_queue_has_it() -> None:
-    assert waits_for(dependency("fail:pod-group/mesh"), "team") == "PodGroup team/mesh, which is not in the queue, to fail"
-    assert waits_for(judge(dependency("ok:minicluster/flux"), WAITS, NOW), "team") == "MiniCluster team/flux to succeed"
+    assert (
+        waits_for(dependency("fail:pod-group/mesh"), "team")
+        == "PodGroup team/mesh, which is not in the queue, to fail"
+    )
+    assert (
+        waits_for(judge(dependency("ok:minicluster/flux"), WAITS, NOW), "team")
+        == "MiniCluster team/flux to succeed"
+    )

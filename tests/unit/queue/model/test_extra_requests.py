@@ -32,12 +32,19 @@ def test_extra_requests_common_to_two_workloads_count_for_others_until_one_has_n
 
 
 def test_only_what_is_more_than_the_template_is_a_surplus() -> None:
-    assert extra_requests({"cpu": 3_000, "memory": 64, "pods": 1}, {"cpu": 2_000, "memory": 128, "pods": 1}) == {"cpu": 1_000}
+    assert extra_requests(
+        {"cpu": 3_000, "memory": 64, "pods": 1}, {"cpu": 2_000, "memory": 128, "pods": 1}
+    ) == {"cpu": 1_000}
 
 
 def test_a_job_requests_template_and_extra_requests_and_its_jobspec_separates_them() -> None:
-    job = a_job(make_job("lammps").indexed(2).cpu("2").suspended().annotation("fluxqueue/suspended-by", "webhook"))
-    plain, more = describe_job(job, around()), describe_job(job, around(), WorkloadContext(extra_requests=MESH))
+    job = a_job(
+        make_job("lammps").indexed(2).cpu("2").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
+    plain, more = (
+        describe_job(job, around()),
+        describe_job(job, around(), WorkloadContext(extra_requests=MESH)),
+    )
     assert plain is not None
     assert more is not None
     assert sizes_in(more.jobspec)["pod"] == {"cpu": 3_000, "memory": 128, "pods": 1}

@@ -16,7 +16,9 @@ from fluxqueue.queue.model.fair_share import fair_shares, user_factor, user_shar
 
 
 def a_tree(**accounts: dict[str, Any]) -> AccountTree:
-    return account_tree(msgspec.convert(make_account(name, **spec), FluxAccount) for name, spec in accounts.items())
+    return account_tree(
+        msgspec.convert(make_account(name, **spec), FluxAccount) for name, spec in accounts.items()
+    )
 
 
 def factors(tree: AccountTree, **uses: float) -> dict[str, float | None]:
@@ -41,14 +43,30 @@ def test_zero_shares_come_last_even_without_use() -> None:
 
 
 def test_all_below_a_better_account_come_before_all_below_a_worse_one() -> None:
-    tree = a_tree(good={}, bad={}, heavy={"parent": "good"}, light={"parent": "good"}, idle={"parent": "bad"}, busy={"parent": "bad"})
+    tree = a_tree(
+        good={},
+        bad={},
+        heavy={"parent": "good"},
+        light={"parent": "good"},
+        idle={"parent": "bad"},
+        busy={"parent": "bad"},
+    )
     found = factors(tree, heavy=90, light=5, idle=0, busy=100)
     assert found == {"good": None, "bad": None, "light": 1.0, "heavy": 0.75, "idle": 0.5, "busy": 0.25}
 
 
 def test_the_accounts_below_equal_ones_are_sorted_together() -> None:
-    tree = a_tree(one={}, two={}, a={"parent": "one"}, b={"parent": "one"}, c={"parent": "two"}, d={"parent": "two"})
-    assert factors(tree, a=10, b=90, c=20, d=80) == {"one": None, "two": None, "a": 1.0, "c": 0.75, "d": 0.5, "b": 0.25}
+    tree = a_tree(
+        one={}, two={}, a={"parent": "one"}, b={"parent": "one"}, c={"parent": "two"}, d={"parent": "two"}
+    )
+    assert factors(tree, a=10, b=90, c=20, d=80) == {
+        "one": None,
+        "two": None,
+        "a": 1.0,
+        "c": 0.75,
+        "d": 0.5,
+        "b": 0.25,
+    }
 
 
 def test_the_own_work_of_a_parent_is_one_more_account_below_it_with_one_share() -> None:
@@ -65,10 +83,14 @@ def test_a_fair_share_has_its_figures() -> None:
     assert (found["b"].share, found["b"].level) == (0.75, 1.5)
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 9), st.floats(0, 1e12)), min_size=1))
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 9), st.floats(0, 1e12)), min_size=1)
+)
 def test_the_factors_are_places_from_one_down(accounts: dict[str, tuple[int, float]]) -> None:
     tree = a_tree(**{name: {"shares": shares} for name, (shares, _) in accounts.items()})
-    found = [each or 0 for each in factors(tree, **{name: use for name, (_, use) in accounts.items()}).values()]
+    found = [
+        each or 0 for each in factors(tree, **{name: use for name, (_, use) in accounts.items()}).values()
+    ]
     assert max(found) == 1.0
     assert min(found) >= 1 / len(accounts) - 1e-6
 
@@ -77,18 +99,27 @@ def test_users_of_an_account_divide_its_place_and_who_used_nothing_has_the_facto
     account = fair_shares(a_tree(a={}, b={}), {"a": 10, "b": 20})["a"]
     found = user_shares(account, {"alice": 30, "bob": 10, "carol": 0, "dave": 10})
     assert found == {"bob": (10, 0.875), "dave": (10, 0.875), "alice": (30, 0.625)}
-    assert [user_factor(replace(account, users=found), user) for user in ("alice", "carol", "new")] == [0.625, 1.0, 1.0]
+    assert [user_factor(replace(account, users=found), user) for user in ("alice", "carol", "new")] == [
+        0.625,
+        1.0,
+        1.0,
+    ]
     assert user_factor(None, "alice") == 0.0
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6), st.lists(st.floats(0, 1e9), max_size=40))
-def test_all_users_of_an_account_come_before_the_accounts_that_follow(used: list[float], of_users: list[float]) -> None:
+def test_all_users_of_an_account_come_before_the_accounts_that_follow(
+    used: list[float], of_users: list[float]
+) -> None:
     tree = a_tree(**{f"a{number}": {} for number in range(len(used))})
     shares = fair_shares(tree, {f"a{number}": use for number, use in enumerate(used)})
     users = {f"u{number}": use for number, use in enumerate(of_users)}
     for account in shares.values():
         factors_there = {user: share.factor for user, share in user_shares(account, users).items()}
-        following = max((each.factor or 0 for each in shares.values() if (each.factor or 0) < (account.factor or 0)), default=0.0)
+        following = max(
+            (each.factor or 0 for each in shares.values() if (each.factor or 0) < (account.factor or 0)),
+            default=0.0,
+        )
         assert all(following < factor < (account.factor or 0) for factor in factors_there.values())
         ranked = sorted(factors_there, key=lambda user: users[user])
         assert [factors_there[user] for user in ranked] == sorted(factors_there.values(), reverse=True)

@@ -18,7 +18,10 @@ UIDS = ("p0", "p1", "p2")
 def pods(*uids: str, bound: str = "", scheduler: str = "FluxionScheduler") -> dict[str, Pod]:
     """Gated or released pods of our scheduler, one of them bound."""
     made = {uid: make_pod(uid).with_("spec.schedulerName", scheduler) for uid in uids}
-    return {uid: a_pod(builder.on_node("n1") if uid == bound else builder, uid=uid) for uid, builder in made.items()}
+    return {
+        uid: a_pod(builder.on_node("n1") if uid == bound else builder, uid=uid)
+        for uid, builder in made.items()
+    }
 
 
 def size(allocation: Allocation, known: dict[str, Pod], **changes: Any) -> int:
@@ -46,7 +49,9 @@ def test_an_index_that_had_finished_before_the_release_is_no_part_of_the_gang() 
 def test_a_group_is_a_gang_only_where_each_slot_has_its_pod() -> None:
     group = {"release_mode": ReleaseMode.GROUP}
     assert size(an_allocation(HOSTS, pods=UIDS), pods(*UIDS), **group) == 3
-    assert size(an_allocation(HOSTS, pods=UIDS[:2]), pods(*UIDS), **group) == 1, "a StatefulSet shows its pods one by one"
+    assert size(an_allocation(HOSTS, pods=UIDS[:2]), pods(*UIDS), **group) == 1, (
+        "a StatefulSet shows its pods one by one"
+    )
     assert size(an_allocation(HOSTS, pods=UIDS), pods("p0", "p1"), **group) == 1
 
 

@@ -23,7 +23,15 @@ from fluxqueue.api.requests import pod_requests
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.intake import request_resolver
 from fluxqueue.queue.intake.describe import describe_group, describe_pod
-from fluxqueue.queue.model.groups import GatheredGroup, GroupKey, gather, gather_gang, gather_jobset, group_of, jobset_of
+from fluxqueue.queue.model.groups import (
+    GatheredGroup,
+    GroupKey,
+    gather,
+    gather_gang,
+    gather_jobset,
+    group_of,
+    jobset_of,
+)
 from fluxqueue.queue.model.jobspecs import labels_of, ranks_of, slots_for, slots_in
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SlotState
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
@@ -37,7 +45,13 @@ HOSTS = ("n1", "n2", "n3")
 
 
 def member(name: str, size: str | None = "3") -> PodBuilder:
-    builder = make_pod(name).label("fluxqueue/pod-group", "mpi").gate("fluxqueue").cpu("1").with_("spec.restartPolicy", "Never")
+    builder = (
+        make_pod(name)
+        .label("fluxqueue/pod-group", "mpi")
+        .gate("fluxqueue")
+        .cpu("1")
+        .with_("spec.restartPolicy", "Never")
+    )
     return builder if size is None else builder.annotation("fluxqueue/pod-group-size", size)
 
 
@@ -109,7 +123,11 @@ def test_what_equal_pods_of_a_group_request_is_read_once(monkeypatch: pytest.Mon
         return dict(pod_needs(spec))
 
     monkeypatch.setattr(request_resolver, "pod_needs", noted)
-    found = described(*(member(f"p{number}", "12") for number in range(10)), member("large", "12").cpu("3"), member("last", "12"))
+    found = described(
+        *(member(f"p{number}", "12") for number in range(10)),
+        member("large", "12").cpu("3"),
+        member("last", "12"),
+    )
     assert [(label, count) for label, count, _ in slots_in(found.jobspec)] == [("pod.0", 11), ("pod.1", 1)]
     assert len(read) == 2
 
@@ -133,8 +151,16 @@ def test_pods_of_one_group_in_two_queues_are_refused() -> None:
 def test_unlike_pods_are_asked_for_as_several_roles_in_one_request() -> None:
     found = described(member("launcher"), member("w0").cpu("4"), member("w1").cpu("4"))
     slots = json.loads(found.jobspec)["resources"]
-    assert [(slot["label"], slot["count"], slot["with"][0]["count"]) for slot in slots] == [("pod.0", 1, 1000), ("pod.1", 2, 4000)]
-    assert (found.kind, found.name, found.release_mode, found.pods) == ("PodGroup", "mpi", ReleaseMode.GROUP, 3)
+    assert [(slot["label"], slot["count"], slot["with"][0]["count"]) for slot in slots] == [
+        ("pod.0", 1, 1000),
+        ("pod.1", 2, 4000),
+    ]
+    assert (found.kind, found.name, found.release_mode, found.pods) == (
+        "PodGroup",
+        "mpi",
+        ReleaseMode.GROUP,
+        3,
+    )
 
 
 def test_like_pods_are_one_role() -> None:
@@ -150,24 +176,38 @@ def test_pods_of_one_group_with_different_rules_are_refused() -> None:
 
 def test_pods_of_one_group_get_nodes_that_all_of_them_tolerate() -> None:
     gpu, both = ([{"key": key, "operator": "Exists"} for key in keys] for keys in ("g", "gs"))
-    found = described(member("a", "2").with_("spec.tolerations", gpu), member("b", "2").with_("spec.tolerations", both))
+    found = described(
+        member("a", "2").with_("spec.tolerations", gpu), member("b", "2").with_("spec.tolerations", both)
+    )
     assert found.reason is Reason.NONE
     assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"tolerates": ["g:"]}
 
 
 def test_a_group_that_keeps_apart_has_a_node_for_each_pod() -> None:
-    term = {"labelSelector": {"matchLabels": {"fluxqueue/pod-group": "mpi"}}, "topologyKey": "kubernetes.io/hostname"}
+    term = {
+        "labelSelector": {"matchLabels": {"fluxqueue/pod-group": "mpi"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    apart = described(member("a", "2").with_("spec.affinity", rule), member("b", "2").with_("spec.affinity", rule))
+    apart = described(
+        member("a", "2").with_("spec.affinity", rule), member("b", "2").with_("spec.affinity", rule)
+    )
     (node,) = json.loads(apart.jobspec)["resources"]
     assert (node["type"], node["count"]) == ("node", 2)
-    unlike = described(member("a", "2").with_("spec.affinity", rule), member("b", "2").cpu("4").with_("spec.affinity", rule))
+    unlike = described(
+        member("a", "2").with_("spec.affinity", rule), member("b", "2").cpu("4").with_("spec.affinity", rule)
+    )
     assert [part["type"] for part in json.loads(unlike.jobspec)["resources"]] == ["slot", "slot"]
-    assert rules_in(unlike.jobspec) is not None, "pods of different sizes are kept apart by the rule itself, when they are matched"
+    assert rules_in(unlike.jobspec) is not None, (
+        "pods of different sizes are kept apart by the rule itself, when they are matched"
+    )
 
 
 def test_what_was_matched_for_other_members_is_not_granted() -> None:
-    before, after = described(member("a", "2"), member("b", "2")), described(member("a", "2"), member("c", "2"))
+    before, after = (
+        described(member("a", "2"), member("b", "2")),
+        described(member("a", "2"), member("c", "2")),
+    )
     assert before.uid == after.uid
     assert before.generation != after.generation
 
@@ -195,7 +235,11 @@ def judged(found: list[Pod], allocation: Any, seen: dict[str, str] | None = None
 
 def test_each_pod_of_a_granted_group_is_let_go_onto_a_place_of_its_size() -> None:
     waiting = [standing(uid, gated=True) for uid in PODS]
-    assert [(rank, pod.metadata.uid) for rank, pod in judged(waiting, an_allocation(HOSTS)).assign] == [(0, "p0"), (1, "p1"), (2, "p2")]
+    assert [(rank, pod.metadata.uid) for rank, pod in judged(waiting, an_allocation(HOSTS)).assign] == [
+        (0, "p0"),
+        (1, "p1"),
+        (2, "p2"),
+    ]
 
 
 def test_a_pod_of_another_size_gets_no_place() -> None:
@@ -212,7 +256,13 @@ def test_a_pod_that_is_gated_in_its_place_is_let_go_again() -> None:
 def test_fm04_a_replacement_takes_the_place_of_a_pod_that_failed_or_was_deleted() -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     found = judged(
-        [standing("p0", "n1"), standing("p1", "n2", phase="Failed"), standing("p2", "n3"), standing("q", gated=True)], allocation
+        [
+            standing("p0", "n1"),
+            standing("p1", "n2", phase="Failed"),
+            standing("p2", "n3"),
+            standing("q", gated=True),
+        ],
+        allocation,
     )
     assert found.vacate == (1,)
     assert [(rank, pod.metadata.uid) for rank, pod in found.assign] == [(1, "q")]
@@ -229,7 +279,9 @@ def test_a_place_is_kept_for_a_while_and_then_goes_back() -> None:
 
 def test_the_place_of_a_pod_that_succeeded_goes_back_at_once() -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
-    found = judged([standing("p0", "n1"), standing("p1", "n2", phase="Succeeded"), standing("p2", "n3")], allocation)
+    found = judged(
+        [standing("p0", "n1"), standing("p1", "n2", phase="Succeeded"), standing("p2", "n3")], allocation
+    )
     assert (found.end, found.state) == ((1,), None)
 
 
@@ -241,7 +293,9 @@ def test_the_place_of_a_pod_that_succeeded_goes_back_at_once() -> None:
         pytest.param(("Running", "Running", "Running"), State.CANCELLED, Outcome.CANCELLED, id="deleted"),
     ],
 )
-def test_fm07_a_group_ends_with_its_last_place_and_as_its_pods_did(phases: tuple[str, ...], state: State, outcome: Outcome) -> None:
+def test_fm07_a_group_ends_with_its_last_place_and_as_its_pods_did(
+    phases: tuple[str, ...], state: State, outcome: Outcome
+) -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     seen = dict(zip(PODS, phases, strict=True))
     found = plan_group_slots([], allocation, lambda _pod: "pod", seen, expired=(0, 1, 2))
@@ -251,7 +305,9 @@ def test_fm07_a_group_ends_with_its_last_place_and_as_its_pods_did(phases: tuple
 def test_fm26_nobody_is_let_go_onto_a_node_that_does_not_answer() -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     found = judged(
-        [standing("p0", "n1"), standing("p2", "n3"), standing("q", gated=True)], allocation, closed=lambda _pod, node: node == "n2"
+        [standing("p0", "n1"), standing("p2", "n3"), standing("q", gated=True)],
+        allocation,
+        closed=lambda _pod, node: node == "n2",
     )
     assert found.assign == ()
 
@@ -264,7 +320,13 @@ def test_a_group_runs_once_all_its_pods_are_bound() -> None:
 
 def test_a_gang_is_as_large_as_its_owner_wants_and_like_the_pod_that_is_there() -> None:
     """An OrderedReady StatefulSet shows only its first pod while that is gated."""
-    (first,) = pods(make_pod("db-0").owned_by("StatefulSet", "db").annotation("fluxqueue/gang", "true").gate("fluxqueue").cpu("2"))
+    (first,) = pods(
+        make_pod("db-0")
+        .owned_by("StatefulSet", "db")
+        .annotation("fluxqueue/gang", "true")
+        .gate("fluxqueue")
+        .cpu("2")
+    )
     key = group_of(first)
     assert key == GroupKey("default", "db", "StatefulSet")
     owner = msgspec.convert({"spec": {"replicas": 3}}, ScaledWorkload)
@@ -272,7 +334,13 @@ def test_a_gang_is_as_large_as_its_owner_wants_and_like_the_pod_that_is_there() 
     assert gathering is not None
     found = describe_group(key, gathering, around())
     (slot,) = json.loads(found.jobspec)["resources"]
-    assert (found.kind, found.name, found.pods, slot["count"], found.reason) == ("StatefulSet", "db", 3, 3, Reason.NONE)
+    assert (found.kind, found.name, found.pods, slot["count"], found.reason) == (
+        "StatefulSet",
+        "db",
+        3,
+        3,
+        Reason.NONE,
+    )
     assert found.duration_s is None
 
 
@@ -282,9 +350,16 @@ def test_an_owner_without_the_annotation_is_no_gang() -> None:
 
 
 def test_pods_of_several_owners_that_name_one_group_are_matched_as_one() -> None:
-    """As a LeaderWorkerSet makes them: a StatefulSet for the leader, one for its workers. The label is more than a wish for a gang."""
+    """As a LeaderWorkerSet makes them: a StatefulSet for the leader, one for its workers.
+    The label is more than a wish for a gang.
+    """
     owners = [("lws-0", "lws"), ("lws-0-1", "lws-0"), ("lws-0-2", "lws-0")]
-    waiting = pods(*(member(pod, "3").owned_by("StatefulSet", name).annotation("fluxqueue/gang", "true") for pod, name in owners))
+    waiting = pods(
+        *(
+            member(pod, "3").owned_by("StatefulSet", name).annotation("fluxqueue/gang", "true")
+            for pod, name in owners
+        )
+    )
     (key,) = {group_of(pod) for pod in waiting}
     assert key is not None
     gathering = gather(key, waiting, None, EPOCH)
@@ -294,7 +369,11 @@ def test_pods_of_several_owners_that_name_one_group_are_matched_as_one() -> None
 
 
 def jobset_job_builder(name: str, parallelism: int, total: str) -> JobBuilder:
-    builder = make_job(name).indexed(parallelism).owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
+    builder = (
+        make_job(name)
+        .indexed(parallelism)
+        .owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
+    )
     return builder.annotation("fluxqueue/duration", "20m").label("jobset.sigs.k8s.io/global-replicas", total)
 
 
@@ -303,13 +382,21 @@ def jobset_job(name: str, parallelism: int, total: str) -> Job:
 
 
 def jobset_pod(name: str, job: str, cpu: str = "1") -> PodBuilder:
-    builder = make_pod(name).owned_by("Job", job).label("jobset.sigs.k8s.io/jobset-name", "train").gate("fluxqueue").cpu(cpu)
+    builder = (
+        make_pod(name)
+        .owned_by("Job", job)
+        .label("jobset.sigs.k8s.io/jobset-name", "train")
+        .gate("fluxqueue")
+        .cpu(cpu)
+    )
     return builder.with_("spec.restartPolicy", "Never")
 
 
 def test_a_jobset_is_matched_as_one_once_all_its_jobs_and_pods_are_there() -> None:
     driver, workers = jobset_job("driver", 1, "2"), jobset_job("workers", 2, "2")
-    (first, *others) = pods(jobset_pod("d", "driver"), jobset_pod("w0", "workers", "4"), jobset_pod("w1", "workers", "4"))
+    (first, *others) = pods(
+        jobset_pod("d", "driver"), jobset_pod("w0", "workers", "4"), jobset_pod("w1", "workers", "4")
+    )
     key = group_of(first)
     assert key == GroupKey("default", "train", "JobSet")
 
@@ -330,7 +417,12 @@ def test_a_jobset_is_matched_as_one_once_all_its_jobs_and_pods_are_there() -> No
 
 def test_a_jobset_that_is_started_anew_waits_for_no_more_than_what_is_left_of_it() -> None:
     """One of its Jobs is done, another half done: their pods do not come again."""
-    done = a_job(jobset_job_builder("driver", 1, "2").with_("status.conditions", [{"type": "Complete", "status": "True"}]), uid="driver")
+    done = a_job(
+        jobset_job_builder("driver", 1, "2").with_(
+            "status.conditions", [{"type": "Complete", "status": "True"}]
+        ),
+        uid="driver",
+    )
     half = a_job(jobset_job_builder("workers", 2, "2").with_("status.completedIndexes", "1"), uid="workers")
     (left,) = pods(jobset_pod("w0", "workers"))
     gathering = gather_jobset(GroupKey("default", "train", "JobSet"), [left], [done, half])

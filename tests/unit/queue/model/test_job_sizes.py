@@ -23,7 +23,15 @@ ASKED_FOR_TWO_MORE = JobPods(parallelism=4, full=8, least=2, left=8, active=4, w
         (ASKED_FOR_TWO_MORE, 0),
         (replace(TWO_OF_EIGHT, full=1_000, left=1_000), MOST_GROWN),
     ],
-    ids=["to its full size", "what is left", "nothing is left", "full", "its user scaled it", "pods wait", "in steps"],
+    ids=[
+        "to its full size",
+        "what is left",
+        "nothing is left",
+        "full",
+        "its user scaled it",
+        "pods wait",
+        "in steps",
+    ],
 )
 def test_a_job_grows_by_what_it_asked_for_and_can_still_use(pods: JobPods, wanted: int) -> None:
     assert may_grow_by(pods, NOW, None) == wanted

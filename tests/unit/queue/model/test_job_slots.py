@@ -26,7 +26,11 @@ def test_each_node_is_asked_about_once_however_many_slots_it_has() -> None:
 
 
 def test_a_pod_may_use_its_own_slot_or_one_of_its_node_that_names_no_pod() -> None:
-    allocation = an_allocation(["n0", "n0", "n1", "n0"], pods=["a", None, None, "b"], states=[SlotState.TAKEN] * 3 + [SlotState.ENDED])
+    allocation = an_allocation(
+        ["n0", "n0", "n1", "n0"],
+        pods=["a", None, None, "b"],
+        states=[SlotState.TAKEN] * 3 + [SlotState.ENDED],
+    )
     assert [slot.rank for slot in allocation.open_slots_for("a", "n0")] == [0]
     assert [slot.rank for slot in allocation.open_slots_for("c", "n0")] == [1]
     assert [slot.rank for slot in allocation.open_slots_for("a", "n1")] == [2]

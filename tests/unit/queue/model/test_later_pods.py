@@ -1,4 +1,6 @@
-"""JobSets that start their Jobs one after another: what is still to come, and which places are kept for it."""
+"""JobSets that start their Jobs one after another:
+what is still to come, and which places are kept for it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ COMPLETE = [{"type": "Complete", "status": "True"}]
 
 
 def role(name: str, replicas: int, pods: int, cpu: str = "1", **more: Any) -> dict[str, Any]:
-    return {"name": name, "replicas": replicas, "template": {"spec": make_job("j").indexed(pods).cpu(cpu).build()["spec"]}, **more}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {"spec": make_job("j").indexed(pods).cpu(cpu).build()["spec"]},
+        **more,
+    }
 
 
 def jobset(*roles: dict[str, Any], order: str = "InOrder", status: str = "", **spec: Any) -> JobSet:
@@ -42,13 +49,27 @@ def jobset(*roles: dict[str, Any], order: str = "InOrder", status: str = "", **s
 
 
 def job(name: str, pods: int = 1, *, suspended: bool = False, done: bool = False) -> Job:
-    builder: JobBuilder = make_job(f"train-{name}").indexed(pods).owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
-    builder = builder.label(names.JOBSET_ROLE_LABEL, name[:-2]).label(names.JOBSET_TOTAL_KEY, "3").with_("spec.suspend", suspended)
+    builder: JobBuilder = (
+        make_job(f"train-{name}")
+        .indexed(pods)
+        .owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
+    )
+    builder = (
+        builder.label(names.JOBSET_ROLE_LABEL, name[:-2])
+        .label(names.JOBSET_TOTAL_KEY, "3")
+        .with_("spec.suspend", suspended)
+    )
     return a_job(builder.with_("status.conditions", COMPLETE) if done else builder, uid=name)
 
 
 def pod(name: str, owner: str, cpu: str = "1") -> Pod:
-    builder = make_pod(name).owned_by("Job", owner).label(names.JOBSET_NAME_LABEL, "train").gate("fluxqueue").cpu(cpu)
+    builder = (
+        make_pod(name)
+        .owned_by("Job", owner)
+        .label(names.JOBSET_NAME_LABEL, "train")
+        .gate("fluxqueue")
+        .cpu(cpu)
+    )
     return a_pod(builder.with_("spec.restartPolicy", "Never"), uid=name)
 
 
@@ -60,7 +81,9 @@ def test_what_is_to_come_is_told_by_the_jobset_and_the_jobs_that_are_there() -> 
     assert to_come(jobset()) == [1, 6]
     assert to_come(jobset(), job("driver-0")) == [6]
     assert to_come(jobset(), job("driver-0", done=True), job("workers-0", 3)) == [3]
-    assert to_come(jobset(), job("driver-0"), job("workers-0", 3, suspended=True), job("workers-1", 3, suspended=True)) == [3, 3]
+    assert to_come(
+        jobset(), job("driver-0"), job("workers-0", 3, suspended=True), job("workers-1", 3, suspended=True)
+    ) == [3, 3]
     assert to_come(jobset(), job("driver-0", done=True), job("workers-0", 3), job("workers-1", 3)) == []
 
 
@@ -72,11 +95,16 @@ def test_what_is_to_come_is_told_by_the_jobset_and_the_jobs_that_are_there() -> 
         jobset(status="Failed"),
         jobset(status="Completed"),
         jobset(suspend=True),
-        msgspec.structs.replace(jobset(), metadata=msgspec.convert({"deletionTimestamp": "2026-11-22T00:00:00Z"}, type(jobset().metadata))),
+        msgspec.structs.replace(
+            jobset(),
+            metadata=msgspec.convert({"deletionTimestamp": "2026-11-22T00:00:00Z"}, type(jobset().metadata)),
+        ),
     ],
     ids=["gone", "any order", "failed", "completed", "suspended", "deleted"],
 )
-def test_nothing_is_to_come_of_a_jobset_that_starts_all_at_once_or_goes_on_no_more(found: JobSet | None) -> None:
+def test_nothing_is_to_come_of_a_jobset_that_starts_all_at_once_or_goes_on_no_more(
+    found: JobSet | None,
+) -> None:
     assert to_come(found, job("driver-0", done=True)) == []
 
 
@@ -101,13 +129,19 @@ def test_places_for_later_jobs_are_matched_with_those_of_the_first() -> None:
 
 
 def test_the_pods_of_jobs_that_have_begun_are_waited_for() -> None:
-    waiting = gathered([pod("w0", "workers-0", "4")], [job("driver-0", done=True), job("workers-0", 3)], jobset())
+    waiting = gathered(
+        [pod("w0", "workers-0", "4")], [job("driver-0", done=True), job("workers-0", 3)], jobset()
+    )
     assert waiting.reason is Reason.WAITING_FOR_GROUP
     assert "has 1 of 3 pods" in waiting.message
 
 
 def test_more_places_than_any_cluster_has_are_refused() -> None:
-    refused = gathered([pod("d", "driver-0")], [job("driver-0")], jobset(role("driver", 1, 1), role("workers", 2**31 - 1, 1000)))
+    refused = gathered(
+        [pod("d", "driver-0")],
+        [job("driver-0")],
+        jobset(role("driver", 1, 1), role("workers", 2**31 - 1, 1000)),
+    )
     assert refused.reason is Reason.INVALID_REQUEST
     assert "make it smaller" in refused.message
 

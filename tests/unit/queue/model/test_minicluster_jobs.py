@@ -1,4 +1,6 @@
-"""What the queue reads of Flux clusters: the size of their pods once admission has put Flux into them, and the share of each broker."""
+"""What the queue reads of Flux clusters: the size of their pods once admission has put Flux into them,
+and the share of each broker.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def pod_spec(**container: Any) -> PodSpec:
 
 def template(**spec: Any) -> tuple[PodSpec, ObjectMeta]:
     written = one(objects(minicluster(**spec), certificate=None, image=IMAGE), "Job")["spec"]["template"]
-    return msgspec.convert(written["spec"], PodSpec, strict=False), msgspec.convert(written["metadata"], ObjectMeta)
+    return msgspec.convert(written["spec"], PodSpec, strict=False), msgspec.convert(
+        written["metadata"], ObjectMeta
+    )
 
 
 def test_an_annotated_jobs_pods_are_sized_though_their_commands_are_not_read() -> None:
@@ -56,7 +60,11 @@ def test_brokers_whose_host_name_would_not_be_the_pods_are_not_queued(field: str
 
 
 def test_each_broker_has_what_its_container_asked_for_or_what_its_node_has() -> None:
-    sized, meta = template(containers=[{"image": "a", "command": "x", "resources": {"limits": {"cpu": "3", "nvidia.com/gpu": 1}}}])
+    sized, meta = template(
+        containers=[
+            {"image": "a", "command": "x", "resources": {"limits": {"cpu": "3", "nvidia.com/gpu": 1}}}
+        ]
+    )
     assert shares_for(sized, meta, "default", ["n1", "n2"], lambda _: Decimal(32)) == [Share(3, 1)] * 2
     bare, bare_meta = template()
     cpus = {"n1": Decimal(8), "n2": Decimal(16)}

@@ -35,7 +35,9 @@ STARTED = "fluxqueue/started-pods"
 
 def jobspec(pods: int = 8, least: int = 2, **placement: Any) -> str:
     rules = PlacementRules(**placement)
-    return jobspec_of("default/a", [SizedPods({"cpu": Decimal(1)}, pods)], duration_s=600, placement=rules, min_pods=least)
+    return jobspec_of(
+        "default/a", [SizedPods({"cpu": Decimal(1)}, pods)], duration_s=600, placement=rules, min_pods=least
+    )
 
 
 def workload(**changes: Any) -> Any:
@@ -96,7 +98,9 @@ def test_growth_comes_behind_all_other_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "placement", [{}, {"topology": TopologyRequest(required="rack")}, {"topology": TopologyRequest(preferred="rack")}], ids=str
+    "placement",
+    [{}, {"topology": TopologyRequest(required="rack")}, {"topology": TopologyRequest(preferred="rack")}],
+    ids=str,
 )
 def test_the_request_for_fewer_pods_is_that_of_a_job_of_fewer_pods(placement: dict[str, Any]) -> None:
     wanted = json.loads(jobspec(3, 0, **placement))
@@ -120,7 +124,9 @@ def job(parallelism: int, completions: int = 8, started: str | None = None) -> J
     ],
     ids=["fewer", "all", "all, after fewer", "fewer again, after it grew"],
 )
-def test_a_moldable_job_is_released_with_as_many_pods_as_have_a_node(was: JobBuilder, hosts: int, parallelism: int) -> None:
+def test_a_moldable_job_is_released_with_as_many_pods_as_have_a_node(
+    was: JobBuilder, hosts: int, parallelism: int
+) -> None:
     allocation = an_allocation([f"n{number}" for number in range(hosts)])
     assert parallelism_at_start(a_job(was), workload(), allocation) == parallelism
 

@@ -14,7 +14,9 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-def starts(start: str, repeat: str | None, now: str, limit: int = 3, duration: str = "2h", zone: str = "UTC") -> list[str]:
+def starts(
+    start: str, repeat: str | None, now: str, limit: int = 3, duration: str = "2h", zone: str = "UTC"
+) -> list[str]:
     times = read_times(FluxReservationSpec(start=start, duration=duration, repeat=repeat, time_zone=zone))
     found = occurrences(times, at(now), limit)
     return [f"{datetime.fromtimestamp(each.start, UTC):%Y-%m-%dT%H:%M}" for each in found]
@@ -56,7 +58,9 @@ def test_a_reservation_keeps_its_hour_when_the_clock_is_changed() -> None:
 
 
 def test_a_beginning_that_the_clock_skips_is_an_hour_later() -> None:
-    assert starts("2026-03-29T02:30:00", None, "2026-03-01T00:00", zone="Europe/Berlin") == ["2026-03-29T01:30"]
+    assert starts("2026-03-29T02:30:00", None, "2026-03-01T00:00", zone="Europe/Berlin") == [
+        "2026-03-29T01:30"
+    ]
 
 
 def test_a_time_that_lasts_longer_than_the_rule_repeats_is_found_from_inside() -> None:
@@ -64,11 +68,22 @@ def test_a_time_that_lasts_longer_than_the_rule_repeats_is_found_from_inside() -
 
 
 def test_times_that_overlap_or_touch_become_one() -> None:
-    assert merged([Occurrence(5, 9), Occurrence(1, 3), Occurrence(3, 4), Occurrence(6, 7)]) == (Occurrence(1, 4), Occurrence(5, 9))
+    assert merged([Occurrence(5, 9), Occurrence(1, 3), Occurrence(3, 4), Occurrence(6, 7)]) == (
+        Occurrence(1, 4),
+        Occurrence(5, 9),
+    )
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)).map(lambda each: Occurrence(each[0], each[0] + each[1]))))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(1, 9)).map(
+            lambda each: Occurrence(each[0], each[0] + each[1])
+        )
+    )
+)
 def test_merged_times_cover_the_same_seconds_and_are_apart(times: list[Occurrence]) -> None:
     joined = merged(times)
-    assert {s for each in joined for s in range(each.start, each.end)} == {s for each in times for s in range(each.start, each.end)}
+    assert {s for each in joined for s in range(each.start, each.end)} == {
+        s for each in times for s in range(each.start, each.end)
+    }
     assert all(later.start > earlier.end for earlier, later in pairwise(joined))

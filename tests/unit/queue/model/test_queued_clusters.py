@@ -54,7 +54,13 @@ def test_the_job_of_a_minicluster_waits_by_its_queue_priority_and_duration() -> 
     cluster = minicluster(queue="default", priority=7, duration="30m")
     found = describe_job(job_of(cluster), around())
     assert found is not None
-    assert (found.reason, found.queue, found.priority, found.duration_s, found.pods) == (Reason.NONE, "default", 7, 1800, 4)
+    assert (found.reason, found.queue, found.priority, found.duration_s, found.pods) == (
+        Reason.NONE,
+        "default",
+        7,
+        1800,
+        4,
+    )
     assert found.release_mode is ReleaseMode.GATE
 
 
@@ -71,7 +77,10 @@ def test_what_is_injected_counts_as_asked_for() -> None:
     resources = {"requests": {"cpu": "3"}}
     plain, larger = minicluster(), minicluster(flux={"container": {"resources": resources}})
     template = job_of(larger).spec.template
-    assert [container.name for container in with_flux(template.spec, template.metadata, "ada").init_containers or ()] == ["flux-view"]
+    assert [
+        container.name
+        for container in with_flux(template.spec, template.metadata, "ada").init_containers or ()
+    ] == ["flux-view"]
     asked = [describe_job(job_of(cluster), around()) for cluster in (plain, larger)]
     assert "3000" in str(asked[1] and asked[1].jobspec)
     assert "3000" not in str(asked[0] and asked[0].jobspec)
@@ -102,9 +111,13 @@ def test_an_annotated_job_is_a_minicluster_of_its_completions() -> None:
 
 def test_an_annotated_job_whose_pods_cannot_be_brokers_says_so() -> None:
     broken = annotated_job().suspended().annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
-    template = {"annotations": {names.MINICLUSTER_ANNOTATION: "true", names.MINICLUSTER_MODE_ANNOTATION: "fast"}}
+    template = {
+        "annotations": {names.MINICLUSTER_ANNOTATION: "true", names.MINICLUSTER_MODE_ANNOTATION: "fast"}
+    }
     labels = {names.JOB_NAME_LABEL: "solver", names.CONTROLLER_UID_LABEL: "job-uid"}
-    found = describe_job(a_job(broken.with_("spec.template.metadata", {**template, "labels": labels})), around())
+    found = describe_job(
+        a_job(broken.with_("spec.template.metadata", {**template, "labels": labels})), around()
+    )
     assert found is not None
     assert found.reason is Reason.INVALID_REQUEST
     assert "single, launcher, session" in found.message
@@ -112,14 +125,25 @@ def test_an_annotated_job_whose_pods_cannot_be_brokers_says_so() -> None:
 
 def test_each_broker_may_use_what_its_container_asks_for_or_else_its_node() -> None:
     asking = a_job(annotated_job()).spec.template
-    assert [share.cores for share in shares_for(asking.spec, asking.metadata, "ada", ["n1", "n2"], lambda _node: Decimal(8))] == [2, 2]
+    assert [
+        share.cores
+        for share in shares_for(asking.spec, asking.metadata, "ada", ["n1", "n2"], lambda _node: Decimal(8))
+    ] == [2, 2]
     idle = a_job(annotated_job().with_("spec.template.spec.containers", [{"name": "app"}])).spec.template
     cpus = {"n1": Decimal(8), "n2": Decimal(4)}
-    assert [share.cores for share in shares_for(idle.spec, idle.metadata, "ada", ["n1", "n2"], cpus.get)] == [8, 4]
+    assert [share.cores for share in shares_for(idle.spec, idle.metadata, "ada", ["n1", "n2"], cpus.get)] == [
+        8,
+        4,
+    ]
 
 
 def test_when_it_shrinks_the_highest_places_return_and_the_others_stay() -> None:
-    shrunk = a_job(annotated_job().with_("spec.completions", 2).with_("spec.parallelism", 2).label(names.JOBID_LABEL, "7"))
+    shrunk = a_job(
+        annotated_job()
+        .with_("spec.completions", 2)
+        .with_("spec.parallelism", 2)
+        .label(names.JOBID_LABEL, "7")
+    )
     judged = plan_job_slots(shrunk, [], an_allocation(["n1", "n2", "n3", "n4"]))
     assert judged.end == (2, 3)
     assert judged.state is None

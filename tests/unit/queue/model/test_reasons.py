@@ -12,4 +12,10 @@ def test_work_at_a_limit_is_matched_and_work_that_waits_for_other_work_is_not() 
 
 
 def test_what_a_person_has_to_change_is_never_matched() -> None:
-    assert not MATCHABLE_REASONS & {Reason.HELD, Reason.USER_SUSPENDED, Reason.INVALID_REQUEST, Reason.QUEUE_NOT_ALLOWED, Reason.TIME_LIMIT}
+    assert not MATCHABLE_REASONS & {
+        Reason.HELD,
+        Reason.USER_SUSPENDED,
+        Reason.INVALID_REQUEST,
+        Reason.QUEUE_NOT_ALLOWED,
+        Reason.TIME_LIMIT,
+    }

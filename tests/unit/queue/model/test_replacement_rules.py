@@ -10,7 +10,13 @@ from support.queue_builders import a_pod, a_workload
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.replacement_rules import ReplicaOwner, SlotDecision, plan_replacement, replica_owner_of, wants_more_pods
+from fluxqueue.queue.model.replacement_rules import (
+    ReplicaOwner,
+    SlotDecision,
+    plan_replacement,
+    replica_owner_of,
+    wants_more_pods,
+)
 
 
 def owned(kind: str, name: str, **labels: str) -> Pod:
@@ -21,18 +27,32 @@ def owned(kind: str, name: str, **labels: str) -> Pod:
 
 
 def owner(replicas: int | None = 2, **metadata: str) -> ScaledWorkload:
-    return msgspec.convert({"metadata": metadata, "spec": {} if replicas is None else {"replicas": replicas}}, ScaledWorkload)
+    return msgspec.convert(
+        {"metadata": metadata, "spec": {} if replicas is None else {"replicas": replicas}}, ScaledWorkload
+    )
 
 
 @pytest.mark.parametrize(
     ("pod", "line"),
     [
         pytest.param(
-            owned("ReplicaSet", "web-5d4f", pod_template_hash="5d4f"), ReplicaOwner("default", "Deployment", "web"), id="Deployment"
+            owned("ReplicaSet", "web-5d4f", pod_template_hash="5d4f"),
+            ReplicaOwner("default", "Deployment", "web"),
+            id="Deployment",
         ),
-        pytest.param(owned("ReplicaSet", "web-5d4f"), ReplicaOwner("default", "ReplicaSet", "web-5d4f"), id="ReplicaSet of its own"),
-        pytest.param(owned("ReplicaSet", "web", pod_template_hash="9"), ReplicaOwner("default", "ReplicaSet", "web"), id="another hash"),
-        pytest.param(owned("StatefulSet", "db"), ReplicaOwner("default", "StatefulSet", "db"), id="StatefulSet"),
+        pytest.param(
+            owned("ReplicaSet", "web-5d4f"),
+            ReplicaOwner("default", "ReplicaSet", "web-5d4f"),
+            id="ReplicaSet of its own",
+        ),
+        pytest.param(
+            owned("ReplicaSet", "web", pod_template_hash="9"),
+            ReplicaOwner("default", "ReplicaSet", "web"),
+            id="another hash",
+        ),
+        pytest.param(
+            owned("StatefulSet", "db"), ReplicaOwner("default", "StatefulSet", "db"), id="StatefulSet"
+        ),
         pytest.param(owned("Job", "j"), None, id="Job"),
         pytest.param(a_pod(make_pod()), None, id="nobody's"),
     ],
@@ -56,7 +76,9 @@ def test_an_owner_that_is_gone_or_going_will_make_none() -> None:
 
 def test_the_oldest_successor_of_the_same_request_inherits_the_place() -> None:
     gone, first, second = (a_workload(name, shape="s") for name in ("gone", "first", "second"))
-    assert plan_replacement(gone, [second, first], wanted=True, expired=False) == SlotDecision(replacement=first)
+    assert plan_replacement(gone, [second, first], wanted=True, expired=False) == SlotDecision(
+        replacement=first
+    )
 
 
 @pytest.mark.parametrize(

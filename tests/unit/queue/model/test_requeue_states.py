@@ -9,7 +9,12 @@ from support.builders import PodBuilder, make_pod
 from support.queue_builders import EPOCH, a_pod, a_workload
 
 from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
-from fluxqueue.queue.model.requeue_states import OwnerRequeueStates, merge_requeue_states, owner_and_revision, refusals_in_words
+from fluxqueue.queue.model.requeue_states import (
+    OwnerRequeueStates,
+    merge_requeue_states,
+    owner_and_revision,
+    refusals_in_words,
+)
 
 LATER = EPOCH + timedelta(minutes=10)
 WEB = make_pod("web-a").owned_by("ReplicaSet", "web-5d4f")
@@ -20,7 +25,9 @@ WEB = make_pod("web-a").owned_by("ReplicaSet", "web-5d4f")
     [
         pytest.param(WEB, "uid-of-web-5d4f", id="a ReplicaSet is one template"),
         pytest.param(
-            make_pod("db-0").owned_by("StatefulSet", "db").label("controller-revision-hash", "db-7"), "uid-of-db/db-7", id="revision"
+            make_pod("db-0").owned_by("StatefulSet", "db").label("controller-revision-hash", "db-7"),
+            "uid-of-db/db-7",
+            id="revision",
         ),
         pytest.param(make_pod("alone"), "", id="nobody"),
     ],
@@ -31,8 +38,12 @@ def test_pods_that_are_made_alike_have_one_owner(pod: PodBuilder, owner: str) ->
 
 def test_a_replacement_begins_with_the_setbacks_of_all_pods_of_its_owner() -> None:
     memory = OwnerRequeueStates()
-    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH)
-    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n2": NodeRefusal(EPOCH, LATER)}), EPOCH)
+    memory.record(
+        RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH
+    )
+    memory.record(
+        RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n2": NodeRefusal(EPOCH, LATER)}), EPOCH
+    )
     known = memory.of(a_pod(WEB, uid="another"), EPOCH + timedelta(minutes=5))
     assert sorted(known.refused) == ["n1", "n2"]
     assert memory.of(a_pod(make_pod("alone")), EPOCH) == NO_REQUEUE_STATE
@@ -47,13 +58,17 @@ def test_what_is_half_an_hour_old_is_forgotten() -> None:
 def test_what_is_half_an_hour_old_is_not_kept_by_later_setbacks() -> None:
     memory = OwnerRequeueStates()
     late = EPOCH + timedelta(minutes=31)
-    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=3, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH)
+    memory.record(
+        RequeueState(owner="uid-of-web-5d4f", starts=3, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH
+    )
     memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1), late)
     assert (memory.of(a_pod(WEB), late).starts, memory.of(a_pod(WEB), late).refused) == (1, {})
 
 
 def preempted(minute: int) -> RequeueState:
-    return RequeueState(owner="uid-of-web-5d4f", submitted_at=EPOCH - timedelta(minutes=minute), stop_at=EPOCH)
+    return RequeueState(
+        owner="uid-of-web-5d4f", submitted_at=EPOCH - timedelta(minutes=minute), stop_at=EPOCH
+    )
 
 
 def test_the_submit_time_of_a_preempted_pod_passes_to_one_replacement() -> None:
@@ -83,7 +98,12 @@ def test_a_pod_that_waits_again_itself_hands_nothing_on_and_a_new_leader_knows_w
     assert memory.take_submit_time(a_pod(WEB, uid="a"), LATER) is None
     memory.record(preempted(5), EPOCH)
     memory.note_taken(
-        a_workload("a", uid="a", submitted_at=EPOCH - timedelta(minutes=5), requeue_state=RequeueState(owner="uid-of-web-5d4f"))
+        a_workload(
+            "a",
+            uid="a",
+            submitted_at=EPOCH - timedelta(minutes=5),
+            requeue_state=RequeueState(owner="uid-of-web-5d4f"),
+        )
     )
     assert memory.take_submit_time(a_pod(WEB, uid="b"), LATER) is None
 
@@ -97,11 +117,19 @@ def test_the_submit_times_of_one_owner_are_bounded() -> None:
 
 def test_the_longer_pause_counts() -> None:
     short, long = (RequeueState(owner="o", starts=n, not_before=EPOCH + timedelta(seconds=n)) for n in (1, 3))
-    assert (merge_requeue_states(long, short).starts, merge_requeue_states(long, short).not_before) == (3, EPOCH + timedelta(seconds=3))
+    assert (merge_requeue_states(long, short).starts, merge_requeue_states(long, short).not_before) == (
+        3,
+        EPOCH + timedelta(seconds=3),
+    )
 
 
 def test_avoided_nodes_are_named_with_their_times() -> None:
-    refused = {"node-2": NodeRefusal(EPOCH + timedelta(hours=12, minutes=4), EPOCH + timedelta(hours=12, minutes=14))}
-    assert refusals_in_words(refused) == "not on node-2 (refused a pod at 2026-01-01T12:04:00Z, until 2026-01-01T12:14:00Z)"
+    refused = {
+        "node-2": NodeRefusal(EPOCH + timedelta(hours=12, minutes=4), EPOCH + timedelta(hours=12, minutes=14))
+    }
+    assert (
+        refusals_in_words(refused)
+        == "not on node-2 (refused a pod at 2026-01-01T12:04:00Z, until 2026-01-01T12:14:00Z)"
+    )
     assert refusals_in_words({f"n{i}": NodeRefusal(EPOCH, LATER) for i in range(7)}).endswith("and 2 more")
     assert refusals_in_words({}) == ""

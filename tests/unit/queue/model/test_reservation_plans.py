@@ -7,7 +7,13 @@ from support.builders import make_reservation
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.fluxion.messages import AdvanceReservation
 from fluxqueue.queue.model.occurrences import Occurrence
-from fluxqueue.queue.model.reservation_plans import BookedReservation, NodeView, ReservationPlan, choose_nodes, plan_of
+from fluxqueue.queue.model.reservation_plans import (
+    BookedReservation,
+    NodeView,
+    ReservationPlan,
+    choose_nodes,
+    plan_of,
+)
 
 NINE = "2026-12-01T09:00:00"
 NODES = [
@@ -19,12 +25,22 @@ NODES = [
 
 
 def plan(**spec: Any) -> ReservationPlan:
-    return plan_of(msgspec.convert(make_reservation("course", **{"start": NINE, "nodes": ["n1"], **spec}), FluxReservation))
+    return plan_of(
+        msgspec.convert(
+            make_reservation("course", **{"start": NINE, "nodes": ["n1"], **spec}), FluxReservation
+        )
+    )
 
 
 def test_a_plan_has_what_the_object_says() -> None:
     read = plan(nodes=["n2", "n1", "n2"], namespaces=["a"], queues=["q"])
-    assert (read.name, read.uid, read.names, read.count, read.problem) == ("course", "uid-course", ("n1", "n2"), None, "")
+    assert (read.name, read.uid, read.names, read.count, read.problem) == (
+        "course",
+        "uid-course",
+        ("n1", "n2"),
+        None,
+        "",
+    )
     assert read.times is not None
     assert read.times.length_s == 3_600
 
@@ -88,7 +104,9 @@ def booked(on: str, *times: tuple[int, int], **spec: Any) -> BookedReservation:
 
 
 def test_what_the_matcher_gets() -> None:
-    assert booked("ab", (5, 9), maintenance=True).for_matcher() == AdvanceReservation("course", ("a", "b"), ((5, 9),), maintenance=True)
+    assert booked("ab", (5, 9), maintenance=True).for_matcher() == AdvanceReservation(
+        "course", ("a", "b"), ((5, 9),), maintenance=True
+    )
 
 
 def test_a_reservation_is_active_within_its_first_time() -> None:

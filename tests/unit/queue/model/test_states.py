@@ -21,7 +21,9 @@ def test_a_state_is_pending_live_or_ended() -> None:
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_nothing_follows_an_end_but_a_cancelled_job_may_be_resumed(state: State) -> None:
     assert state.ended
-    assert {after for after in State if may_follow(state, after)} == ({State.PENDING} if state is State.CANCELLED else set())
+    assert {after for after in State if may_follow(state, after)} == (
+        {State.PENDING} if state is State.CANCELLED else set()
+    )
 
 
 def test_a_running_workload_waits_again_only_after_draining() -> None:

@@ -14,14 +14,21 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import GivenBack, ReleaseMode, RequeueState
-from fluxqueue.queue.model.time_limits import ending_within_limit, is_over_time_limit, limit_times, over_limit_message
+from fluxqueue.queue.model.time_limits import (
+    ending_within_limit,
+    is_over_time_limit,
+    limit_times,
+    over_limit_message,
+)
 
 RULES = EnforceDuration(enabled=True, grace_seconds=60)
 LIMITED = RequeueState(time_limit=NOW + timedelta(hours=1))
 
 
 def running(**changes: Any) -> Any:
-    return a_workload(**{"state": State.RUNNING, "jobid": 7, "started_at": NOW, "duration_s": 3600, **changes})
+    return a_workload(
+        **{"state": State.RUNNING, "jobid": 7, "started_at": NOW, "duration_s": 3600, **changes}
+    )
 
 
 def test_work_is_warned_the_grace_before_it_is_ended() -> None:
@@ -82,7 +89,11 @@ def test_ended_work_has_the_outcome_time_limit_whatever_its_pods_say() -> None:
     job, pod = running(requeue_state=LIMITED), running(requeue_state=LIMITED, kind="Pod")
     for workload, state in ((job, State.FAILED), (job, State.CANCELLED), (pod, State.COMPLETED)):
         ending = ending_within_limit(workload, state, Outcome.FAILED, "")
-        assert (ending.state, ending.outcome, ending.message) == (State.FAILED, Outcome.TIME_LIMIT, over_limit_message(workload))
+        assert (ending.state, ending.outcome, ending.message) == (
+            State.FAILED,
+            Outcome.TIME_LIMIT,
+            over_limit_message(workload),
+        )
 
 
 def test_a_job_that_completed_all_the_same_succeeded() -> None:
@@ -110,16 +121,22 @@ def test_work_that_was_started_with_fewer_pods_may_run_for_longer() -> None:
 
 def test_work_of_years_with_few_of_its_pods_has_a_limit_that_a_date_can_say() -> None:
     """It was beyond the year 9999, and whoever asked for its limit failed."""
-    jobspec = jobspec_of("default/a", [SizedPods({"cpu": Decimal(1)}, 2_000)], duration_s=315_360_000, min_pods=1)
+    jobspec = jobspec_of(
+        "default/a", [SizedPods({"cpu": Decimal(1)}, 2_000)], duration_s=315_360_000, min_pods=1
+    )
     times = limit_times(running(jobspec=jobspec, pods=2_000, duration_s=315_360_000, hosts="n1"), RULES)
     assert times is not None
     assert times.end_at == NOW + timedelta(seconds=3_153_600_000)
 
 
 def test_the_end_of_work_says_what_it_gave_back() -> None:
-    given = RequeueState(given_back=GivenBack(jobid=7, ranks=(1,), stop_at=NOW, message="1 pod ends of the 2"))
+    given = RequeueState(
+        given_back=GivenBack(jobid=7, ranks=(1,), stop_at=NOW, message="1 pod ends of the 2")
+    )
     ended = [
-        ending_within_limit(running(requeue_state=given, jobid=jobid), State.COMPLETED, Outcome.SUCCEEDED, message).message
+        ending_within_limit(
+            running(requeue_state=given, jobid=jobid), State.COMPLETED, Outcome.SUCCEEDED, message
+        ).message
         for jobid, message in ((7, ""), (7, "the Job failed"), (8, ""))
     ]
     assert ended == ["1 pod ends of the 2", "the Job failed", ""]

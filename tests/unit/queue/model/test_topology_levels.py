@@ -1,4 +1,6 @@
-"""Levels of the topology in jobspecs: how they are written, and that all readers of jobspecs read through them."""
+"""Levels of the topology in jobspecs: how they are written,
+and that all readers of jobspecs read through them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.fluxion.match.jobspec import read_jobspec
-from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, sizes_in, slots_in, takes_whole_nodes
+from fluxqueue.queue.model.jobspecs import (
+    PlacementRules,
+    ServicesPod,
+    SizedPods,
+    jobspec_of,
+    sizes_in,
+    slots_in,
+    takes_whole_nodes,
+)
 from fluxqueue.queue.model.topology_levels import required_level
 from fluxqueue.queue.noderules.jobspec_rules import rule_pods
 from fluxqueue.queue.scheduling.policies.demands import amounts_of, demand_of
@@ -20,7 +30,13 @@ from fluxqueue.queue.scheduling.policies.demands import amounts_of, demand_of
 ONE = {"cpu": Decimal(1)}
 
 
-def written(topology: TopologyRequest, pods: int = 8, *, one_per_node: bool = False, services: ServicesPod | None = None) -> str:
+def written(
+    topology: TopologyRequest,
+    pods: int = 8,
+    *,
+    one_per_node: bool = False,
+    services: ServicesPod | None = None,
+) -> str:
     rules = PlacementRules(topology=topology, one_per_node=one_per_node)
     return jobspec_of("ns/name", [SizedPods(ONE, pods)], duration_s=60, placement=rules, services=services)
 
@@ -47,7 +63,9 @@ def shape(jobspec: str) -> list[tuple[str, int, str]]:
         ),
     ],
 )
-def test_levels_stand_above_the_slots_and_readers_read_through_them(topology: TopologyRequest, levels: Any) -> None:
+def test_levels_stand_above_the_slots_and_readers_read_through_them(
+    topology: TopologyRequest, levels: Any
+) -> None:
     jobspec = written(topology)
     assert shape(jobspec) == levels
     assert slots_in(jobspec) == [("pod", 8, {"cpu": 1_000, "pods": 1})]
@@ -61,7 +79,10 @@ def test_what_cannot_be_divided_prefers_the_level_of_optional_slices(services: S
     optional = TopologyRequest(slice_level="rack", slice_size=3, optional_slices=True)
     assert shape(written(optional, 8, services=services))[0] == ("rack", 1, "preferred")
     below_a_block = TopologyRequest("zone", "block", "rack", 3, optional_slices=True)
-    assert shape(written(below_a_block, 8, services=services))[:2] == [("zone", 1, "group"), ("block", 1, "preferred")]
+    assert shape(written(below_a_block, 8, services=services))[:2] == [
+        ("zone", 1, "group"),
+        ("block", 1, "preferred"),
+    ]
     assert shape(written(optional, 9)) == [("rack", 3, "group"), ("slot", 3, "pod")]
 
 
@@ -81,11 +102,20 @@ def test_how_pods_share_nodes_are_rules_by_nodes() -> None:
 @pytest.mark.parametrize(
     ("pods", "services", "sentence"),
     [
-        (9, None, "slices of 4 pods below one rack, and 9 pods are no multiple of 4: change the size of the slices, or its pods"),
+        (
+            9,
+            None,
+            (
+                "slices of 4 pods below one rack, and 9 pods are no multiple of 4: "
+                "change the size of the slices, or its pods"
+            ),
+        ),
         (8, ServicesPod(ONE), "slices of 4 pods below one rack, and its services pod belongs to none"),
     ],
 )
-def test_pods_that_form_no_whole_slices_are_refused(pods: int, services: ServicesPod | None, sentence: str) -> None:
+def test_pods_that_form_no_whole_slices_are_refused(
+    pods: int, services: ServicesPod | None, sentence: str
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         written(TopologyRequest(slice_level="rack", slice_size=4), pods, services=services)
     assert sentence in str(refused.value)
@@ -96,7 +126,12 @@ def test_requests_below_one_vertex_that_differ_in_slots_are_one_family() -> None
     assert ([each.count for each in demands], len({each.family for each in demands})) == ([2, 5], 1)
     families = Counter(
         demand_of(written(topology)).family
-        for topology in (TopologyRequest(), TopologyRequest(required="rack"), TopologyRequest(preferred="rack"), TopologyRequest("zone"))
+        for topology in (
+            TopologyRequest(),
+            TopologyRequest(required="rack"),
+            TopologyRequest(preferred="rack"),
+            TopologyRequest("zone"),
+        )
     )
     assert set(families.values()) == {1}, "another level is another family"
 

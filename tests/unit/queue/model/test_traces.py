@@ -11,14 +11,23 @@ from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.queue.model.records import Epoch, FluxionJobId, Transition, WorkloadId
 from fluxqueue.queue.model.traces import EndedWorkload, Span, spans_of, trace_id
 
-P, A, R, D, C, F = State.PENDING, State.ALLOCATED, State.RUNNING, State.DRAINING, State.COMPLETED, State.FAILED
+P, A, R, D, C, F = (
+    State.PENDING,
+    State.ALLOCATED,
+    State.RUNNING,
+    State.DRAINING,
+    State.COMPLETED,
+    State.FAILED,
+)
 
 
 def at(second: float) -> datetime:
     return EPOCH + timedelta(seconds=second)
 
 
-def ended(way: list[tuple[float, State, str]], *, release_s: float | None = None, message: str = "") -> EndedWorkload:
+def ended(
+    way: list[tuple[float, State, str]], *, release_s: float | None = None, message: str = ""
+) -> EndedWorkload:
     """A workload that entered these states at these seconds for these reasons."""
     seconds, last, _ = way[-1]
     workload = a_workload(
@@ -35,7 +44,15 @@ def ended(way: list[tuple[float, State, str]], *, release_s: float | None = None
     )
     before = [None, *(state for _, state, _ in way)]
     transitions = tuple(
-        Transition(workload=workload.id, at=at(second), before=known, after=state, reason=reason, detail="", epoch=Epoch(1))
+        Transition(
+            workload=workload.id,
+            at=at(second),
+            before=known,
+            after=state,
+            reason=reason,
+            detail="",
+            epoch=Epoch(1),
+        )
         for known, (second, state, reason) in zip(before, way, strict=False)
     )
     releases = ((FluxionJobId(7), at(release_s)),) if release_s is not None else ()
@@ -43,12 +60,20 @@ def ended(way: list[tuple[float, State, str]], *, release_s: float | None = None
 
 
 def shown(spans: list[Span]) -> list[tuple[str, float, float]]:
-    return [(span.name, (span.start - EPOCH).total_seconds(), (span.end - EPOCH).total_seconds()) for span in spans]
+    return [
+        (span.name, (span.start - EPOCH).total_seconds(), (span.end - EPOCH).total_seconds())
+        for span in spans
+    ]
 
 
 def test_each_state_is_a_span_below_the_whole() -> None:
     root, *states = spans_of(ended([(0, P, ""), (2, A, ""), (3, R, ""), (9, C, "")], release_s=2.5))
-    assert shown([root, *states]) == [("Job", 0, 9), ("Pending", 0, 2), ("Allocated", 2, 3), ("Running", 3, 9)]
+    assert shown([root, *states]) == [
+        ("Job", 0, 9),
+        ("Pending", 0, 2),
+        ("Allocated", 2, 3),
+        ("Running", 3, 9),
+    ]
     assert root.parent is None
     assert {span.parent for span in states} == {root.id}
     assert len({root.id, *(span.id for span in states)}) == 4
@@ -70,15 +95,31 @@ def test_each_state_is_a_span_below_the_whole() -> None:
 
 
 def test_a_release_that_is_stored_with_the_start_belongs_to_the_state_before() -> None:
-    _, _, allocated, running = spans_of(ended([(0, P, ""), (2, A, ""), (3, R, ""), (9, C, "")], release_s=3.001))
+    _, _, allocated, running = spans_of(
+        ended([(0, P, ""), (2, A, ""), (3, R, ""), (9, C, "")], release_s=3.001)
+    )
     assert [(event.name, event.at) for event in allocated.events] == [("released", at(3))]
     assert running.events == ()
 
 
 def test_work_that_waited_again_has_each_turn_with_its_reason() -> None:
-    spans = spans_of(ended([(0, P, ""), (1, A, ""), (2, D, "NodeLost"), (4, P, "NodeLost"), (5, A, ""), (6, C, "")]))
-    assert shown(spans[1:]) == [("Pending", 0, 1), ("Allocated", 1, 2), ("Draining", 2, 4), ("Pending", 4, 5), ("Allocated", 5, 6)]
-    assert [span.attributes.get("fluxqueue.reason") for span in spans[1:]] == [None, None, "NodeLost", "NodeLost", None]
+    spans = spans_of(
+        ended([(0, P, ""), (1, A, ""), (2, D, "NodeLost"), (4, P, "NodeLost"), (5, A, ""), (6, C, "")])
+    )
+    assert shown(spans[1:]) == [
+        ("Pending", 0, 1),
+        ("Allocated", 1, 2),
+        ("Draining", 2, 4),
+        ("Pending", 4, 5),
+        ("Allocated", 5, 6),
+    ]
+    assert [span.attributes.get("fluxqueue.reason") for span in spans[1:]] == [
+        None,
+        None,
+        "NodeLost",
+        "NodeLost",
+        None,
+    ]
     assert len({span.id for span in spans}) == 6
 
 

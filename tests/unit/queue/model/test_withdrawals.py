@@ -19,13 +19,32 @@ HELD = an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN, SlotState.TAKE
 
 def evicted(**changes: Any) -> Workload:
     told = RequeueState(losses=2, stop_at=SOON, preempted_for=9)
-    settings = {"state": State.DRAINING, "reason": Reason.PREEMPTED, "message": "for another", "jobid": 7, "requeue_state": told, **changes}
+    settings = {
+        "state": State.DRAINING,
+        "reason": Reason.PREEMPTED,
+        "message": "for another",
+        "jobid": 7,
+        "requeue_state": told,
+        **changes,
+    }
     return a_workload("victim", **settings)
 
 
 def giving_back(ranks: tuple[int, ...], due: tuple[int, ...] = (), **changes: Any) -> Workload:
-    given = GivenBack(**{"jobid": 7, "ranks": ranks, "due": due, "stop_at": SOON, "message": "gives back", "preempted_for": 9, **changes})
-    return a_workload("wide", state=State.RUNNING, jobid=7, requeue_state=RequeueState(losses=1, given_back=given))
+    given = GivenBack(
+        **{
+            "jobid": 7,
+            "ranks": ranks,
+            "due": due,
+            "stop_at": SOON,
+            "message": "gives back",
+            "preempted_for": 9,
+            **changes,
+        }
+    )
+    return a_workload(
+        "wide", state=State.RUNNING, jobid=7, requeue_state=RequeueState(losses=1, given_back=given)
+    )
 
 
 def test_work_in_its_grace_has_a_notice_for_the_work_that_it_was_told_to_stop_for() -> None:
@@ -50,7 +69,17 @@ def test_work_in_its_grace_has_a_notice_for_the_work_that_it_was_told_to_stop_fo
         giving_back((1,), due=(1,)),
         a_workload("runs", state=State.RUNNING, jobid=7),
     ],
-    ids=["over", "for nobody known", "other cause", "given, over", "given, nobody", "former", "ended", "due before", "none"],
+    ids=[
+        "over",
+        "for nobody known",
+        "other cause",
+        "given, over",
+        "given, nobody",
+        "former",
+        "ended",
+        "due before",
+        "none",
+    ],
 )
 def test_there_is_no_notice_that_could_be_withdrawn(workload: Workload) -> None:
     assert notice_of(workload, HELD, EPOCH) is None
@@ -59,12 +88,17 @@ def test_there_is_no_notice_that_could_be_withdrawn(workload: Workload) -> None:
 @pytest.mark.parametrize(("started_at", "state"), [(EPOCH, State.RUNNING), (None, State.ALLOCATED)])
 def test_work_that_goes_on_is_as_it_was(started_at: Any, state: State) -> None:
     row = evicted(started_at=started_at)
-    assert going_on(row, HELD) == replace(row, state=state, reason=Reason.NONE, message="", requeue_state=RequeueState(losses=2))
+    assert going_on(row, HELD) == replace(
+        row, state=state, reason=Reason.NONE, message="", requeue_state=RequeueState(losses=2)
+    )
 
 
 def test_a_pod_that_goes_on_hands_no_submit_time_to_another() -> None:
     told = RequeueState(stop_at=SOON, preempted_for=9, owner="o", submitted_at=EPOCH)
-    assert going_on(evicted(requeue_state=told, release_mode=ReleaseMode.POD), HELD).requeue_state == RequeueState()
+    assert (
+        going_on(evicted(requeue_state=told, release_mode=ReleaseMode.POD), HELD).requeue_state
+        == RequeueState()
+    )
 
 
 def test_a_job_keeps_given_back_what_has_ended_or_was_given_before() -> None:

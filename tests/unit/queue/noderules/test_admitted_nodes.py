@@ -1,4 +1,6 @@
-"""What rules about other pods come to, against a second reading of the kube-scheduler's filters, written for this test alone."""
+"""What rules about other pods come to, against a second reading of the kube-scheduler's filters,
+written for this test alone.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class ANode:
     room: int = 1
 
 
-# ---- the second reading --------------------------------------------------------------------------------------------------------
+# ---- the second reading ------------------------------------------------------------------------------------
 
 
 def label_selected(selector: Any, labels: Mapping[str, str]) -> bool:
@@ -70,7 +72,9 @@ def label_selected(selector: Any, labels: Mapping[str, str]) -> bool:
 
 def speaks_of(term: Any, owner: APod, other: APod) -> bool:
     selector = term.get("namespaceSelector")
-    in_reach = other.namespace in (term.get("namespaces") or []) or label_selected(selector, NAMESPACES[other.namespace])
+    in_reach = other.namespace in (term.get("namespaces") or []) or label_selected(
+        selector, NAMESPACES[other.namespace]
+    )
     if not term.get("namespaces") and selector is None:
         in_reach = other.namespace == owner.namespace
     if not in_reach or not label_selected(term.get("labelSelector"), other.labels):
@@ -78,7 +82,10 @@ def speaks_of(term: Any, owner: APod, other: APod) -> bool:
     for key in term.get("matchLabelKeys") or []:
         if key in owner.labels and other.labels.get(key) != owner.labels[key]:
             return False
-    return all(key not in owner.labels or other.labels.get(key) != owner.labels[key] for key in term.get("mismatchLabelKeys") or [])
+    return all(
+        key not in owner.labels or other.labels.get(key) != owner.labels[key]
+        for key in term.get("mismatchLabelKeys") or []
+    )
 
 
 def terms(pod: APod, kind: str) -> list[Any]:
@@ -90,11 +97,19 @@ def inter_pod_affinity(pod: APod, node: ANode, nodes: Sequence[ANode], placed: S
     for other in placed:
         for term in terms(other, "podAntiAffinity"):
             domain = at[other.node].labels.get(term["topologyKey"])
-            if domain is not None and node.labels.get(term["topologyKey"]) == domain and speaks_of(term, other, pod):
+            if (
+                domain is not None
+                and node.labels.get(term["topologyKey"]) == domain
+                and speaks_of(term, other, pod)
+            ):
                 return False
         for term in terms(pod, "podAntiAffinity"):
             domain = at[other.node].labels.get(term["topologyKey"])
-            if domain is not None and node.labels.get(term["topologyKey"]) == domain and speaks_of(term, pod, other):
+            if (
+                domain is not None
+                and node.labels.get(term["topologyKey"]) == domain
+                and speaks_of(term, pod, other)
+            ):
                 return False
     wanted = terms(pod, "podAffinity")
     if not wanted:
@@ -114,7 +129,10 @@ def inter_pod_affinity(pod: APod, node: ANode, nodes: Sequence[ANode], placed: S
 
 
 def tolerated(pod: APod, taint: Taint) -> bool:
-    return any(each.get("key") == taint.key and each.get("operator") == "Exists" for each in pod.spec.get("tolerations") or [])
+    return any(
+        each.get("key") == taint.key and each.get("operator") == "Exists"
+        for each in pod.spec.get("tolerations") or []
+    )
 
 
 def may_use(pod: APod, node: ANode, pinned: str | None) -> bool:
@@ -122,8 +140,14 @@ def may_use(pod: APod, node: ANode, pinned: str | None) -> bool:
     return chosen and pinned in (None, node.name)
 
 
-def pod_topology_spread(pod: APod, node: ANode, nodes: Sequence[ANode], placed: Sequence[APod], pinned: str | None) -> bool:
-    hard = [each for each in pod.spec.get("topologySpreadConstraints") or [] if each["whenUnsatisfiable"] == "DoNotSchedule"]
+def pod_topology_spread(
+    pod: APod, node: ANode, nodes: Sequence[ANode], placed: Sequence[APod], pinned: str | None
+) -> bool:
+    hard = [
+        each
+        for each in pod.spec.get("topologySpreadConstraints") or []
+        if each["whenUnsatisfiable"] == "DoNotSchedule"
+    ]
     keys = [each["topologyKey"] for each in hard]
     for each in hard:
         counts: dict[str, int] = {}
@@ -132,11 +156,16 @@ def pod_topology_spread(pod: APod, node: ANode, nodes: Sequence[ANode], placed: 
                 continue
             if each.get("nodeAffinityPolicy", "Honor") == "Honor" and not may_use(pod, other_node, pinned):
                 continue
-            if each.get("nodeTaintsPolicy", "Ignore") == "Honor" and any(not tolerated(pod, taint) for taint in other_node.taints):
+            if each.get("nodeTaintsPolicy", "Ignore") == "Honor" and any(
+                not tolerated(pod, taint) for taint in other_node.taints
+            ):
                 continue
             domain = other_node.labels[each["topologyKey"]]
             counts[domain] = counts.get(domain, 0) + sum(
-                other.node == other_node.name and other.namespace == pod.namespace and not other.going and spread_selects(each, pod, other)
+                other.node == other_node.name
+                and other.namespace == pod.namespace
+                and not other.going
+                and spread_selects(each, pod, other)
                 for other in placed
                 if not counts_nothing(each, pod)
             )
@@ -152,24 +181,33 @@ def pod_topology_spread(pod: APod, node: ANode, nodes: Sequence[ANode], placed: 
 
 
 def counts_nothing(spread: Any, pod: APod) -> bool:
-    """A selector that selects every pod is empty to the scheduler, and then it counts none (countPodsMatchSelector)."""
-    return spread.get("labelSelector") == {} and not any(key in pod.labels for key in spread.get("matchLabelKeys") or [])
+    """A selector that selects every pod is empty to the scheduler,
+    and then it counts none (countPodsMatchSelector).
+    """
+    return spread.get("labelSelector") == {} and not any(
+        key in pod.labels for key in spread.get("matchLabelKeys") or []
+    )
 
 
 def spread_selects(spread: Any, pod: APod, other: APod) -> bool:
     return label_selected(spread.get("labelSelector"), other.labels) and all(
-        key not in pod.labels or other.labels.get(key) == pod.labels[key] for key in spread.get("matchLabelKeys") or []
+        key not in pod.labels or other.labels.get(key) == pod.labels[key]
+        for key in spread.get("matchLabelKeys") or []
     )
 
 
-def schedulable(pod: APod, node: ANode, nodes: Sequence[ANode], placed: Sequence[APod], pinned: str | None = None) -> bool:
+def schedulable(
+    pod: APod, node: ANode, nodes: Sequence[ANode], placed: Sequence[APod], pinned: str | None = None
+) -> bool:
     """Whether the scheduler takes this node, for a pod that may go anywhere or is pinned."""
     if not may_use(pod, node, pinned) or any(not tolerated(pod, taint) for taint in node.taints):
         return False
-    return inter_pod_affinity(pod, node, nodes, placed) and pod_topology_spread(pod, node, nodes, placed, pinned)
+    return inter_pod_affinity(pod, node, nodes, placed) and pod_topology_spread(
+        pod, node, nodes, placed, pinned
+    )
 
 
-# ---- what the queue makes of it ------------------------------------------------------------------------------------------------
+# ---- what the queue makes of it ----------------------------------------------------------------------------
 
 
 def decoded(pod: APod) -> PodSpec:
@@ -190,15 +228,21 @@ def index_of(placed: Sequence[APod]) -> PlacedPods:
 
 
 def ruled(pod: APod, nodes: Sequence[ANode], placed: Sequence[APod], count: int = 1) -> AdmittedNodes:
-    return admitted_nodes(rules_of(decoded(pod), pod.namespace, pod.labels), index_of(placed), cluster_of(nodes), count)
+    return admitted_nodes(
+        rules_of(decoded(pod), pod.namespace, pod.labels), index_of(placed), cluster_of(nodes), count
+    )
 
 
 def usable(pod: APod, nodes: Sequence[ANode]) -> list[ANode]:
     """What node selectors and taints leave: the part of another module."""
-    return [node for node in nodes if may_use(pod, node, None) and all(tolerated(pod, taint) for taint in node.taints)]
+    return [
+        node
+        for node in nodes
+        if may_use(pod, node, None) and all(tolerated(pod, taint) for taint in node.taints)
+    ]
 
 
-# ---- random clusters -----------------------------------------------------------------------------------------------------------
+# ---- random clusters ---------------------------------------------------------------------------------------
 
 
 def a_selector(rng: random.Random) -> Any:
@@ -226,7 +270,11 @@ def a_term(rng: random.Random) -> dict[str, Any]:
 
 
 def a_spread(rng: random.Random, topology: str) -> dict[str, Any]:
-    spread: dict[str, Any] = {"topologyKey": topology, "maxSkew": rng.randint(1, 2), "labelSelector": a_selector(rng) or {}}
+    spread: dict[str, Any] = {
+        "topologyKey": topology,
+        "maxSkew": rng.randint(1, 2),
+        "labelSelector": a_selector(rng) or {},
+    }
     spread["whenUnsatisfiable"] = "DoNotSchedule" if rng.random() < 0.9 else "ScheduleAnyway"
     if rng.random() < 0.2 and spread["whenUnsatisfiable"] == "DoNotSchedule":
         spread["minDomains"] = rng.randint(1, 3)
@@ -248,7 +296,11 @@ def a_pod_of(rng: random.Random, *, rules: int, kinds: str = "apns") -> APod:
                 affinity.setdefault("podAffinity", {}).setdefault(REQUIRED, []).append(a_term(rng))
             case "s":
                 used = {each["topologyKey"] for each in spreads}
-                spreads += [a_spread(rng, topology) for topology in [rng.choice([HOST, ZONE, RACK])] if topology not in used]
+                spreads += [
+                    a_spread(rng, topology)
+                    for topology in [rng.choice([HOST, ZONE, RACK])]
+                    if topology not in used
+                ]
             case _:
                 affinity.setdefault("podAntiAffinity", {}).setdefault(REQUIRED, []).append(a_term(rng))
     spec: dict[str, Any] = {"affinity": affinity, "topologySpreadConstraints": spreads}
@@ -284,18 +336,24 @@ def test_a_single_pod_is_admitted_to_exactly_the_nodes_the_scheduler_takes(seed:
     assert found.domains == ()
     admitted = {node.name for node in usable(pod, nodes) if not found.problem([node.name], cluster_of(nodes))}
     taken = {
-        node.name for node in nodes if schedulable(pod, node, nodes, placed) and schedulable(pod, node, nodes, placed, pinned=node.name)
+        node.name
+        for node in nodes
+        if schedulable(pod, node, nodes, placed) and schedulable(pod, node, nodes, placed, pinned=node.name)
     }
     assert admitted == taken, (pod, found)
 
 
 def in_turn(pod: APod, left: Mapping[str, int], nodes: Sequence[ANode], placed: Sequence[APod]) -> bool:
-    """Whether pinned pods, so many for each node, are all scheduled: whoever can go next goes, as retries do."""
+    """Whether pinned pods, so many for each node, are all scheduled:
+    whoever can go next goes, as retries do.
+    """
     left, placed = dict(left), list(placed)
     at = {node.name: node for node in nodes}
     while any(left.values()):
         for name, count in left.items():
-            free = schedulable(pod, at[name], nodes, placed) and schedulable(pod, at[name], nodes, placed, pinned=name)
+            free = schedulable(pod, at[name], nodes, placed) and schedulable(
+                pod, at[name], nodes, placed, pinned=name
+            )
             if count and free:
                 left[name] -= 1
                 placed.append(APod(pod.namespace, pod.labels, pod.spec, name))
@@ -324,10 +382,16 @@ def matched(found: AdmittedNodes, count: int, nodes: Sequence[ANode]) -> dict[st
     task = {"command": ["a"], "slot": "pod", "count": {"per_slot": 1}}
     engine = Engine()
     engine.init("lonode", nodes=specs, call=NOW)
-    text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [task], "attributes": {"system": system}}).decode()
+    text = orjson.dumps(
+        {"version": 1, "resources": [slot], "tasks": [task], "attributes": {"system": system}}
+    ).decode()
     (answer,) = engine.match_batch([JobMatchRequest(text, 1, explain=True)], NOW).results
     assert answer.verdict is not MatchVerdict.INVALID, answer.reason
-    return {share.node: sum(share.slots.values()) for share in answer.shares} if answer.verdict is MatchVerdict.GRANTED else None
+    return (
+        {share.node: sum(share.slots.values()) for share in answer.shares}
+        if answer.verdict is MatchVerdict.GRANTED
+        else None
+    )
 
 
 @pytest.mark.parametrize("rules", [1, 2, 3])
@@ -346,7 +410,9 @@ def test_a_gang_is_placed_where_the_scheduler_takes_all_of_it(seed: int, rules: 
     where = matched(found, count, nodes)
     if where is not None:
         assert in_turn(pod, where, nodes, placed), (pod, found, where)
-        assert not found.problem([name for name, each in where.items() for _ in range(each)], cluster_of(nodes))
+        assert not found.problem(
+            [name for name, each in where.items() for _ in range(each)], cluster_of(nodes)
+        )
     elif rules == 1:
         assert not any(in_turn(pod, way, nodes, placed) for way in ways(count, nodes)), (pod, found)
 
@@ -359,17 +425,26 @@ def test_spread_with_an_empty_selector_counts_no_pod(count: int) -> None:
     for number in range(3):
         pods.put(PlacedPod(f"p{number}", "mine", {}, "n1"))
     nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
-    assert admitted_nodes(rules, pods, NodeTopology(nodes, lambda _: {}), count) == AdmittedNodes({"properties": [ZONE]})
+    assert admitted_nodes(rules, pods, NodeTopology(nodes, lambda _: {}), count) == AdmittedNodes(
+        {"properties": [ZONE]}
+    )
 
 
 def group_of_two(spec: dict[str, Any]) -> PodRules:
     """The rules of a group of a pod ``app: a`` and one ``app: b``."""
-    return rules_of_all([rules_of(msgspec.convert(spec, PodSpec), "mine", {"app": app, "all": "of them"}) for app in "ab"])
+    return rules_of_all(
+        [rules_of(msgspec.convert(spec, PodSpec), "mine", {"app": app, "all": "of them"}) for app in "ab"]
+    )
 
 
 def test_a_group_of_different_labels_that_are_all_selected_is_spread() -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}
-    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    spread = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
     nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
     rules = group_of_two({"topologySpreadConstraints": [spread]})
     admitted = admitted_nodes(rules, PlacedPods(), NodeTopology(nodes, lambda _: {}), 2)
@@ -378,7 +453,9 @@ def test_a_group_of_different_labels_that_are_all_selected_is_spread() -> None:
 
 def test_a_placed_pod_that_repels_some_of_a_group_keeps_all_of_it_off() -> None:
     terms = [{"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "b"}}}]
-    repels = repelling_terms(msgspec.convert({"affinity": {"podAntiAffinity": {REQUIRED: terms}}}, PodSpec), "mine", {})
+    repels = repelling_terms(
+        msgspec.convert({"affinity": {"podAntiAffinity": {REQUIRED: terms}}}, PodSpec), "mine", {}
+    )
     pods = PlacedPods()
     pods.put(PlacedPod("p", "mine", {}, "n1", repels=repels))
     nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}

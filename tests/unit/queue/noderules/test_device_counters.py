@@ -18,7 +18,11 @@ def a_gpu(memory: str = "40Gi") -> SharedCounters:
         amounts = {"slices": {"value": str(slices)}, "memory": {"value": memory}}
         return {"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": amounts}]}
 
-    parts = [part("whole", 7, "40Gi"), *(part(f"half-{n}", 3, "20Gi") for n in range(2)), *(part(f"small-{n}", 1, "5Gi") for n in range(7))]
+    parts = [
+        part("whole", 7, "40Gi"),
+        *(part(f"half-{n}", 3, "20Gi") for n in range(2)),
+        *(part(f"small-{n}", 1, "5Gi") for n in range(7)),
+    ]
     counters = {"slices": {"value": "7"}, "memory": {"value": memory}}
     pool = {"name": "n1", "resourceSliceCount": 2}
     bodies = [
@@ -50,7 +54,9 @@ SMALL, HALVES = keys(*(f"small-{n}" for n in range(7))), keys("half-0", "half-1"
         (HALVES, keys("half-0"), 1),
     ],
 )
-def test_what_is_allocated_makes_other_parts_impossible(devices: frozenset[DeviceKey], allocated: frozenset[DeviceKey], most: int) -> None:
+def test_what_is_allocated_makes_other_parts_impossible(
+    devices: frozenset[DeviceKey], allocated: frozenset[DeviceKey], most: int
+) -> None:
     assert a_gpu().most(devices, allocated) == most
 
 

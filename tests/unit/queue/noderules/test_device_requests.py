@@ -40,7 +40,9 @@ class Cluster(ClusterDevices):
             self.classes.apply(msgspec.convert(a_class(name), DeviceClass))
 
     def has_template(self, *requests: Any, **devices: Any) -> Cluster:
-        self.templates.apply(msgspec.convert(a_template("t", *requests, namespace="ns", **devices), ResourceClaimTemplate))
+        self.templates.apply(
+            msgspec.convert(a_template("t", *requests, namespace="ns", **devices), ResourceClaimTemplate)
+        )
         return self
 
     def has_claim(self, *requests: Any, **more: Any) -> Cluster:
@@ -68,7 +70,9 @@ def test_requests_are_counted_by_class_and_selection() -> None:
     (selected,) = found.keys() - {ANY}
     assert selected.startswith(f"devices/{CLASS}/")
     assert found[selected] == 2
-    assert needs(Cluster().has_template(request(5, LARGE))).requests == {selected: Decimal(5)}, "one name for one selection"
+    assert needs(Cluster().has_template(request(5, LARGE))).requests == {selected: Decimal(5)}, (
+        "one name for one selection"
+    )
 
 
 def test_names_of_kinds_are_countable_types_that_people_can_read() -> None:
@@ -88,8 +92,14 @@ def test_names_of_kinds_are_countable_types_that_people_can_read() -> None:
         ([request(1, COSTLY)], {}),
         ([request(1, *(f"device.driver == '{'x' * 800}{number}'" for number in range(3)))], {}),
         ([request(1), request(1)], {"constraints": [{"distinctAttribute": f"{DRIVER}/model"}]}),
-        ([request(1), request(0, allocationMode="All")], {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}),
-        ([request(1), request(1)], {"constraints": [{"matchAttribute": f"{DRIVER}/model"}, {"matchAttribute": f"{DRIVER}/uuid"}]}),
+        (
+            [request(1), request(0, allocationMode="All")],
+            {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]},
+        ),
+        (
+            [request(1), request(1)],
+            {"constraints": [{"matchAttribute": f"{DRIVER}/model"}, {"matchAttribute": f"{DRIVER}/uuid"}]},
+        ),
         (
             [{"firstAvailable": [{"name": "a", "deviceClassName": CLASS, "count": 2}]}],
             {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]},
@@ -108,7 +118,10 @@ def test_a_class_that_cannot_be_evaluated_makes_its_devices_rough() -> None:
 
 
 def test_alternatives_are_one_set_and_all_devices_of_a_node_are_one_unit() -> None:
-    options = [{"name": "a", "deviceClassName": CLASS, "count": 4}, {"name": "b", "deviceClassName": CLASS, "count": 2}]
+    options = [
+        {"name": "a", "deviceClassName": CLASS, "count": 4},
+        {"name": "b", "deviceClassName": CLASS, "count": 2},
+    ]
     ((name, count),) = needs(Cluster().has_template({"firstAvailable": options})).requests.items()
     assert (display_name(resource_type(name)), int(count)) == (f"sets of devices of class {CLASS}", 1)
     assert [*needs(Cluster().has_template(request(0, allocationMode="All"))).requests.values()] == [1]
@@ -118,12 +131,19 @@ def test_devices_with_a_common_attribute_are_one_set() -> None:
     constraint = {"requests": ["devices-0", "devices-1"], "matchAttribute": f"{DRIVER}/model"}
     cluster = Cluster().has_template(request(2), request(1, LARGE), request(3), constraints=[constraint])
     (kind,) = (each for each in kinds_of(cluster.templates.list()[0].spec.spec).values() if each.sets)
-    assert (kind.sets, kind.match, len(kind.queries), kind.rough) == ((((0, 2), (1, 1)),), f"{DRIVER}/model", 2, False)
+    assert (kind.sets, kind.match, len(kind.queries), kind.rough) == (
+        (((0, 2), (1, 1)),),
+        f"{DRIVER}/model",
+        2,
+        False,
+    )
     assert needs(cluster).requests == {kind.resource(): 1, ANY: 3}
 
 
 def test_equal_requests_of_a_set_are_counted_together() -> None:
-    cluster = Cluster().has_template(request(1), request(2), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
+    cluster = Cluster().has_template(
+        request(1), request(2), constraints=[{"matchAttribute": f"{DRIVER}/model"}]
+    )
     (kind,) = kinds_of(cluster.templates.list()[0].spec.spec).values()
     assert kind.sets == (((0, 3),),)
 
@@ -139,7 +159,9 @@ def test_administrative_access_takes_nothing() -> None:
 
 
 def test_a_claim_that_has_its_devices_binds_to_their_node_and_takes_no_more() -> None:
-    found = device_needs(pod(claim="c"), "ns", Cluster().has_claim(request(2), has=[("n1", "gpu-0"), ("n1", "gpu-1")]))
+    found = device_needs(
+        pod(claim="c"), "ns", Cluster().has_claim(request(2), has=[("n1", "gpu-0"), ("n1", "gpu-1")])
+    )
     assert (found.requests, found.rules, found.shared) == ({}, ({"hostlist": ["n1"]},), {})
     found = device_needs(pod(claim="c"), "ns", Cluster().has_claim(request(2)))
     assert (found.requests, found.rules, found.shared) == ({ANY: Decimal(2)}, (), {"c": {ANY: 2}})
@@ -151,7 +173,11 @@ def test_a_claim_that_has_its_devices_binds_to_their_node_and_takes_no_more() ->
         (pod("t"), Cluster(), "ResourceClaimTemplate ns/t does not exist"),
         (pod(claim="c"), Cluster(), "ResourceClaim ns/c does not exist"),
         (pod("t"), Cluster().has_template(request(device_class="none")), "DeviceClass none does not exist"),
-        (pod("t"), Cluster().has_template(request(1, *("x" * 1_000 + str(n) for n in range(5)))), "5005 characters, the most is 4096"),
+        (
+            pod("t"),
+            Cluster().has_template(request(1, *("x" * 1_000 + str(n) for n in range(5)))),
+            "5005 characters, the most is 4096",
+        ),
         (pod("t"), Cluster().has_template(request(2_000)), "more than 1024 devices"),
         (
             pod("t"),
@@ -176,7 +202,9 @@ def test_what_is_missing_or_too_much_is_named(spec: PodSpec, cluster: Cluster, m
         ((("broken", "Exists", "", "NoExecute"),), False),
     ],
 )
-def test_devices_with_taints_are_for_who_tolerates_them(tolerations: tuple[tuple[str, str, str, str], ...], selects: bool) -> None:
+def test_devices_with_taints_are_for_who_tolerates_them(
+    tolerations: tuple[tuple[str, str, str, str], ...], selects: bool
+) -> None:
     taints = [{"key": "broken", "value": "yes", "effect": "NoSchedule"}, {"key": "noted", "effect": "None"}]
     tainted = msgspec.convert({"name": "gpu-0", "taints": taints}, Device)
     of_class = msgspec.convert(a_class(), DeviceClass)
@@ -200,6 +228,8 @@ def test_claims_of_a_pod_group_are_shared_and_say_where_their_devices_are() -> N
     assert (found.requests, list(found.shared.values())) == ({ANY: Decimal(2)}, [{ANY: 2}])
     assert found.without(found.shared) == {}
     made = cluster.has_claim(request(2))
-    assert list(device_needs(spec, "ns", made, {named: "c"}).shared) == ["c"], "the claim that was made from the template"
+    assert list(device_needs(spec, "ns", made, {named: "c"}).shared) == ["c"], (
+        "the claim that was made from the template"
+    )
     has = Cluster().has_template(request(2)).has_claim(request(2), has=[("n1", "gpu-0"), ("n1", "gpu-1")])
     assert device_needs(spec, "ns", has, {named: "c"}) == DeviceNeeds({}, ({"hostlist": ["n1"]},))

@@ -18,9 +18,18 @@ MEMORY = f"device.capacity['{DRIVER}'].memory"
 
 
 def device(**attributes: Any) -> Device:
-    values = {"model": {"string": "A100-SXM"}, "cores": {"int": 108}, "mig": {"bool": False}, "driverVersion": {"version": "1.10.3"}}
+    values = {
+        "model": {"string": "A100-SXM"},
+        "cores": {"int": 108},
+        "mig": {"bool": False},
+        "driverVersion": {"version": "1.10.3"},
+    }
     more = {"resource.kubernetes.io/pcieRoot": {"string": "pci0"}}
-    body = {"name": "gpu-0", "attributes": {**values, **more, **attributes}, "capacity": {"memory": {"value": "40Gi"}}}
+    body = {
+        "name": "gpu-0",
+        "attributes": {**values, **more, **attributes},
+        "capacity": {"memory": {"value": "40Gi"}},
+    }
     return msgspec.convert(body, Device)
 
 
@@ -80,7 +89,10 @@ def test_what_may_cost_much_or_cannot_be_read_is_not_evaluated(expression: str) 
     assert str(found)
 
 
-@pytest.mark.parametrize("expression", ["(" * 500 + "true" + ")" * 500, "!" * 900 + "true", f"{OWN}.model.matches('(a{{1000}}){{1000}}')"])
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 500 + "true" + ")" * 500, "!" * 900 + "true", f"{OWN}.model.matches('(a{{1000}}){{1000}}')"],
+)
 def test_an_expression_that_fails_selects_nothing(expression: str) -> None:
     found = selector_of(expression)
     assert isinstance(found, InexactSelector) or not found.selects(DRIVER, device())
@@ -105,14 +117,22 @@ def test_devices_that_look_alike_are_evaluated_once(monkeypatch: pytest.MonkeyPa
 
 def test_a_name_that_is_written_in_code_points_is_not_overlooked() -> None:
     found = selector(f"{OWN}['\\u0075uid'] == 'id-1'")
-    assert [found.selects(DRIVER, device(uuid={"string": f"id-{number}"})) for number in range(3)] == [False, True, False]
+    assert [found.selects(DRIVER, device(uuid={"string": f"id-{number}"})) for number in range(3)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_beyond_a_number_of_different_devices_all_count_as_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_selectors, "_MOST_WORK", 1)
     monkeypatch.setattr(device_selectors, "_LEAST_LOOKS", 2)
     found = selector(f"{OWN}.cores < 2 && {OWN}.mig == false")
-    assert [found.selects(DRIVER, device(cores={"int": cores})) for cores in (5, 6, 7)] == [False, False, True]
+    assert [found.selects(DRIVER, device(cores={"int": cores})) for cores in (5, 6, 7)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_without_the_library_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,13 @@ def key(name: str) -> DeviceKey:
     return "driver", "pool", name
 
 
-def fit(*alternatives: list[tuple[str, int]], free: str = "abcdef", values: dict[str, str] | None = None) -> int:
+def fit(
+    *alternatives: list[tuple[str, int]], free: str = "abcdef", values: dict[str, str] | None = None
+) -> int:
     parts = [[(keys(names), count) for names, count in each] for each in alternatives]
-    of_devices = None if values is None else {key(name): value for value, names in values.items() for name in names}
+    of_devices = (
+        None if values is None else {key(name): value for value, names in values.items() for name in names}
+    )
     return sets_that_fit(parts, keys(free), NO_COUNTERS.room(), of_devices)
 
 
@@ -56,8 +60,15 @@ def test_devices_that_exclude_each_other_are_not_taken_together() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("driver/root", "[('string', 'r0')]"), ("other/root", "[('int', 7)]"), ("driver/none", None), ("third/root", None)],
+    [
+        ("driver/root", "[('string', 'r0')]"),
+        ("other/root", "[('int', 7)]"),
+        ("driver/none", None),
+        ("third/root", None),
+    ],
 )
 def test_an_attribute_without_a_domain_is_of_the_driver(name: str, expected: str | None) -> None:
-    device = msgspec.convert({"name": "a", "attributes": {"root": {"string": "r0"}, "other/root": {"int": 7}}}, Device)
+    device = msgspec.convert(
+        {"name": "a", "attributes": {"root": {"string": "r0"}, "other/root": {"int": 7}}}, Device
+    )
     assert attribute_of("driver", device, name) == expected

@@ -16,7 +16,9 @@ GI = Decimal(2**30)
 
 def device(policy: Any = None, *, shared: bool = True, memory: str = "40Gi") -> Device:
     capacity = {"memory": {"value": memory, **({"requestPolicy": policy} if policy else {})}}
-    return msgspec.convert({"name": "gpu-0", "allowMultipleAllocations": shared, "capacity": capacity}, Device)
+    return msgspec.convert(
+        {"name": "gpu-0", "allowMultipleAllocations": shared, "capacity": capacity}, Device
+    )
 
 
 RANGE = {"default": "2Gi", "validRange": {"min": "2Gi", "step": "2Gi", "max": "20Gi"}}
@@ -40,7 +42,9 @@ VALUES = {"default": "5Gi", "validValues": ["5Gi", "10Gi", "20Gi"]}
         pytest.param(None, "much", None, id="unreadable"),
     ],
 )
-def test_a_request_takes_what_the_policy_makes_of_it(policy: Any, asked: str | None, expected: int | None) -> None:
+def test_a_request_takes_what_the_policy_makes_of_it(
+    policy: Any, asked: str | None, expected: int | None
+) -> None:
     found = consumed(device(policy), {"memory": asked} if asked else {})
     assert found == (None if expected is None else {"memory": expected * GI})
 

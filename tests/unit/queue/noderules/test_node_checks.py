@@ -31,21 +31,40 @@ def taint(key: str, effect: str) -> list[dict[str, str]]:
     [
         pytest.param({}, "", id="as it was"),
         pytest.param({"spec__unschedulable": True}, "node n1 is cordoned", id="cordoned"),
-        pytest.param({"status__conditions": [{"type": "Ready", "status": "Unknown"}]}, "node n1 is not ready", id="not ready"),
-        pytest.param({"metadata__deletionTimestamp": "2026-01-01T00:00:00Z"}, "node n1 is being deleted", id="going"),
+        pytest.param(
+            {"status__conditions": [{"type": "Ready", "status": "Unknown"}]},
+            "node n1 is not ready",
+            id="not ready",
+        ),
+        pytest.param(
+            {"metadata__deletionTimestamp": "2026-01-01T00:00:00Z"}, "node n1 is being deleted", id="going"
+        ),
         pytest.param({"spec__taints": taint("gpu", "NoSchedule")}, "the taint gpu=:NoSchedule", id="tainted"),
         pytest.param({"spec__taints": taint("out", "NoExecute")}, "the taint out=:NoExecute", id="evicting"),
         pytest.param({"spec__taints": taint("slow", "PreferNoSchedule")}, "", id="only rather not"),
-        pytest.param({"spec__taints": taint("node.kubernetes.io/disk-pressure", "NoSchedule")}, "disk-pressure", id="under pressure"),
         pytest.param(
-            {"status__conditions": [{"type": "Ready", "status": "True"}, {"type": "MemoryPressure", "status": "True"}]},
+            {"spec__taints": taint("node.kubernetes.io/disk-pressure", "NoSchedule")},
+            "disk-pressure",
+            id="under pressure",
+        ),
+        pytest.param(
+            {
+                "status__conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {"type": "MemoryPressure", "status": "True"},
+                ]
+            },
             "memory-pressure",
             id="before its taint",
         ),
-        pytest.param({"metadata__labels": {"disk": "hdd"}}, "the labels that the pod requires", id="relabelled"),
+        pytest.param(
+            {"metadata__labels": {"disk": "hdd"}}, "the labels that the pod requires", id="relabelled"
+        ),
     ],
 )
-def test_a_node_that_changed_under_a_slot_says_why_it_takes_no_pod(changes: dict[str, Any], said: str) -> None:
+def test_a_node_that_changed_under_a_slot_says_why_it_takes_no_pod(
+    changes: dict[str, Any], said: str
+) -> None:
     pod = a_pod(make_pod().cpu("1").with_("spec.nodeSelector", {"disk": "ssd"}))
     found = closed(node(**changes), pod.spec)
     assert said in found
@@ -54,13 +73,20 @@ def test_a_node_that_changed_under_a_slot_says_why_it_takes_no_pod(changes: dict
 
 
 def test_a_tolerated_taint_and_a_tolerated_cordon_are_none() -> None:
-    tolerations = [{"key": "gpu", "operator": "Exists"}, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
+    tolerations = [
+        {"key": "gpu", "operator": "Exists"},
+        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
+    ]
     pod = a_pod(make_pod().with_("spec.tolerations", tolerations))
     assert closed(node(spec__unschedulable=True, spec__taints=taint("gpu", "NoSchedule")), pod.spec) == ""
 
 
 def test_a_missing_node_takes_nothing() -> None:
-    assert closed(None, a_pod(make_pod()).spec) == obstacle(None, a_pod(make_pod()).spec, ()) == "the node does not exist"
+    assert (
+        closed(None, a_pod(make_pod()).spec)
+        == obstacle(None, a_pod(make_pod()).spec, ())
+        == "the node does not exist"
+    )
 
 
 def test_a_node_that_filled_up_says_what_is_short() -> None:
@@ -69,7 +95,8 @@ def test_a_node_that_filled_up_says_what_is_short() -> None:
     assert obstacle(node(), pod.spec, [on_n1(make_pod().cpu("3"))]) == "node n1 has too little cpu left"
     assert obstacle(node(), pod.spec, [on_n1(make_pod().cpu("3").phase("Succeeded"))]) == ""
     assert (
-        obstacle(node(status__allocatable={"cpu": "4", "pods": "1"}), pod.spec, [on_n1(make_pod())]) == "node n1 has too little pods left"
+        obstacle(node(status__allocatable={"cpu": "4", "pods": "1"}), pod.spec, [on_n1(make_pod())])
+        == "node n1 has too little pods left"
     )
 
 
@@ -77,13 +104,24 @@ def test_a_host_port_that_is_taken_is_an_obstacle() -> None:
     def opening(port: int) -> PodBuilder:
         return make_pod().host_ports(port)
 
-    assert obstacle(node(), a_pod(opening(8080)).spec, [on_n1(opening(8080))]) == "port 8080/TCP of node n1 is taken"
-    assert obstacle(node(), a_pod(opening(8080)).spec, [on_n1(opening(8081)), on_n1(opening(8080).phase("Failed"))]) == ""
+    assert (
+        obstacle(node(), a_pod(opening(8080)).spec, [on_n1(opening(8080))])
+        == "port 8080/TCP of node n1 is taken"
+    )
+    assert (
+        obstacle(
+            node(), a_pod(opening(8080)).spec, [on_n1(opening(8081)), on_n1(opening(8080).phase("Failed"))]
+        )
+        == ""
+    )
 
 
 def test_a_port_on_one_address_leaves_the_others_free() -> None:
     def opening(address: str) -> PodBuilder:
-        return make_pod().with_("spec.containers", [{"name": "main", "ports": [{"hostPort": 80, "containerPort": 80, "hostIP": address}]}])
+        return make_pod().with_(
+            "spec.containers",
+            [{"name": "main", "ports": [{"hostPort": 80, "containerPort": 80, "hostIP": address}]}],
+        )
 
     assert obstacle(node(), a_pod(opening("10.0.0.1")).spec, [on_n1(opening("10.0.0.2"))]) == ""
     assert "80/TCP" in obstacle(node(), a_pod(opening("10.0.0.1")).spec, [on_n1(opening("10.0.0.1"))])
@@ -94,7 +132,9 @@ def test_a_port_on_one_address_leaves_the_others_free() -> None:
 def test_the_port_of_an_init_container_is_taken_only_while_it_stays() -> None:
     ports = [{"hostPort": 80, "containerPort": 80}]
     init = make_pod().with_("spec.initContainers", [{"name": "init", "ports": ports}])
-    sidecar = make_pod().with_("spec.initContainers", [{"name": "init", "ports": ports, "restartPolicy": "Always"}])
+    sidecar = make_pod().with_(
+        "spec.initContainers", [{"name": "init", "ports": ports, "restartPolicy": "Always"}]
+    )
     assert obstacle(node(), a_pod(make_pod().host_ports(80)).spec, [on_n1(init)]) == ""
     assert "80/TCP" in obstacle(node(), a_pod(make_pod().host_ports(80)).spec, [on_n1(sidecar)])
 
@@ -115,7 +155,11 @@ def test_what_is_asked_for_is_counted_in_whole_millicores_of_each_pod() -> None:
 def resized(wanted: str, granted: str, has: str, condition: dict[str, str] | None = None) -> PodBuilder:
     status = {"name": "main", "allocatedResources": {"cpu": granted}, "resources": {"requests": {"cpu": has}}}
     pod = make_pod().cpu(wanted).with_("status.containerStatuses", [status])
-    return pod if condition is None else pod.with_("status.conditions", [{"type": "PodResizePending", "status": "True", **condition}])
+    return (
+        pod
+        if condition is None
+        else pod.with_("status.conditions", [{"type": "PodResizePending", "status": "True", **condition}])
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,12 +175,17 @@ def resized(wanted: str, granted: str, has: str, condition: dict[str, str] | Non
 )
 def test_a_pod_that_is_resized_counts_with_the_most_it_may_have(present: PodBuilder, left: str) -> None:
     assert obstacle(node(), a_pod(make_pod().cpu(left)).spec, [on_n1(present)]) == ""
-    assert obstacle(node(), a_pod(make_pod().cpu(f"{left}.001")).spec, [on_n1(present)]) == "node n1 has too little cpu left"
+    assert (
+        obstacle(node(), a_pod(make_pod().cpu(f"{left}.001")).spec, [on_n1(present)])
+        == "node n1 has too little cpu left"
+    )
 
 
 def test_a_number_in_a_label_is_compared() -> None:
     def more_than(cores: str) -> PodBuilder:
-        return make_pod().required_terms({"matchExpressions": [{"key": "cores", "operator": "Gt", "values": [cores]}]})
+        return make_pod().required_terms(
+            {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": [cores]}]}
+        )
 
     big = node(metadata__labels={"cores": "64"})
     assert closed(big, a_pod(more_than("32")).spec) == ""
@@ -150,12 +199,26 @@ def test_a_released_pod_could_go_to_any_node_its_own_rules_allow() -> None:
     assert closed(node(), without_pin(a_pod(make_pod().required_terms(pinned)).spec)) == ""
     assert closed(node(), without_pin(a_pod(make_pod().required_terms({**ssd, **pinned})).spec)) == ""
     relabelled = node(metadata__labels={"disk": "hdd"})
-    assert "labels" in closed(relabelled, without_pin(a_pod(make_pod().required_terms({**ssd, **pinned})).spec))
+    assert "labels" in closed(
+        relabelled, without_pin(a_pod(make_pod().required_terms({**ssd, **pinned})).spec)
+    )
 
 
 def test_the_rules_of_a_pod_that_names_hundreds_of_nodes_can_be_compared() -> None:
-    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{n}" for n in range(500)]}]}]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    terms = [
+        {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/hostname",
+                    "operator": "In",
+                    "values": [f"node-{n}" for n in range(500)],
+                }
+            ]
+        }
+    ]
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    }
     spec = a_pod(make_pod()).spec
     kept = msgspec.structs.replace(spec, affinity=StoredJson(msgspec.json.encode(affinity)))
     assert node_rules(kept) == node_rules(msgspec.structs.replace(spec, affinity=affinity))
@@ -164,7 +227,9 @@ def test_the_rules_of_a_pod_that_names_hundreds_of_nodes_can_be_compared() -> No
 
 def test_a_resource_that_devices_stand_for_is_checked_where_the_kubelet_reports_it() -> None:
     gpu = "example.com/gpu"
-    pod = a_pod(make_pod().with_("spec.containers", [{"name": "main", "resources": {"requests": {gpu: "2"}}}]))
+    pod = a_pod(
+        make_pod().with_("spec.containers", [{"name": "main", "resources": {"requests": {gpu: "2"}}}])
+    )
     assert obstacle(node(), pod.spec, ()) == f"node n1 has too little {gpu} left"
     assert obstacle(node(), pod.spec, (), from_devices={gpu}) == ""
     reports = node(status__allocatable={"pods": "10", gpu: "1"})

@@ -13,7 +13,13 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.queue.noderules.node_fitness import NodeFitness
 
 SSD = json.dumps(
-    {"attributes": {"system": {"constraints": {"and": [{"properties": ["disk=ssd"]}, {"properties": ["^dirty=NoSchedule"]}]}}}}
+    {
+        "attributes": {
+            "system": {
+                "constraints": {"and": [{"properties": ["disk=ssd"]}, {"properties": ["^dirty=NoSchedule"]}]}
+            }
+        }
+    }
 )
 ANY = json.dumps({"attributes": {"system": {}}})
 
@@ -45,7 +51,9 @@ def test_a_node_that_is_what_was_asked_for_is_fit() -> None:
         pytest.param(ANY, [], "node n0 is not there any more", id="deleted"),
     ],
 )
-def test_a_node_that_is_not_what_it_was_is_named_with_what_is_wrong(jobspec: str, nodes: list[Any], says: str) -> None:
+def test_a_node_that_is_not_what_it_was_is_named_with_what_is_wrong(
+    jobspec: str, nodes: list[Any], says: str
+) -> None:
     assert says in objection(jobspec, *nodes)
 
 

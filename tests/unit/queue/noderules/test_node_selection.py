@@ -45,12 +45,18 @@ def selected(*terms: dict[str, Any]) -> bool:
         (expression("cores", "Like", "6.*"), False),
     ],
 )
-def test_an_expression_about_a_label_is_met_as_the_stock_scheduler_reads_it(asked: dict[str, Any], met: bool) -> None:
+def test_an_expression_about_a_label_is_met_as_the_stock_scheduler_reads_it(
+    asked: dict[str, Any], met: bool
+) -> None:
     assert selected({"matchExpressions": [asked]}) == met
 
 
 def test_one_term_is_enough_and_all_of_a_term_must_hold() -> None:
-    ssd, many, few = expression("disk", "In", "ssd"), expression("cores", "Gt", "32"), expression("cores", "Lt", "32")
+    ssd, many, few = (
+        expression("disk", "In", "ssd"),
+        expression("cores", "Gt", "32"),
+        expression("cores", "Lt", "32"),
+    )
     assert selected({"matchExpressions": [ssd, many]})
     assert not selected({"matchExpressions": [ssd, few]})
     assert selected({"matchExpressions": [few]}, {"matchExpressions": [ssd]})
@@ -71,14 +77,25 @@ def test_the_node_selector_counts_beside_the_affinity() -> None:
     pod = make_pod().with_("spec.nodeSelector", {"disk": "ssd"})
     assert selects(a_pod(pod).spec, "n1", LABELS)
     assert not selects(a_pod(pod.with_("spec.nodeSelector", {"disk": "hdd"})).spec, "n1", LABELS)
-    assert not selects(a_pod(pod.required_terms({"matchExpressions": [expression("disk", "DoesNotExist")]})).spec, "n1", LABELS)
+    assert not selects(
+        a_pod(pod.required_terms({"matchExpressions": [expression("disk", "DoesNotExist")]})).spec,
+        "n1",
+        LABELS,
+    )
 
 
 def test_the_constraint_of_the_matcher_admits_the_nodes_that_the_scheduler_admits() -> None:
     rng = random.Random(31)
     for _ in range(500):
-        labels = {key: rng.choice(("ssd", "4", "-4", "64", "")) for key in ("disk", "cores", "rack") if rng.random() < 0.7}
-        terms = [{"matchExpressions": [drawn(rng) for _ in range(rng.randint(1, 3))]} for _ in range(rng.randint(1, 2))]
+        labels = {
+            key: rng.choice(("ssd", "4", "-4", "64", ""))
+            for key in ("disk", "cores", "rack")
+            if rng.random() < 0.7
+        }
+        terms = [
+            {"matchExpressions": [drawn(rng) for _ in range(rng.randint(1, 3))]}
+            for _ in range(rng.randint(1, 2))
+        ]
         pod = a_pod(make_pod().required_terms(*terms)).spec
         seen = graph_node(msgspec.convert({"metadata": {"name": "n1", "labels": labels}}, Node)).spec
         try:
@@ -92,7 +109,10 @@ def test_the_constraint_of_the_matcher_admits_the_nodes_that_the_scheduler_admit
 
 
 def drawn(rng: random.Random) -> dict[str, Any]:
-    key, operator = rng.choice(("disk", "cores", "rack")), rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    key, operator = (
+        rng.choice(("disk", "cores", "rack")),
+        rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+    )
     match operator:
         case "In" | "NotIn":
             return expression(key, operator, *rng.sample(("ssd", "4", "64"), rng.randint(1, 2)))

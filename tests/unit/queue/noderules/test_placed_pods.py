@@ -19,7 +19,12 @@ SELECTORS: list[Mapping[str, Any]] = [
     {},
     {"matchLabels": {"app": "a"}},
     {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b", "a"]}]},
-    {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}, {"key": "tier", "operator": "In", "values": ["x"]}]},
+    {
+        "matchExpressions": [
+            {"key": "app", "operator": "NotIn", "values": ["a"]},
+            {"key": "tier", "operator": "In", "values": ["x"]},
+        ]
+    },
     {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
     {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]},
 ]
@@ -27,17 +32,31 @@ SELECTORS: list[Mapping[str, Any]] = [
 
 def repels(number: int, namespace: str, *terms: Mapping[str, Any]) -> PlacedPod:
     """A pod that keeps others off its node."""
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": HOST, **term} for term in terms]}}
+    affinity = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": HOST, **term} for term in terms
+            ]
+        }
+    }
     spec = msgspec.convert({"containers": [{"name": "a"}], "affinity": affinity}, PodSpec)
-    return PlacedPod(f"{namespace}-{number}", namespace, {}, f"n{number}", repels=repelling_terms(spec, namespace, {}))
+    return PlacedPod(
+        f"{namespace}-{number}", namespace, {}, f"n{number}", repels=repelling_terms(spec, namespace, {})
+    )
 
 
 def exists(key: str) -> Mapping[str, Any]:
-    return {"labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}, "namespaceSelector": {}}
+    return {
+        "labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]},
+        "namespaceSelector": {},
+    }
 
 
 def one_of(*values: str) -> Mapping[str, Any]:
-    return {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}, "namespaceSelector": {}}
+    return {
+        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]},
+        "namespaceSelector": {},
+    }
 
 
 def found(pods: PlacedPods, **labels: str) -> list[Term]:
@@ -45,7 +64,9 @@ def found(pods: PlacedPods, **labels: str) -> list[Term]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_selected_pods_are_those_that_a_look_at_each_would_select(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selected_pods_are_those_that_a_look_at_each_would_select(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(placed_pods, "_MOST_LABELS", 1)
     chance, pods, there = random.Random(seed), PlacedPods(), dict[str, PlacedPod]()
     for _ in range(200):
@@ -54,12 +75,21 @@ def test_the_selected_pods_are_those_that_a_look_at_each_would_select(seed: int,
             pods.drop(uid)
             there.pop(uid, None)
         else:
-            labels = {key: chance.choice("abxy") for key in chance.sample(["app", "tier", "note"], chance.randrange(4))}
-            there[uid] = PlacedPod(uid, chance.choice(["one", "two", "many", "many", "many", "many"]), labels, "n1")
+            labels = {
+                key: chance.choice("abxy")
+                for key in chance.sample(["app", "tier", "note"], chance.randrange(4))
+            }
+            there[uid] = PlacedPod(
+                uid, chance.choice(["one", "two", "many", "many", "many", "many"]), labels, "n1"
+            )
             pods.put(there[uid])
         selector = selector_of(chance.choice(SELECTORS))
         namespaces = chance.choice([None, ("one",), ("one", "two", "one"), ("many",), ("none",), ()])
-        wanted = {uid for uid, pod in there.items() if selector.matches(pod.labels) and (namespaces is None or pod.namespace in namespaces)}
+        wanted = {
+            uid
+            for uid, pod in there.items()
+            if selector.matches(pod.labels) and (namespaces is None or pod.namespace in namespaces)
+        }
         selected = [pod.uid for pod in pods.selected(selector, namespaces)]
         assert len(selected) == len(wanted)
         assert {*selected} == wanted
@@ -71,7 +101,9 @@ def test_pods_with_very_many_rules_are_few_for_the_pods_of_everybody_else() -> N
     for number in range(500):
         for index in (pods, all_of_them):
             index.put(repels(number, "evil", *(exists(f"k{number}-{term}") for term in range(16))))
-            index.put(repels(number + 500, "evil", *(one_of("web", f"v{number}-{term}") for term in range(16))))
+            index.put(
+                repels(number + 500, "evil", *(one_of("web", f"v{number}-{term}") for term in range(16)))
+            )
     pods.put(repels(1, "good", exists("app")))
     assert len([*pods._terms.about({"app": "web"})]) <= 64 + 64 + 1
     assert len(found(pods, app="web")) == 65, "those of another namespace are kept"

@@ -50,7 +50,9 @@ def read_job(builder: JobBuilder) -> Job:
     return msgspec.convert(builder.build(), Job)
 
 
-def a_pod(name: str, node: str = "", *, jobid: str | None = "7", index: int | None = None, **spec: Any) -> Pod:
+def a_pod(
+    name: str, node: str = "", *, jobid: str | None = "7", index: int | None = None, **spec: Any
+) -> Pod:
     builder = make_pod(name) if index is None else make_pod(name).index(index)
     if jobid is not None:
         builder = builder.annotation(names.ALLOCATION_ANNOTATION, jobid)
@@ -62,7 +64,9 @@ def a_pod(name: str, node: str = "", *, jobid: str | None = "7", index: int | No
 
 
 def test_a_pinned_job_names_the_node_of_every_index() -> None:
-    assert claim_of_job(read_job(released()), (), 3, NOW) == AllocationClaim(FluxionJobId(7), ("n1", "n2", "n3"))
+    assert claim_of_job(read_job(released()), (), 3, NOW) == AllocationClaim(
+        FluxionJobId(7), ("n1", "n2", "n3")
+    )
 
 
 def test_a_job_of_one_pod_at_a_time_has_one_slot_however_long_its_list_is() -> None:
@@ -71,7 +75,12 @@ def test_a_job_of_one_pod_at_a_time_has_one_slot_however_long_its_list_is() -> N
 
 
 def test_a_job_whose_template_holds_its_node_claims_it_and_is_read_as_it_was() -> None:
-    waiting = make_job("one").uid("u").suspended().annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
+    waiting = (
+        make_job("one")
+        .uid("u")
+        .suspended()
+        .annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
+    )
     released = (
         make_job("one")
         .uid("u")
@@ -96,9 +105,13 @@ def test_a_job_released_pod_by_pod_claims_the_nodes_of_its_pods() -> None:
     assert claim_of_job(read_job(loose), pods, 2, NOW) == AllocationClaim(FluxionJobId(7), ("n1", "n2"))
     assert claim_of_job(read_job(loose), pods[:1], 2, NOW) is None
     elsewhere = a_pod("other", "n9", jobid="8")
-    assert claim_of_job(read_job(loose), [pods[0], elsewhere], 2, NOW) == AllocationClaim(FluxionJobId(7), ("n2",)), "one is matched alone"
+    assert claim_of_job(read_job(loose), [pods[0], elsewhere], 2, NOW) == AllocationClaim(
+        FluxionJobId(7), ("n2",)
+    ), "one is matched alone"
     indexed = [a_pod("c", "n3", index=2), a_pod("a", "n1", index=0), a_pod("b", "n9", index=1, jobid="8")]
-    assert claim_of_job(read_job(released(None)), indexed, 3, NOW) == AllocationClaim(FluxionJobId(7), ("n1", names.NO_NODE, "n3"))
+    assert claim_of_job(read_job(released(None)), indexed, 3, NOW) == AllocationClaim(
+        FluxionJobId(7), ("n1", names.NO_NODE, "n3")
+    )
 
 
 def test_after_its_pin_window_a_pinned_job_claims_only_the_slots_of_its_pods() -> None:
@@ -106,13 +119,19 @@ def test_after_its_pin_window_a_pinned_job_claims_only_the_slots_of_its_pods() -
     closed = read_job(released(until="2025-12-31T23:59:00Z"))
     assert claim_of_job(closed, pods, 3, NOW) == AllocationClaim(FluxionJobId(7), (names.NO_NODE, "n2"))
     just_closed = read_job(released(until="2025-12-31T23:59:55Z"))
-    assert claim_of_job(just_closed, pods, 3, NOW) == AllocationClaim(FluxionJobId(7), ("n1", "n2", "n3")), "clocks may differ"
+    assert claim_of_job(just_closed, pods, 3, NOW) == AllocationClaim(FluxionJobId(7), ("n1", "n2", "n3")), (
+        "clocks may differ"
+    )
 
 
 def test_a_pinned_job_that_grew_or_shrank_claims_the_slots_of_its_grant() -> None:
     pods = [a_pod("a", "n1", index=0)]
-    assert claim_of_job(read_job(released("n1", 4)), pods, 4, NOW) == AllocationClaim(FluxionJobId(7), ("n1",))
-    assert claim_of_job(read_job(released("n[1-3]", 1)), pods, 1, NOW) == AllocationClaim(FluxionJobId(7), ("n1",))
+    assert claim_of_job(read_job(released("n1", 4)), pods, 4, NOW) == AllocationClaim(
+        FluxionJobId(7), ("n1",)
+    )
+    assert claim_of_job(read_job(released("n[1-3]", 1)), pods, 1, NOW) == AllocationClaim(
+        FluxionJobId(7), ("n1",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,9 +141,16 @@ def test_a_pinned_job_that_grew_or_shrank_claims_the_slots_of_its_grant() -> Non
         pytest.param(released().suspended(), id="suspended"),
         pytest.param(released().label(names.JOBID_LABEL, "7x"), id="not an id"),
         pytest.param(released("n[1-"), id="not a hostlist"),
-        pytest.param(released(until="2025-12-31T23:59:00Z"), id="its pin window is closed and no pod has a slot"),
-        pytest.param(released().pod_annotation(names.ALLOCATION_ANNOTATION, "8"), id="another id in its template than on itself"),
-        pytest.param(released().with_("status.conditions", [{"type": "Complete", "status": "True"}]), id="finished"),
+        pytest.param(
+            released(until="2025-12-31T23:59:00Z"), id="its pin window is closed and no pod has a slot"
+        ),
+        pytest.param(
+            released().pod_annotation(names.ALLOCATION_ANNOTATION, "8"),
+            id="another id in its template than on itself",
+        ),
+        pytest.param(
+            released().with_("status.conditions", [{"type": "Complete", "status": "True"}]), id="finished"
+        ),
     ],
 )
 def test_a_job_without_a_complete_claim_is_not_adopted(job: JobBuilder) -> None:
@@ -133,7 +159,9 @@ def test_a_job_without_a_complete_claim_is_not_adopted(job: JobBuilder) -> None:
 
 def test_a_pod_claims_its_node_or_the_one_that_it_is_pinned_to() -> None:
     pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}}
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
+    }
     assert claim_of_pod(a_pod("bound", "n1")) == AllocationClaim(FluxionJobId(7), ("n1",))
     assert claim_of_pod(a_pod("pinned", affinity=affinity)) == AllocationClaim(FluxionJobId(7), ("n2",))
     assert claim_of_pod(a_pod("gated", affinity=affinity, schedulingGates=[{"name": names.GATE}])) is None
@@ -142,13 +170,29 @@ def test_a_pod_claims_its_node_or_the_one_that_it_is_pinned_to() -> None:
 
 def test_a_pinned_job_with_a_pod_on_an_unlisted_node_is_not_adopted() -> None:
     assert claim_of_job(read_job(released()), [a_pod("a", "n3", index=2)], 3, NOW) is not None
-    assert claim_of_job(read_job(released()), [a_pod("a", "n3", index=2), a_pod("b", "n9", index=0)], 3, NOW) is None
-    assert claim_of_job(read_job(released()), [a_pod("a", "n3"), a_pod("matched on its own", "n9", jobid="8")], 3, NOW) is not None
+    assert (
+        claim_of_job(read_job(released()), [a_pod("a", "n3", index=2), a_pod("b", "n9", index=0)], 3, NOW)
+        is None
+    )
+    assert (
+        claim_of_job(
+            read_job(released()), [a_pod("a", "n3"), a_pod("matched on its own", "n9", jobid="8")], 3, NOW
+        )
+        is not None
+    )
 
 
-def candidate(name: str, hosts: str, *, jobid: int = 7, cpu: str = "4", confirmed: bool = False) -> AdoptionCandidate:
+def candidate(
+    name: str, hosts: str, *, jobid: int = 7, cpu: str = "4", confirmed: bool = False
+) -> AdoptionCandidate:
     listed = tuple(hosts.split())
-    builder = make_job(name).indexed(len(listed)).cpu(cpu).suspended().annotation(names.SUSPENDED_BY_ANNOTATION, "webhook")
+    builder = (
+        make_job(name)
+        .indexed(len(listed))
+        .cpu(cpu)
+        .suspended()
+        .annotation(names.SUSPENDED_BY_ANNOTATION, "webhook")
+    )
     new = describe_job(read_job(builder.uid(name)), around())
     assert new is not None
     return AdoptionCandidate(new, AllocationClaim(FluxionJobId(jobid), listed), confirmed)
@@ -168,12 +212,18 @@ def test_claims_that_can_all_be_true_are_accepted() -> None:
 
 
 def test_a_claim_on_a_node_that_does_not_exist_is_refused() -> None:
-    assert checked(candidate("a", "n1 n9")) == ([], ["Job default/a claims allocation 7, on node n9, which does not exist"])
+    assert checked(candidate("a", "n1 n9")) == (
+        [],
+        ["Job default/a claims allocation 7, on node n9, which does not exist"],
+    )
 
 
 def test_of_two_claims_of_one_allocation_only_the_confirmed_one_is_accepted() -> None:
     forged, honest = candidate("forged", "n1"), candidate("honest", "n1", confirmed=True)
-    assert checked(forged, honest) == (["honest"], ["Job default/forged claims allocation 7, which another object claims too"])
+    assert checked(forged, honest) == (
+        ["honest"],
+        ["Job default/forged claims allocation 7, which another object claims too"],
+    )
     assert checked(forged, candidate("other", "n2"))[0] == []
 
 
@@ -195,16 +245,27 @@ def test_ports_and_devices_that_no_node_reports_do_not_keep_running_work_from_be
 
 
 def test_a_confirmed_claim_comes_before_one_that_is_not() -> None:
-    assert checked(candidate("forged", "n1", jobid=8, cpu="8"), candidate("honest", "n1", confirmed=True))[0] == ["honest"]
+    assert checked(candidate("forged", "n1", jobid=8, cpu="8"), candidate("honest", "n1", confirmed=True))[
+        0
+    ] == ["honest"]
 
 
 @pytest.mark.parametrize("one_per_node", [False, True])
 def test_shares_are_the_requests_of_the_pods_on_each_node(one_per_node: bool) -> None:
 
-    spec = jobspec_of("a/b", [SizedPods({"cpu": Decimal("1.5")}, 3)], duration_s=60, placement=PlacementRules(one_per_node=one_per_node))
+    spec = jobspec_of(
+        "a/b",
+        [SizedPods({"cpu": Decimal("1.5")}, 3)],
+        duration_s=60,
+        placement=PlacementRules(one_per_node=one_per_node),
+    )
     shares = shares_of(spec, ("n1", "n2", "n1", names.NO_NODE))
     amounts = {
-        share.node: (dict(share.slots), share.amounts["core"] if "core" in share.amounts else share.amounts["cpu"]) for share in shares
+        share.node: (
+            dict(share.slots),
+            share.amounts["core"] if "core" in share.amounts else share.amounts["cpu"],
+        )
+        for share in shares
     }
     assert amounts == {"n1": ({SLOT: 2}, 3000), "n2": ({SLOT: 1}, 1500)}
 
@@ -217,7 +278,9 @@ def test_a_pod_of_our_scheduler_claims_the_node_of_its_annotation() -> None:
 
 
 def test_a_job_that_was_started_with_fewer_pods_claims_a_slot_for_each_of_them() -> None:
-    small = read_job(released(None, pods=8).with_("spec.parallelism", 3).annotation(names.STARTED_PODS_ANNOTATION, "2"))
+    small = read_job(
+        released(None, pods=8).with_("spec.parallelism", 3).annotation(names.STARTED_PODS_ANNOTATION, "2")
+    )
     pods = [a_pod("a", "n5", index=4), a_pod("b", "n6", index=5), a_pod("c", "n7", index=6, jobid="9")]
     assert claim_of_job(small, pods, 3, NOW) == AllocationClaim(FluxionJobId(7), ("n5", "n6"))
     assert claim_of_job(small, pods[:1], 3, NOW) is None

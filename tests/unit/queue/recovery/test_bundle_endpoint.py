@@ -41,7 +41,11 @@ async def test_a_leader_tells_settings_metrics_and_the_size_of_its_graph() -> No
     answer = await told(_Sweeper(STAT))
     assert "a_metric 7.0" in answer["metrics"]
     assert answer["settings"]["policy"] == "lonode"
-    assert (answer["graph"]["nodes"], answer["graph"]["nodes_up"], answer["graph"]["free"]) == (4, 3, {"core": 6})
+    assert (answer["graph"]["nodes"], answer["graph"]["nodes_up"], answer["graph"]["free"]) == (
+        4,
+        3,
+        {"core": 6},
+    )
     assert answer["version"]
 
 

@@ -44,12 +44,16 @@ class _Api:
 
 def lease(age_s: float, holder: str = "scheduler-0") -> Lease:
     at = (EPOCH - timedelta(seconds=age_s)).isoformat()
-    return msgspec.convert({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 8, "renewTime": at}}, Lease)
+    return msgspec.convert(
+        {"spec": {"holderIdentity": holder, "leaseDurationSeconds": 8, "renewTime": at}}, Lease
+    )
 
 
 def doctor(answer: Lease | Exception | None, scheduler: tuple[str, str] | None = LEASE) -> Doctor:
     api, ledger = cast(Api, _Api(answer)), cast(Ledger, _Ledger())
-    return Doctor(api, cast(Caches, None), ledger, cast(GraphKeeper, None), cast(ForeignPods, None), scheduler)
+    return Doctor(
+        api, cast(Caches, None), ledger, cast(GraphKeeper, None), cast(ForeignPods, None), scheduler
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,9 +67,19 @@ def doctor(answer: Lease | Exception | None, scheduler: tuple[str, str] | None =
         (NotFound(404, "NotFound", "no lease"), SchedulerState.AWAY),
         (Forbidden(403, "Forbidden", "no right"), SchedulerState.UNKNOWN),
     ],
-    ids=["renewed", "by a clock ahead of ours", "stale", "handed back", "never held", "missing", "not allowed to ask"],
+    ids=[
+        "renewed",
+        "by a clock ahead of ours",
+        "stale",
+        "handed back",
+        "never held",
+        "missing",
+        "not allowed to ask",
+    ],
 )
-async def test_a_scheduler_leads_while_its_lease_is_renewed(answer: Lease | Exception, state: SchedulerState) -> None:
+async def test_a_scheduler_leads_while_its_lease_is_renewed(
+    answer: Lease | Exception, state: SchedulerState
+) -> None:
     assert await doctor(answer).scheduler_state([WAITS]) is state
 
 

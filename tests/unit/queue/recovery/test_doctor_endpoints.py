@@ -78,7 +78,10 @@ async def test_a_repair_runs_alone_and_a_second_one_is_refused() -> None:
     repairing = asyncio.create_task(repair.answer(request()))
     await settled()
     refused = await repair.answer(request())
-    assert (refused.status_code, json.loads(bytes(refused.body))["error"]) == (409, "a repair is running: ask again when it has ended")
+    assert (refused.status_code, json.loads(bytes(refused.body))["error"]) == (
+        409,
+        "a repair is running: ask again when it has ended",
+    )
     sweeper.doctor.go.set()
     assert ((await looking).status_code, (await repairing).status_code, sweeper.doctor.most) == (200, 200, 1)
     assert (await repair.answer(request())).status_code == 200

@@ -49,7 +49,9 @@ async def test_nothing_is_deleted_before_the_retention(clock: Clock, ledger: Led
     assert await known(ledger) == ["ended", "kept", "waiting"]
 
 
-async def test_after_the_retention_ended_work_is_deleted_unless_its_object_exists(clock: Clock, ledger: Ledger) -> None:
+async def test_after_the_retention_ended_work_is_deleted_unless_its_object_exists(
+    clock: Clock, ledger: Ledger
+) -> None:
     clock.now += RETENTION + timedelta(seconds=1)
     await Pruner(ledger, lambda uid: uid == "kept", retention_s=RETENTION.total_seconds()).prune()
     assert await known(ledger) == ["kept", "waiting"]

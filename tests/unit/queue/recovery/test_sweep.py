@@ -1,4 +1,6 @@
-"""A sweep resyncs every controller, repairs findings, and reads all of the tables only as often as they are small."""
+"""A sweep resyncs every controller, repairs findings, and reads all of the tables only as often as they are
+small.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,15 @@ async def ledger() -> Ledger:
 
 
 def sweeper(steps: Steps, ledger: Ledger) -> Sweeper:
-    return Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), (cast("Any", steps),), steps.adopt, steps.prune, steps.measure)
+    return Sweeper(
+        ledger,
+        cast("Doctor", steps),
+        Trigger(steps.defer),
+        (cast("Any", steps),),
+        steps.adopt,
+        steps.prune,
+        steps.measure,
+    )
 
 
 async def test_a_sweep_compares_repairs_and_requests_new_runs(steps: Steps, ledger: Ledger) -> None:
@@ -98,14 +108,18 @@ async def test_a_sweep_forgets_what_was_read_from_the_texts_of_requests(steps: S
     assert [length("abc"), reads] == [3, ["abc", "abc"]]
 
 
-async def test_other_work_goes_on_between_the_comparisons_of_two_controllers(steps: Steps, ledger: Ledger) -> None:
+async def test_other_work_goes_on_between_the_comparisons_of_two_controllers(
+    steps: Steps, ledger: Ledger
+) -> None:
     async def others() -> None:
         while steps.done.count("resync") < 3:
             steps.done.append("other")
             await asyncio.sleep(0)
 
     three = (cast("Any", steps),) * 3
-    sweeps = Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), three, steps.adopt, steps.prune, steps.measure)
+    sweeps = Sweeper(
+        ledger, cast("Doctor", steps), Trigger(steps.defer), three, steps.adopt, steps.prune, steps.measure
+    )
     await asyncio.gather(sweeps.resync(), others())
     assert steps.done == ["resync", "other"] * 2 + ["resync"]
 
@@ -125,7 +139,9 @@ async def test_a_large_queue_is_not_compared_row_by_row_in_each_sweep(
 
 
 @pytest.mark.parametrize(("pods", "thorough"), [(3, True), (4, False)])
-async def test_one_large_gang_counts_with_its_pods(steps: Steps, monkeypatch: pytest.MonkeyPatch, pods: int, thorough: bool) -> None:
+async def test_one_large_gang_counts_with_its_pods(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, pods: int, thorough: bool
+) -> None:
     """Reading 20,000 slots, for which matching waits, takes as long for one gang as for 20,000 Jobs."""
     monkeypatch.setattr("fluxqueue.queue.recovery.sweep._FEW", 3)
     ledger = RecordingLedger((a_workload(state=State.RUNNING), an_allocation(["n1"] * pods)))

@@ -63,13 +63,25 @@ def decoded(document: Any) -> Job:
         pytest.param(JOB.annotation("team~a/b", "x").pod_annotation("kept", "y"), id="annotations of others"),
         pytest.param(JOB.pod_annotation("team/a", "x"), id="only annotations that nobody reads"),
         pytest.param(JOB.with_("metadata.annotations", {}), id="our mark is gone"),
-        pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}]), id="another gate"),
-        pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": names.GATE}]), id="our gate is there"),
-        pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}, {"name": names.GATE}]), id="both gates"),
+        pytest.param(
+            JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}]), id="another gate"
+        ),
+        pytest.param(
+            JOB.with_("spec.template.spec.schedulingGates", [{"name": names.GATE}]), id="our gate is there"
+        ),
+        pytest.param(
+            JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}, {"name": names.GATE}]),
+            id="both gates",
+        ),
         pytest.param(JOB.with_("spec.template.spec.affinity", {"podAffinity": {}}), id="an affinity to pods"),
-        pytest.param(JOB.with_("spec.template.spec.affinity", {"nodeAffinity": {PREFERRED: []}}), id="preferred nodes"),
+        pytest.param(
+            JOB.with_("spec.template.spec.affinity", {"nodeAffinity": {PREFERRED: []}}), id="preferred nodes"
+        ),
         pytest.param(JOB.pod_annotation(names.SCHEDULER_LABEL, "fluxion"), id="released before"),
-        pytest.param(JOB.with_("spec.parallelism", 1).annotation(names.STARTED_PODS_ANNOTATION, "1"), id="started with fewer pods before"),
+        pytest.param(
+            JOB.with_("spec.parallelism", 1).annotation(names.STARTED_PODS_ANNOTATION, "1"),
+            id="started with fewer pods before",
+        ),
     ],
 )
 def test_it_does_what_the_merge_patch_does(builder: JobBuilder) -> None:
@@ -78,10 +90,17 @@ def test_it_does_what_the_merge_patch_does(builder: JobBuilder) -> None:
     for patch in patches(job):
         operations = by_generation(job, patch)
         assert operations is not None
-        wanted = decoded(merged(document, {**patch, "metadata": {**patch["metadata"], "resourceVersion": None}}, by_key=True))
+        wanted = decoded(
+            merged(
+                document, {**patch, "metadata": {**patch["metadata"], "resourceVersion": None}}, by_key=True
+            )
+        )
         found = decoded(apply_patch(document, operations))
         assert normalised(found.spec) == normalised(wanted.spec), "with the annotations of others"
-        assert (found.metadata.labels, found.metadata.annotations or {}) == (wanted.metadata.labels, wanted.metadata.annotations or {})
+        assert (found.metadata.labels, found.metadata.annotations or {}) == (
+            wanted.metadata.labels,
+            wanted.metadata.annotations or {},
+        )
 
 
 @pytest.mark.parametrize("change", [{"generation": 4}, {"uid": "another"}])
@@ -92,7 +111,11 @@ def test_another_generation_or_object_is_refused_and_another_status_is_not(chang
         assert operations is not None
         with pytest.raises(PatchFailed):
             apply_patch({**document, "metadata": {**document["metadata"], **change}}, operations)
-        later = {**document, "metadata": {**document["metadata"], "resourceVersion": "99"}, "status": {"conditions": []}}
+        later = {
+            **document,
+            "metadata": {**document["metadata"], "resourceVersion": "99"},
+            "status": {"conditions": []},
+        }
         assert apply_patch(later, operations)["spec"]["suspend"] is False
 
 

@@ -40,12 +40,18 @@ class Bench:
     def put(self, job: JobBuilder | None = None) -> Workload:
         builder = job or started()
         stored = self.memory.put("jobs", builder.uid("uid-of-a").build())
-        workload = a_workload(uid=stored.metadata.uid, jobspec=JOBSPEC, pods=8, state=State.RUNNING, hosts="n[1-2]", jobid=7)
+        workload = a_workload(
+            uid=stored.metadata.uid, jobspec=JOBSPEC, pods=8, state=State.RUNNING, hosts="n[1-2]", jobid=7
+        )
         self.workload = self.ledger.put(workload, an_allocation(["n1", "n2"], pods=["p0", "p1"]))
         return self.workload
 
     def pod(self, name: str, row: Workload | None = None, **metadata: str) -> None:
-        builder = make_pod(name).owned_by("Job", "a").with_("metadata.creationTimestamp", f"{CREATED:%Y-%m-%dT%H:%M:%SZ}")
+        builder = (
+            make_pod(name)
+            .owned_by("Job", "a")
+            .with_("metadata.creationTimestamp", f"{CREATED:%Y-%m-%dT%H:%M:%SZ}")
+        )
         for key, value in metadata.items():
             builder = builder.with_(f"metadata.{key}", value)
         self.memory.put("pods", builder.uid(name).build())
@@ -76,12 +82,18 @@ async def test_the_pods_of_a_job_are_counted(bench: Bench) -> None:
     for name in ("p0", "p1"):
         bench.pod(name)
     bench.pod("p2", waiting())
-    assert bench.sizes() == JobPods(parallelism=2, full=8, least=2, left=8, active=3, waiting=1, waiting_since=CREATED)
+    assert bench.sizes() == JobPods(
+        parallelism=2, full=8, least=2, left=8, active=3, waiting=1, waiting_since=CREATED
+    )
 
 
 @pytest.mark.parametrize(
     "job",
-    [started().with_("spec.suspend", True), started(0), started().with_("status.conditions", [{"type": "Complete", "status": "True"}])],
+    [
+        started().with_("spec.suspend", True),
+        started(0),
+        started().with_("status.conditions", [{"type": "Complete", "status": "True"}]),
+    ],
     ids=["suspended", "scaled to zero", "complete"],
 )
 async def test_a_job_that_does_not_run_is_not_resized(bench: Bench, job: JobBuilder) -> None:
@@ -102,7 +114,9 @@ async def test_a_job_is_left_alone_while_a_pod_of_it_ends_or_needs_another_node(
 
 
 @pytest.mark.parametrize(("state", "full"), [("open", 8), ("held", 2), ("drained", 2)])
-async def test_a_job_does_not_grow_in_a_queue_that_starts_nothing(bench: Bench, state: str, full: int) -> None:
+async def test_a_job_does_not_grow_in_a_queue_that_starts_nothing(
+    bench: Bench, state: str, full: int
+) -> None:
     bench.memory.put("fluxqueues", make_queue("default", state=state))
     sizes = bench.sizes()
     assert sizes is not None
@@ -126,7 +140,9 @@ async def test_a_job_grows_by_one_guarded_patch_and_an_event(bench: Bench) -> No
         await until(lambda: bench.events.reasons == ["Grown"])
     (write,) = bench.memory.written("patch", "jobs")
     assert write.body["metadata"].keys() >= {"uid", "resourceVersion"}
-    assert bench.events.events == [("Job a", "Grown", "Job default/a grows from 2 to 5 pods: nodes are free", Severity.NORMAL)]
+    assert bench.events.events == [
+        ("Job a", "Grown", "Job default/a grows from 2 to 5 pods: nodes are free", Severity.NORMAL)
+    ]
 
 
 async def test_pods_that_are_given_up_are_reported(bench: Bench) -> None:
@@ -138,14 +154,20 @@ async def test_pods_that_are_given_up_are_reported(bench: Bench) -> None:
     assert bench.events.events == [("Job a", "Shrunk", sentence, Severity.WARNING)]
 
 
-@pytest.mark.parametrize(("status", "reason"), [(409, "Conflict"), (404, "NotFound"), (403, "Forbidden"), (422, "Invalid")])
-async def test_a_refused_patch_is_decided_again_by_a_later_cycle(bench: Bench, status: int, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "reason"), [(409, "Conflict"), (404, "NotFound"), (403, "Forbidden"), (422, "Invalid")]
+)
+async def test_a_refused_patch_is_decided_again_by_a_later_cycle(
+    bench: Bench, status: int, reason: str
+) -> None:
     bench.memory.fail_next("patch", "jobs", status, reason)
     requested: list[int] = []
     bench.resizer.subscribe(lambda: requested.append(status))
     async with running(bench.resizer.run()):
         bench.resizer.resize(bench.workload.id, 5)
         await until(lambda: bench.resizer._wanted == {})
-    assert requested == ([status] if status in (409, 404) else []), "another cycle, which nothing else may request"
+    assert requested == ([status] if status in (409, 404) else []), (
+        "another cycle, which nothing else may request"
+    )
     assert (bench.parallelism(), bench.events.events) == (2, [])
     assert bench.sizes() is not None, "so that the next cycle can decide"

@@ -16,7 +16,12 @@ SUSPENDED = [{"type": "Suspended", "status": "True"}]
 
 
 def _job(builder: JobBuilder, version: int = 1) -> Job:
-    return msgspec.convert(builder.with_("metadata.resourceVersion", str(version)).with_("metadata.uid", "uid-of-lammps").build(), Job)
+    return msgspec.convert(
+        builder.with_("metadata.resourceVersion", str(version))
+        .with_("metadata.uid", "uid-of-lammps")
+        .build(),
+        Job,
+    )
 
 
 @pytest.fixture
@@ -26,7 +31,12 @@ def jobs() -> ObjectCache[Job]:
 
 def _numbered(number: int, *, shown: bool = False) -> Job:
     """The Job of a burst that came as this one."""
-    builder = make_job(f"burst-{number}").suspended().with_("metadata.resourceVersion", "2" if shown else "1").uid(f"uid-{number}")
+    builder = (
+        make_job(f"burst-{number}")
+        .suspended()
+        .with_("metadata.resourceVersion", "2" if shown else "1")
+        .uid(f"uid-{number}")
+    )
     return msgspec.convert((builder.with_("status.conditions", SUSPENDED) if shown else builder).build(), Job)
 
 
@@ -38,7 +48,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_job_that_shows_its_status_or_runs_is_not_waited_for(jobs: ObjectCache[Job]) -> None:
     new = NewJobs(jobs)
-    for job in (_job(make_job("lammps").suspended().with_("status.conditions", SUSPENDED)), _job(make_job("lammps"))):
+    for job in (
+        _job(make_job("lammps").suspended().with_("status.conditions", SUSPENDED)),
+        _job(make_job("lammps")),
+    ):
         await asyncio.wait_for(new.first_status(job), 60)
 
 
@@ -51,7 +64,11 @@ async def test_the_watch_ends_the_wait(jobs: ObjectCache[Job], ways: str) -> Non
     jobs.apply(_job(make_job("lammps").suspended().label("team", "blue"), 2))
     await asyncio.sleep(0)
     assert not waiting.done()
-    later = make_job("lammps") if ways == "resumed" else make_job("lammps").suspended().with_("status.conditions", SUSPENDED)
+    later = (
+        make_job("lammps")
+        if ways == "resumed"
+        else make_job("lammps").suspended().with_("status.conditions", SUSPENDED)
+    )
     if ways == "deleted":
         jobs.remove(first)
     else:
@@ -69,7 +86,11 @@ async def test_the_wait_ends_by_itself(jobs: ObjectCache[Job], monkeypatch: pyte
 async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jobs: ObjectCache[Job]) -> None:
     new = NewJobs(jobs)
     jobs.replace([_numbered(number) for number in range(20)])
-    jobs.apply(msgspec.convert(make_job("foreign").with_("spec.managedBy", "example.com/other").uid("foreign").build(), Job))
+    jobs.apply(
+        msgspec.convert(
+            make_job("foreign").with_("spec.managedBy", "example.com/other").uid("foreign").build(), Job
+        )
+    )
     assert new.waiting == 20
     jobs.apply(_numbered(3, shown=True))
     assert new.waiting == 19
@@ -77,7 +98,9 @@ async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jo
     assert new.waiting == 0
 
 
-async def test_a_job_is_waited_for_only_where_the_api_server_requires_the_status(jobs: ObjectCache[Job]) -> None:
+async def test_a_job_is_waited_for_only_where_the_api_server_requires_the_status(
+    jobs: ObjectCache[Job],
+) -> None:
     new, first = NewJobs(jobs), _job(make_job("lammps").suspended())
     jobs.apply(first)
     await asyncio.wait_for(new.first_status_if_required(first), 60)

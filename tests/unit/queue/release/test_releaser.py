@@ -32,7 +32,9 @@ class Bench:
     """An allocated Job of two pods that is due for release; ``job`` None: it is gone."""
 
     def __init__(self, job: JobBuilder | None = JOB, **changes: Any) -> None:
-        self.row = a_workload("mpi", uid="job-uid", state=State.ALLOCATED, pods=2, jobid=7, jobspec="{}", **changes)
+        self.row = a_workload(
+            "mpi", uid="job-uid", state=State.ALLOCATED, pods=2, jobid=7, jobspec="{}", **changes
+        )
         self.ledger = RecordingLedger((self.row, replace(an_allocation(["n0", "n1"]), released_at=None)))
         self.server, self.trigger = MemoryApi(), TriggerLog()
         self.caches = Caches(self.server.api)
@@ -52,7 +54,11 @@ class Bench:
             raise self.problem
 
     def ready(self, node: str, **spec: Any) -> None:
-        body = {"metadata": {"name": node}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        body = {
+            "metadata": {"name": node},
+            "spec": spec,
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
         self.server.put("nodes", body)
 
     async def round(self) -> None:
@@ -130,7 +136,10 @@ async def test_a_job_whose_node_was_cordoned_is_requeued() -> None:
     bench = Bench()
     bench.ready("n1", unschedulable=True)
     await bench.round()
-    assert bench.ledger.written("requeue")[0].message == "Job default/mpi is planned again: node n1 is down: it is cordoned"
+    assert (
+        bench.ledger.written("requeue")[0].message
+        == "Job default/mpi is planned again: node n1 is down: it is cordoned"
+    )
 
 
 async def test_a_released_job_keeps_its_nodes_though_the_cache_is_older() -> None:
@@ -192,14 +201,19 @@ async def test_while_the_api_server_is_unavailable_the_release_is_due_again_soon
     bench = Bench()
     bench.server.fail_next("patch", "jobs", 503, "ServiceUnavailable")
     await bench.round()
-    assert (bench.ledger.written("retry_releases_soon"), bench.ledger.written("mark_release_failed")) == ([7], [])
+    assert (bench.ledger.written("retry_releases_soon"), bench.ledger.written("mark_release_failed")) == (
+        [7],
+        [],
+    )
 
 
 async def test_an_unknown_error_of_one_release_counts_as_a_refusal() -> None:
     bench = Bench()
     bench.problem = ValueError("No closing quotation")
     await bench.round()
-    assert bench.ledger.written("mark_release_failed") == [(7, "Job default/mpi could not be released: No closing quotation")]
+    assert bench.ledger.written("mark_release_failed") == [
+        (7, "Job default/mpi could not be released: No closing quotation")
+    ]
 
 
 async def test_a_single_pod_gets_its_node_and_loses_only_our_gate() -> None:

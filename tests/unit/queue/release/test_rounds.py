@@ -71,7 +71,9 @@ async def test_what_ends_together_is_stored_together() -> None:
     assert not any(bench.ledger.releasing(FluxionJobId(jobid)) for jobid in (1, 2, 3))
 
 
-async def test_a_release_that_takes_long_delays_neither_the_others_nor_what_becomes_due(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_release_that_takes_long_delays_neither_the_others_nor_what_becomes_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.release.rounds._STORE_EVERY_S", 0.0)
     bench = Bench(2)
     round_ = bench.start()

@@ -1,4 +1,6 @@
-"""What is done at once about pods that our own scheduler refuses, by which of their siblings are bound already."""
+"""What is done at once about pods that our own scheduler refuses,
+by which of their siblings are bound already.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    ReleaseMode,
+    RequeueState,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.store.ledger import Ledger
@@ -99,16 +109,31 @@ class _Recorder:
 class Bench:
     """A released workload of which the watch shows these pods."""
 
-    def __init__(self, mode: ReleaseMode, *pods: PodBuilder, kind: str = "Pod", name: str = "w", **changes: Any) -> None:
+    def __init__(
+        self, mode: ReleaseMode, *pods: PodBuilder, kind: str = "Pod", name: str = "w", **changes: Any
+    ) -> None:
         self.requeuer, self.recorder = _Requeuer(), _Recorder()
         caches = Caches(cast(Api, None))
         if kind == "Job":
             caches.jobs.apply(a_job(make_job("j"), uid="uid-of-j"))
-        settings = {"kind": kind, "release_mode": mode, "state": State.ALLOCATED, "jobid": 7, "uid": "uid-of-j" if kind == "Job" else "p0"}
+        settings = {
+            "kind": kind,
+            "release_mode": mode,
+            "state": State.ALLOCATED,
+            "jobid": 7,
+            "uid": "uid-of-j" if kind == "Job" else "p0",
+        }
         row = a_workload(name, **{**settings, **changes})
         uids = [pod.build()["metadata"]["uid"] for pod in pods]
-        self.ledger = _Ledger(row, an_allocation(["n1"] * len(pods), states=[SlotState.TAKEN] * len(pods), pods=uids))
-        self.refusals = BindRefusals(caches, cast(Ledger, self.ledger), cast(Requeuer, self.requeuer), cast(EventRecorder, self.recorder))
+        self.ledger = _Ledger(
+            row, an_allocation(["n1"] * len(pods), states=[SlotState.TAKEN] * len(pods), pods=uids)
+        )
+        self.refusals = BindRefusals(
+            caches,
+            cast(Ledger, self.ledger),
+            cast(Requeuer, self.requeuer),
+            cast(EventRecorder, self.recorder),
+        )
         for pod in pods:
             caches.pods.apply(msgspec.convert(pod.build(), Pod))
 
@@ -161,7 +186,11 @@ async def test_a_group_is_evicted_as_a_whole_until_one_of_its_pods_is_bound() ->
 
 
 async def test_a_pod_whose_allocation_was_freed_is_withdrawn_alone() -> None:
-    bench = Bench(ReleaseMode.PIN, make_pod("p0").uid("p0").by_fluxion("n1", 6).refused(FULL, node="n1", jobid=6), kind="Job")
+    bench = Bench(
+        ReleaseMode.PIN,
+        make_pod("p0").uid("p0").by_fluxion("n1", 6).refused(FULL, node="n1", jobid=6),
+        kind="Job",
+    )
     assert await bench.react()
     assert (bench.requeuer.alone, bench.ledger.requeue_state) == (["p0"], [])
 
@@ -175,7 +204,9 @@ async def test_a_pod_whose_allocation_was_freed_is_withdrawn_alone() -> None:
     ],
     ids=["of its former node", "bound since", "taken back already"],
 )
-async def test_an_old_refusal_or_one_that_is_being_handled_has_no_effect(pod: PodBuilder, changes: dict[str, Any]) -> None:
+async def test_an_old_refusal_or_one_that_is_being_handled_has_no_effect(
+    pod: PodBuilder, changes: dict[str, Any]
+) -> None:
     assert not await Bench(ReleaseMode.POD, pod, **changes).react(BEFORE_S)
 
 

@@ -36,13 +36,21 @@ class Bench:
         self.ledger = RecordingLedger(*([(row, allocation)] if row is not None else []))
         self.server, self.trigger, self.recorder = MemoryApi(), TriggerLog(), _Recorder()
         self.caches = Caches(self.server.api)
-        self.canceller = Canceller(self.server.api, self.caches, self.ledger, self.trigger.trigger, cast(EventRecorder, self.recorder))
+        self.canceller = Canceller(
+            self.server.api,
+            self.caches,
+            self.ledger,
+            self.trigger.trigger,
+            cast(EventRecorder, self.recorder),
+        )
         self.server.show_in(self.caches)
         body = self.server.put(plural, builder.build())
         kind = "Job" if plural == "jobs" else "Pod"
         ref = {"apiVersion": "v1", "kind": kind, "name": body.metadata.name, "uid": "the-uid"}
         self._name = fluxjob_name(kind, body.metadata.name, "the-uid")
-        self.server.put("fluxjobs", {"metadata": {"name": self._name}, "spec": {"objectRef": ref, "cancel": True}})
+        self.server.put(
+            "fluxjobs", {"metadata": {"name": self._name}, "spec": {"objectRef": ref, "cancel": True}}
+        )
 
     @property
     def cancel(self) -> Any:
@@ -57,13 +65,18 @@ def a_row(kind: str, state: State, **changes: Any) -> Workload:
 
 
 async def test_a_waiting_job_ends_and_stays_suspended_for_its_user() -> None:
-    bench = Bench("jobs", JOB.suspended().annotation("fluxqueue/suspended-by", "webhook"), a_row("Job", State.PENDING))
+    bench = Bench(
+        "jobs", JOB.suspended().annotation("fluxqueue/suspended-by", "webhook"), a_row("Job", State.PENDING)
+    )
     async with running_controllers(bench.canceller):
         await until(lambda: bench.ledger.written("finish"))
     (ending,) = bench.ledger.written("finish")
     assert (ending.state, ending.outcome) == (State.CANCELLED, Outcome.CANCELLED)
     job = bench.server.get("jobs", "mpi")
-    assert (job["spec"]["suspend"], "fluxqueue/suspended-by" in job["metadata"].get("annotations", {})) == (True, False)
+    assert (job["spec"]["suspend"], "fluxqueue/suspended-by" in job["metadata"].get("annotations", {})) == (
+        True,
+        False,
+    )
     assert bench.trigger.tasks == ["schedule"]
 
 
@@ -71,9 +84,18 @@ async def test_a_running_job_ends_with_its_run_once_its_pods_are_gone() -> None:
     row = a_row("Job", State.RUNNING, started_at=EPOCH, hosts="n0")
     bench = Bench("jobs", JOB.suspended(False).label("fluxqueue/jobid", "7"), row)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "the-uid", "controller": True}
-    bench.server.put("nodes", {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
-    bench.server.put("pods", make_pod("mpi-0").with_("metadata.ownerReferences", [owner]).on_node("n0").phase("Running").build())
-    stopped = JOB.suspended().label("fluxqueue/jobid", "7").with_("status.conditions", [{"type": "Suspended", "status": "True"}])
+    bench.server.put(
+        "nodes", {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    )
+    bench.server.put(
+        "pods",
+        make_pod("mpi-0").with_("metadata.ownerReferences", [owner]).on_node("n0").phase("Running").build(),
+    )
+    stopped = (
+        JOB.suspended()
+        .label("fluxqueue/jobid", "7")
+        .with_("status.conditions", [{"type": "Suspended", "status": "True"}])
+    )
     async with running_controllers(bench.canceller):
         await until(lambda: bench.ledger.written("mark_draining"))
         assert bench.server.get("jobs", "mpi")["spec"]["suspend"]

@@ -40,9 +40,15 @@ def test_a_pod_without_a_job_may_always_be_deleted() -> None:
     [
         pytest.param(make_job(), 6, id="nothing said"),
         pytest.param(make_job().with_("spec.backoffLimit", 0), 0, id="none may fail"),
-        pytest.param(make_job().with_("spec.backoffLimit", 3).with_("status.failed", 2), 1, id="some have failed"),
+        pytest.param(
+            make_job().with_("spec.backoffLimit", 3).with_("status.failed", 2), 1, id="some have failed"
+        ),
         pytest.param(make_job().with_("status.failed", 9), 0, id="more than may"),
-        pytest.param(make_job().with_("spec.backoffLimitPerIndex", 2).with_("spec.backoffLimit", 100), 0, id="counted by index"),
+        pytest.param(
+            make_job().with_("spec.backoffLimitPerIndex", 2).with_("spec.backoffLimit", 100),
+            0,
+            id="counted by index",
+        ),
     ],
 )
 def test_how_many_pods_may_be_deleted_before_a_job_fails_by_it(job: JobBuilder, left: int) -> None:

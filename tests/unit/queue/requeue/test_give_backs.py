@@ -31,12 +31,18 @@ class Bench:
     """A Job of three pods that gives its last slot back."""
 
     def __init__(self, grace_s: int = 0, least: int = 1) -> None:
-        jobspec = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=600, min_pods=least)
+        jobspec = jobspec_of(
+            "default/mpi", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=600, min_pods=least
+        )
         given = GivenBack(jobid=7, ranks=(2,), stop_at=EPOCH + timedelta(seconds=grace_s), message=WORDS)
-        row = a_workload("mpi", uid="the-uid", state=State.RUNNING, jobid=7, jobspec=jobspec, pods=3, hosts="n[0-2]")
+        row = a_workload(
+            "mpi", uid="the-uid", state=State.RUNNING, jobid=7, jobspec=jobspec, pods=3, hosts="n[0-2]"
+        )
         self.row = replace(row, requeue_state=RequeueState(given_back=given))
         uids = ["mpi-0", "mpi-1", "mpi-2"]
-        self.ledger = RecordingLedger((self.row, an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=uids)))
+        self.ledger = RecordingLedger(
+            (self.row, an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN] * 3, pods=uids))
+        )
         self.server, self.events = MemoryApi(), RecordedEvents()
         caches = managed_caches(self.server)
         api = self.server.api
@@ -114,7 +120,9 @@ async def test_what_is_given_back_outlives_a_state_that_was_made_before() -> Non
     assert given is not None
     more = msgspec.structs.replace(given, ranks=(1, 2))
     await bench.ledger.evict([], {bench.row.id: more})
-    await bench.ledger.set_requeue_states({bench.row.id: msgspec.structs.replace(bench.row.requeue_state, time_limit=EPOCH)})
+    await bench.ledger.set_requeue_states(
+        {bench.row.id: msgspec.structs.replace(bench.row.requeue_state, time_limit=EPOCH)}
+    )
     found = bench.ledger.get(bench.row.id)
     assert found is not None
     assert (found.requeue_state.given_back, found.requeue_state.time_limit) == (more, EPOCH)
@@ -144,7 +152,9 @@ async def test_a_pod_by_which_it_grew_and_that_ends_too_does_not_count_for_its_l
     bench = Bench(least=2)
     bench.shows("mpi-1", "Failed")
     bench.shows("mpi-3", "Running")
-    grown = a_workload("mpi-3", uid="mpi-3", kind="Pod", state=State.DRAINING, reason=Reason.PREEMPTED, jobid=8)
+    grown = a_workload(
+        "mpi-3", uid="mpi-3", kind="Pod", state=State.DRAINING, reason=Reason.PREEMPTED, jobid=8
+    )
     bench.ledger.put(grown, an_allocation(["n0"], jobid=8, states=[SlotState.TAKEN], pods=["mpi-3"]))
     assert await bench.give_backs._proceed(bench.row.id) == 2.0
     assert bench.writes() == []

@@ -49,7 +49,9 @@ def test_pods_that_did_not_fail_cost_no_pause(phase: str) -> None:
 
 
 @pytest.mark.parametrize(("suspended", "seconds"), [(False, 15), (True, None)])
-def test_a_deleted_pod_counts_as_a_failure_unless_its_job_is_suspended(suspended: bool, seconds: int | None) -> None:
+def test_a_deleted_pod_counts_as_a_failure_unless_its_job_is_suspended(
+    suspended: bool, seconds: int | None
+) -> None:
     bench = Bench(pod(), suspended=suspended)
     bench.caches.pods.replace([])
     assert bench.waits_s() == seconds

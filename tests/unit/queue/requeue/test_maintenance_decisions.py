@@ -20,19 +20,29 @@ CORDONING = (AtStart.DRAIN, AtStart.EVICT)
 
 
 def booked(*nodes: str, **spec: Any) -> BookedReservation:
-    body = make_reservation("power", **{"start": "2026-12-01T09:00:00", "nodes": [*nodes], "maintenance": True, **spec})
-    return BookedReservation(plan_of(msgspec.convert(body, FluxReservation)), nodes, (Occurrence(10, 20), Occurrence(30, 40)))
+    body = make_reservation(
+        "power", **{"start": "2026-12-01T09:00:00", "nodes": [*nodes], "maintenance": True, **spec}
+    )
+    return BookedReservation(
+        plan_of(msgspec.convert(body, FluxReservation)), nodes, (Occurrence(10, 20), Occurrence(30, 40))
+    )
 
 
 def node(name: str, *, cordoned: bool = False, marked: bool = False) -> Node:
     builder = make_node(name)
     builder = builder.cordoned() if cordoned else builder
-    return msgspec.convert((builder.annotation("fluxqueue/maintenance", "power") if marked else builder).build(), Node)
+    return msgspec.convert(
+        (builder.annotation("fluxqueue/maintenance", "power") if marked else builder).build(), Node
+    )
 
 
-@pytest.mark.parametrize(("now", "active"), [(9, False), (10, True), (19, True), (20, False), (35, True), (40, False)])
+@pytest.mark.parametrize(
+    ("now", "active"), [(9, False), (10, True), (19, True), (20, False), (35, True), (40, False)]
+)
 def test_nodes_are_in_maintenance_within_its_times(now: int, active: bool) -> None:
-    assert nodes_in_maintenance([booked("a", atStart="drain")], now, CORDONING) == ({"a": "power"} if active else {})
+    assert nodes_in_maintenance([booked("a", atStart="drain")], now, CORDONING) == (
+        {"a": "power"} if active else {}
+    )
 
 
 def test_a_maintenance_that_leaves_its_nodes_and_a_reservation_of_people_do_nothing() -> None:
@@ -69,24 +79,40 @@ def test_a_write_names_the_node_as_it_was_read_and_marks_it_with_the_cordon() ->
     assert patch["metadata"].keys() == {"uid", "resourceVersion", "annotations"}
     (uncordon,) = writes_for([node("a", cordoned=True, marked=True)], {})
     patch = uncordon.patch
-    assert (patch["metadata"]["annotations"], patch["spec"]) == ({"fluxqueue/maintenance": None}, {"unschedulable": None})
+    assert (patch["metadata"]["annotations"], patch["spec"]) == (
+        {"fluxqueue/maintenance": None},
+        {"unschedulable": None},
+    )
 
 
 def test_work_on_the_nodes_is_evicted_once_with_a_sentence() -> None:
-    running, elsewhere, draining = (a_workload(state=state, jobid=7) for state in (State.RUNNING, State.RUNNING, State.DRAINING))
-    live = [(running, an_allocation(["b", "a"])), (elsewhere, an_allocation(["c"])), (draining, an_allocation(["a"]))]
+    running, elsewhere, draining = (
+        a_workload(state=state, jobid=7) for state in (State.RUNNING, State.RUNNING, State.DRAINING)
+    )
+    live = [
+        (running, an_allocation(["b", "a"])),
+        (elsewhere, an_allocation(["c"])),
+        (draining, an_allocation(["a"])),
+    ]
     (eviction,) = evictions_for(live, {"a": "power"}, EPOCH)
     assert (eviction.workload, eviction.reason) == (running.id, Reason.RESERVATION)
-    assert eviction.message == f"{running.ref} was requeued: the maintenance power of node a began; it keeps its submit time"
+    assert (
+        eviction.message
+        == f"{running.ref} was requeued: the maintenance power of node a began; it keeps its submit time"
+    )
 
 
 def test_work_that_is_ended_at_its_time_limit_is_not_evicted() -> None:
-    limited = a_workload(state=State.RUNNING, jobid=7, started_at=EPOCH, requeue_state=RequeueState(time_limit=EPOCH))
+    limited = a_workload(
+        state=State.RUNNING, jobid=7, started_at=EPOCH, requeue_state=RequeueState(time_limit=EPOCH)
+    )
     assert evictions_for([(limited, an_allocation(["a"]))], {"a": "power"}, EPOCH) == []
 
 
 @pytest.mark.parametrize(("after_s", "evicted"), [(0, False), (299, False), (300, True)])
-def test_work_is_not_evicted_for_a_slot_that_it_gives_back_unless_its_pod_does_not_end(after_s: int, evicted: bool) -> None:
+def test_work_is_not_evicted_for_a_slot_that_it_gives_back_unless_its_pod_does_not_end(
+    after_s: int, evicted: bool
+) -> None:
     given = GivenBack(jobid=7, ranks=(1,), stop_at=EPOCH, message="it gave 1 of its 2 pods back")
     smaller = a_workload(state=State.RUNNING, jobid=7, requeue_state=RequeueState(given_back=given))
     now = EPOCH + timedelta(seconds=after_s)

@@ -39,7 +39,9 @@ class Stage:
         self.failing: dict[WorkloadId, Exception] = {}
         self.booked: dict[str, BookedReservation] | None = None
         self.caches: Caches = managed_caches(self.memory)
-        self.maintenances = Maintenances(self.memory.api, self.caches, self.ledger, lambda: self.booked, self.evict, self.events.recorder)
+        self.maintenances = Maintenances(
+            self.memory.api, self.caches, self.ledger, lambda: self.booked, self.evict, self.events.recorder
+        )
 
     async def evict(self, evictions: Sequence[Eviction]) -> list[WorkloadId]:
         for each in evictions:
@@ -57,7 +59,9 @@ class Stage:
 
     def node(self, name: str) -> tuple[bool, str | None]:
         body: Any = self.memory.get("nodes", name)
-        return bool(body["spec"].get("unschedulable")), (body["metadata"].get("annotations") or {}).get("fluxqueue/maintenance")
+        return bool(body["spec"].get("unschedulable")), (body["metadata"].get("annotations") or {}).get(
+            "fluxqueue/maintenance"
+        )
 
 
 @pytest.fixture

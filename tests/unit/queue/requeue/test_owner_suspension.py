@@ -16,7 +16,13 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.owner_handles import HANDLES, OwnerHandle, SuspendableObject, handle_of, is_suspended
+from fluxqueue.queue.model.owner_handles import (
+    HANDLES,
+    OwnerHandle,
+    SuspendableObject,
+    handle_of,
+    is_suspended,
+)
 from fluxqueue.queue.model.records import ReleaseMode, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender
@@ -26,7 +32,13 @@ JOBSET = "jobset.x-k8s.io/v1alpha2"
 
 
 def pod(number: int, controller: str = "Job") -> PodBuilder:
-    made = make_pod(f"train-{number}").uid(f"pod-{number}").owned_by(controller, "train-workers-0").on_node("n0").phase("Running")
+    made = (
+        make_pod(f"train-{number}")
+        .uid(f"pod-{number}")
+        .owned_by(controller, "train-workers-0")
+        .on_node("n0")
+        .phase("Running")
+    )
     return made.label(names.JOBSET_NAME_LABEL, "train")
 
 
@@ -34,7 +46,12 @@ class Bench:
     """A JobSet of two pods, preempted; `lead` makes a new leader, which knows what is stored."""
 
     def __init__(self, controller: str = "Job", **jobset: Any) -> None:
-        settings: dict[str, Any] = {"kind": "JobSet", "api_version": JOBSET, "release_mode": ReleaseMode.GROUP, "uid": "group-pod-0"}
+        settings: dict[str, Any] = {
+            "kind": "JobSet",
+            "api_version": JOBSET,
+            "release_mode": ReleaseMode.GROUP,
+            "uid": "group-pod-0",
+        }
         self.row = a_workload("train", state=State.RUNNING, pods=2, jobid=7, started_at=EPOCH, **settings)
         held = an_allocation(["n0", "n0"], states=[SlotState.TAKEN] * 2, pods=["pod-0", "pod-1"])
         self.ledger = RecordingLedger((self.row, held))
@@ -44,7 +61,9 @@ class Bench:
         self.server.put("nodes", {"metadata": {"name": "n0"}, "status": status})
         self.server.put("jobsets", {"metadata": {"name": "train"}, "spec": {"replicatedJobs": []}, **jobset})
         owner = {"apiVersion": JOBSET, "kind": "JobSet", "name": "train", "uid": "u", "controller": True}
-        self.server.put("jobs", make_job("train-workers-0").uid("job").with_("metadata.ownerReferences", [owner]).build())
+        self.server.put(
+            "jobs", make_job("train-workers-0").uid("job").with_("metadata.ownerReferences", [owner]).build()
+        )
         for number in range(2):
             self.server.put("pods", pod(number, controller).build())
         self.events = RecordedEvents()
@@ -53,15 +72,21 @@ class Bench:
     def lead(self) -> None:
         self.trigger = TriggerLog()
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
-        self.requeuer = Requeuer(self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, lambda _uid: None)
+        self.requeuer = Requeuer(
+            self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, lambda _uid: None
+        )
         self.requeuer.recorder = self.events.recorder
 
     def jobset(self) -> tuple[Any, str | None]:
         found = self.server.get("jobsets", "train")
-        return found["spec"].get("suspend"), found["metadata"].get("labels", {}).get(names.SUSPENDED_BY_QUEUE_LABEL)
+        return found["spec"].get("suspend"), found["metadata"].get("labels", {}).get(
+            names.SUSPENDED_BY_QUEUE_LABEL
+        )
 
     async def preempt(self) -> None:
-        await self.requeuer.evict([Eviction(workload=self.row.id, reason=Reason.PREEMPTED, message="for other work")])
+        await self.requeuer.evict(
+            [Eviction(workload=self.row.id, reason=Reason.PREEMPTED, message="for other work")]
+        )
 
     async def proceed(self) -> float | None:
         return await self.requeuer._proceed(self.row.id)
@@ -119,8 +144,12 @@ async def test_a_conflict_is_tried_again_and_evicts_nothing() -> None:
     assert bench.jobset() == (True, "7")
 
 
-@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (422, "Invalid"), (404, "NotFound"), (0, "pruned")])
-async def test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so(status: int, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "reason"), [(403, "Forbidden"), (422, "Invalid"), (404, "NotFound"), (0, "pruned")]
+)
+async def test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so(
+    status: int, reason: str
+) -> None:
     bench = Bench()
     await bench.preempt()
     for seconds in (0, 9, 10):
@@ -139,7 +168,9 @@ async def test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so(st
     assert bench.jobset() == (True, "7"), "it was made possible"
 
 
-async def test_an_owner_that_another_controller_resumes_at_once_is_suspended_again_and_again_after_a_pause() -> None:
+async def test_an_owner_that_another_controller_resumes_at_once_is_suspended_again_and_again_after_a_pause() -> (
+    None
+):
     bench = Bench()
     await bench.preempt()
     for waits in (2, 10, 10):
@@ -181,7 +212,9 @@ def refused_verbs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 @pytest.mark.usefixtures("refused_verbs")
 async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile() -> None:
-    bench = Bench(metadata={"name": "train", "labels": {names.SUSPENDED_BY_QUEUE_LABEL: "7"}}, spec={"suspend": True})
+    bench = Bench(
+        metadata={"name": "train", "labels": {names.SUSPENDED_BY_QUEUE_LABEL: "7"}}, spec={"suspend": True}
+    )
     await bench.preempt()
     await bench.requeuer.owners.repair()
     assert bench.jobset() == (True, "7"), "its gang frees its nodes"
@@ -191,7 +224,9 @@ async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile() -> None:
 
 
 @pytest.mark.usefixtures("refused_verbs")
-async def test_one_object_that_cannot_be_resumed_keeps_no_other_suspended_and_other_namespaces_are_left_alone() -> None:
+async def test_one_object_that_cannot_be_resumed_keeps_no_other_suspended_and_other_namespaces_are_left_alone() -> (
+    None
+):
     bench = Bench()
     where = [("a", "default"), ("b", "default"), ("a", "other")]
     for name, namespace in where:
@@ -215,7 +250,9 @@ async def test_the_sweep_asks_for_the_right_to_suspend_again(refused_verbs: set[
 @pytest.mark.parametrize("handle", HANDLES, ids=lambda handle: handle.kind)
 def test_each_kind_has_its_field(handle: OwnerHandle) -> None:
     for suspend in (True, False):
-        obj = msgspec.convert({"metadata": {"name": "a"}, "spec": handle.spec(suspend=suspend)}, SuspendableObject)
+        obj = msgspec.convert(
+            {"metadata": {"name": "a"}, "spec": handle.spec(suspend=suspend)}, SuspendableObject
+        )
         assert is_suspended(handle, obj) is suspend
     assert not is_suspended(handle, SuspendableObject())
     assert handle_of(f"{handle.group}/v9", handle.kind) is handle

@@ -18,7 +18,15 @@ from fluxqueue.kube.errors import Conflict, Forbidden, NotFound, ServerError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction, Requeue
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    ReleaseMode,
+    RequeueState,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.store.ledger import Ledger
@@ -68,7 +76,9 @@ class _Cluster:
         self._effects.append(("patched", name))
         self._caches.pods.apply(self._read(name))
 
-    async def delete(self, _kind: object, name: str, resource_version: str | None = None, **_how: object) -> None:
+    async def delete(
+        self, _kind: object, name: str, resource_version: str | None = None, **_how: object
+    ) -> None:
         if (error := self.refusing.get(name)) is not None:
             raise error
         if resource_version not in (None, self.pods[name]["metadata"].get("resourceVersion")):
@@ -146,7 +156,12 @@ class Bench:
 
     @property
     def wanted(self) -> Eviction:
-        return Eviction(workload=self.row.id, reason=Reason.BIND_FAILED, message="n1 is full", requeue_state=RequeueState(starts=1))
+        return Eviction(
+            workload=self.row.id,
+            reason=Reason.BIND_FAILED,
+            message="n1 is full",
+            requeue_state=RequeueState(starts=1),
+        )
 
 
 async def test_a_bare_pod_is_withdrawn_before_its_slot_is_freed() -> None:
@@ -201,7 +216,9 @@ async def test_the_slot_of_a_withdrawn_pod_ends_and_its_siblings_keep_theirs() -
 
 
 @pytest.mark.parametrize(("window_s", "effect"), [(30, "vacated"), (-30, "ended")])
-async def test_while_the_list_of_a_job_pins_new_pods_a_slot_is_only_emptied(window_s: int, effect: str) -> None:
+async def test_while_the_list_of_a_job_pins_new_pods_a_slot_is_only_emptied(
+    window_s: int, effect: str
+) -> None:
     bench = Bench(ReleaseMode.PIN, released("p0"), released("p1"), kind="Job")
     until = (EPOCH + timedelta(seconds=window_s)).isoformat()
     bench.caches.jobs.apply(a_job(make_job().pod_annotation("fluxqueue/pin-until", until)))
@@ -279,8 +296,14 @@ async def test_a_pod_is_not_to_be_released_before_its_slot_is_free() -> None:
     ],
     ids=["one pod", "the API server"],
 )
-async def test_a_pod_that_may_not_be_deleted_keeps_no_other_from_it(error: Exception, deleted: list[str]) -> None:
-    bench = Bench(ReleaseMode.PIN, *(make_pod(name).uid(name).on_node("n1").phase("Running") for name in "ab"), kind="Job")
+async def test_a_pod_that_may_not_be_deleted_keeps_no_other_from_it(
+    error: Exception, deleted: list[str]
+) -> None:
+    bench = Bench(
+        ReleaseMode.PIN,
+        *(make_pod(name).uid(name).on_node("n1").phase("Running") for name in "ab"),
+        kind="Job",
+    )
     bench.cluster.refusing["a"] = error
     await bench.requeuer.pods.evict(bench.pods, "its node was lost")
     assert [name for what, name in bench.effects if what == "deleted"] == deleted

@@ -26,7 +26,10 @@ from fluxqueue.queue.store import DatabaseUnavailable
 
 
 def quota(hard: dict[str, str], used: dict[str, str]) -> ResourceQuota:
-    return msgspec.convert({"metadata": {"name": "q", "namespace": "default"}, "status": {"hard": hard, "used": used}}, ResourceQuota)
+    return msgspec.convert(
+        {"metadata": {"name": "q", "namespace": "default"}, "status": {"hard": hard, "used": used}},
+        ResourceQuota,
+    )
 
 
 BEFORE = quota({"pods": "2", "cpu": "4"}, {"pods": "2", "cpu": "500m"})
@@ -35,11 +38,15 @@ BEFORE = quota({"pods": "2", "cpu": "4"}, {"pods": "2", "cpu": "500m"})
 @pytest.mark.parametrize(
     ("after", "roomier"),
     [
-        pytest.param(quota({"pods": "3", "cpu": "4"}, {"pods": "2", "cpu": "500m"}), True, id="a bound was raised"),
+        pytest.param(
+            quota({"pods": "3", "cpu": "4"}, {"pods": "2", "cpu": "500m"}), True, id="a bound was raised"
+        ),
         pytest.param(quota({"cpu": "4"}, {"cpu": "500m"}), True, id="a bound was removed"),
         pytest.param(quota({"pods": "2", "cpu": "4"}, {"pods": "1", "cpu": "0.5"}), True, id="less is used"),
         pytest.param(quota({"pods": "2", "cpu": "4"}, {"pods": "2", "cpu": "1"}), False, id="more is used"),
-        pytest.param(quota({"pods": "1", "cpu": "4"}, {"pods": "2", "cpu": "500m"}), False, id="a bound was lowered"),
+        pytest.param(
+            quota({"pods": "1", "cpu": "4"}, {"pods": "2", "cpu": "500m"}), False, id="a bound was lowered"
+        ),
     ],
 )
 def test_a_quota_is_tried_again_when_it_allows_more(after: ResourceQuota, roomier: bool) -> None:
@@ -54,7 +61,9 @@ class Bench:
         self.caches = Caches(self.server.api)
         self.ledger = RecordingLedger()
         self.ledger.now = EPOCH + timedelta(minutes=1)
-        self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger, JobBackoffs(self.caches, self.ledger.clock))
+        self.refusals = PodRefusals(
+            self.caches, self.ledger, TriggerLog().trigger, JobBackoffs(self.caches, self.ledger.clock)
+        )
         self.server.watch_into("events", self.caches.failed_creations)
         self.server.watch_into("resourcequotas", self.caches.resource_quotas)
         self.server.watch_into("serviceaccounts", self.caches.service_accounts)
@@ -62,11 +71,17 @@ class Bench:
 
     def quota(self, used: int) -> None:
         status = {"hard": {"pods": "2"}, "used": {"pods": str(used)}}
-        self.server.put("resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "status": status})
+        self.server.put(
+            "resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "status": status}
+        )
 
     def refuse(self, workload: Workload) -> None:
         about = {"kind": "Job", "namespace": "default", "name": workload.name, "uid": workload.uid}
-        event = {"metadata": {"name": f"of-{workload.name}", "namespace": "default"}, "reason": "FailedCreate", "involvedObject": about}
+        event = {
+            "metadata": {"name": f"of-{workload.name}", "namespace": "default"},
+            "reason": "FailedCreate",
+            "involvedObject": about,
+        }
         self.ledger.put(replace(workload, state=State.ALLOCATED))
         self.server.put("events", {**event, "message": "no", "source": {"component": "job-controller"}})
 
@@ -110,9 +125,15 @@ async def test_a_new_service_account_lets_all_try() -> None:
 
 
 async def test_a_new_service_account_lets_only_those_try_that_lacked_it_or_may_have() -> None:
-    """Who may make one may make a thousand, and thousands of refused starts would keep others off the nodes meanwhile."""
+    """Who may make one may make a thousand, and thousands of refused starts would keep others off the nodes
+    meanwhile.
+    """
     bench = Bench()
-    lacked = bench.wait("lacked", refusals=3, message='error looking up service account default/robot: serviceaccount "robot" not found')
+    lacked = bench.wait(
+        "lacked",
+        refusals=3,
+        message='error looking up service account default/robot: serviceaccount "robot" not found',
+    )
     bench.wait("other", refusals=3, message='serviceaccount "another" not found')
     unknown = bench.wait("unknown", refusals=3)
     bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
@@ -135,7 +156,9 @@ def test_work_that_is_gone_is_forgotten_in_proportion_to_its_number() -> None:
     assert_linear(end)
 
 
-async def test_a_new_service_account_lets_all_try_if_postgres_was_away_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_service_account_lets_all_try_if_postgres_was_away_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
     waiting = [bench.wait(name) for name in "ab"]
     write = bench.ledger.set_requeue_states
@@ -148,7 +171,9 @@ async def test_a_new_service_account_lets_all_try_if_postgres_was_away_at_that_m
     bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
     async with running(bench.refusals.run()):
         await until(lambda: bench.ledger.written("set_requeue_states"))
-    assert sorted(workload for workload, _ in bench.ledger.written("set_requeue_states")) == [each.id for each in waiting]
+    assert sorted(workload for workload, _ in bench.ledger.written("set_requeue_states")) == [
+        each.id for each in waiting
+    ]
 
 
 async def test_room_that_came_while_its_pods_ended_is_not_missed() -> None:

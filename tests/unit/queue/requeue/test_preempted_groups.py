@@ -1,4 +1,6 @@
-"""How preempted groups and pods free their nodes, and what becomes of the pods that an owner creates instead."""
+"""How preempted groups and pods free their nodes, and what becomes of the pods that an owner creates
+instead.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,18 @@ NODES = ["n0", "n1"]
 
 
 def member(number: int, **changes: Any) -> PodBuilder:
-    pod = make_pod(f"db-{number}").uid(f"pod-{number}").label(names.POD_GROUP_LABEL, "db").annotation(names.POD_GROUP_SIZE_ANNOTATION, "2")
-    return pod.annotation(names.ALLOCATION_ANNOTATION, "7").label(names.JOBID_LABEL, "7").on_node(NODES[number]).phase("Running")
+    pod = (
+        make_pod(f"db-{number}")
+        .uid(f"pod-{number}")
+        .label(names.POD_GROUP_LABEL, "db")
+        .annotation(names.POD_GROUP_SIZE_ANNOTATION, "2")
+    )
+    return (
+        pod.annotation(names.ALLOCATION_ANNOTATION, "7")
+        .label(names.JOBID_LABEL, "7")
+        .on_node(NODES[number])
+        .phase("Running")
+    )
 
 
 def replacement(number: int) -> PodBuilder:
@@ -43,19 +55,30 @@ class Bench:
     """A pod group of two pods that run on n0 and n1, or one pod of an owner."""
 
     def __init__(self, *pods: PodBuilder, released: bool = True, **changes: Any) -> None:
-        settings: dict[str, Any] = {"kind": "PodGroup", "release_mode": ReleaseMode.GROUP, "uid": "group-pod-0", "pods": 2}
-        self.row = a_workload("db", jobid=7, started_at=EPOCH, **{"state": State.RUNNING, **settings, **changes})
+        settings: dict[str, Any] = {
+            "kind": "PodGroup",
+            "release_mode": ReleaseMode.GROUP,
+            "uid": "group-pod-0",
+            "pods": 2,
+        }
+        self.row = a_workload(
+            "db", jobid=7, started_at=EPOCH, **{"state": State.RUNNING, **settings, **changes}
+        )
         pods = pods or (member(0), member(1))
         uids = [pod.build()["metadata"]["uid"] for pod in pods]
         held = an_allocation(NODES[: len(pods)], states=[SlotState.TAKEN] * len(pods), pods=uids)
-        self.ledger = RecordingLedger((self.row, replace(held, workload=self.row.id, released_at=EPOCH if released else None)))
+        self.ledger = RecordingLedger(
+            (self.row, replace(held, workload=self.row.id, released_at=EPOCH if released else None))
+        )
         self.server, self.events = MemoryApi(), RecordedEvents()
         self.caches = managed_caches(self.server)
         api, trigger = self.server.api, TriggerLog().trigger
         self.intake = IntakeController(api, self.caches, self.ledger, trigger)
         gates = PodGates(api, self.ledger, self.caches.pods.get_by_uid)
         self.requeuer = Requeuer(api, self.caches, self.ledger, trigger, gates, self.intake.enqueue)
-        self.tracker = Tracker(api, self.caches, self.ledger, trigger, gates, self.intake.enqueue, grace_s=0.1)
+        self.tracker = Tracker(
+            api, self.caches, self.ledger, trigger, gates, self.intake.enqueue, grace_s=0.1
+        )
         self.notices = PreemptionNotices(api, self.caches, self.ledger, self.events.recorder)
         for node in NODES:
             self.node(node, ready=True)
@@ -73,7 +96,9 @@ class Bench:
 
     async def preempt(self, grace_s: int = 0) -> None:
         state = RequeueState(stop_at=EPOCH + timedelta(seconds=grace_s))
-        evicted = Eviction(workload=self.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=state)
+        evicted = Eviction(
+            workload=self.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=state
+        )
         assert await self.requeuer.evict([evicted]) == []
 
     async def proceed(self) -> float | None:
@@ -117,9 +142,14 @@ async def test_work_whose_eviction_is_refused_says_so_once() -> None:
             bench.server.fail_next("create", "pods/eviction", 429, "TooManyRequests")
         assert await bench.proceed() == 10
         bench.ledger.now += timedelta(seconds=10)
-    assert [(who, reason) for who, reason, *_ in bench.events.events] == [("Pod db-0", "NotPreempted"), ("Pod db-1", "NotPreempted")]
+    assert [(who, reason) for who, reason, *_ in bench.events.events] == [
+        ("Pod db-0", "NotPreempted"),
+        ("Pod db-1", "NotPreempted"),
+    ]
     text = bench.events.events[0][2]
-    assert text.startswith("PodGroup default/db was to be preempted and goes on until its eviction is allowed: ")
+    assert text.startswith(
+        "PodGroup default/db was to be preempted and goes on until its eviction is allowed: "
+    )
 
 
 async def test_a_gang_whose_budget_forbids_it_costs_few_calls_and_each_pass_asks_for_other_pods() -> None:
@@ -131,11 +161,15 @@ async def test_a_gang_whose_budget_forbids_it_costs_few_calls_and_each_pass_asks
     for refused in (16, 32):
         for _ in range(16):
             bench.server.fail_next("create", "pods/eviction", 429, "TooManyRequests")
-        assert await disruptor.disrupt(bench.row.id, pods) == await disruptor.disrupt(bench.row.id, pods) == 10
+        assert (
+            await disruptor.disrupt(bench.row.id, pods) == await disruptor.disrupt(bench.row.id, pods) == 10
+        )
         assert (bench.server.calls_refused, bench.server.written("create", "pods/eviction")) == (refused, [])
         bench.ledger.now += timedelta(seconds=10)
     assert await disruptor.disrupt(bench.row.id, pods) == 2
-    assert [write.name for write in bench.server.written("create", "pods/eviction")] == [f"p{(32 + n) % 40}" for n in range(40)]
+    assert [write.name for write in bench.server.written("create", "pods/eviction")] == [
+        f"p{(32 + n) % 40}" for n in range(40)
+    ]
 
 
 async def test_a_group_goes_on_for_its_grace_and_its_pods_are_told() -> None:
@@ -143,7 +177,10 @@ async def test_a_group_goes_on_for_its_grace_and_its_pods_are_told() -> None:
     await bench.preempt(grace_s=30)
     assert await bench.proceed() == 30
     await bench.notices._tell(bench.row.id)
-    told = [bench.server.get("pods", f"db-{number}")["metadata"]["annotations"][names.PREEMPT_AT_ANNOTATION] for number in range(2)]
+    told = [
+        bench.server.get("pods", f"db-{number}")["metadata"]["annotations"][names.PREEMPT_AT_ANNOTATION]
+        for number in range(2)
+    ]
     assert told == ["2026-01-01T00:00:30Z"] * 2
     said = [(who, reason) for who, reason, *_ in bench.events.events]
     assert said == [("Pod db-0", "PreemptionNotice"), ("Pod db-1", "PreemptionNotice")]
@@ -189,7 +226,9 @@ async def test_new_pods_wait_with_a_group_that_is_evicted_and_are_matched_with_i
         bench.intake.enqueue("new-0")
         bench.intake.enqueue("new-1")
         await bench.proceed()
-        await until(lambda: bench.now().state is State.PENDING and bench.now().jobspec and bench.now().generation > 0)
+        await until(
+            lambda: bench.now().state is State.PENDING and bench.now().jobspec and bench.now().generation > 0
+        )
     assert bench.server.written("patch", "pods") == [], "no pod was released onto the old slots"
     assert [each.uid for each in bench.ledger.all()] == [bench.row.uid]
     assert (bench.now().pods, bench.now().submitted_at) == (2, bench.row.submitted_at)
@@ -206,16 +245,26 @@ async def test_a_group_that_nobody_creates_again_ends_and_says_so() -> None:
         await until(lambda: bench.ledger.written("finish"))
     (ending,) = bench.ledger.written("finish")
     assert ending.state is State.CANCELLED
-    assert ending.message == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
+    assert (
+        ending.message
+        == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
+    )
 
 
 @pytest.mark.parametrize(
-    ("plural", "kind", "version"), [("statefulsets", "StatefulSet", "apps/v1"), ("jobsets", "JobSet", "jobset.x-k8s.io/v1alpha2")]
+    ("plural", "kind", "version"),
+    [("statefulsets", "StatefulSet", "apps/v1"), ("jobsets", "JobSet", "jobset.x-k8s.io/v1alpha2")],
 )
-@pytest.mark.parametrize(("deleted", "seconds"), [(False, 610), (True, 20)], ids=["for ten minutes", "until its owner is deleted"])
-async def test_a_group_waits_for_an_owner_that_wants_pods(plural: str, kind: str, version: str, deleted: bool, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("deleted", "seconds"), [(False, 610), (True, 20)], ids=["for ten minutes", "until its owner is deleted"]
+)
+async def test_a_group_waits_for_an_owner_that_wants_pods(
+    plural: str, kind: str, version: str, deleted: bool, seconds: int
+) -> None:
     bench = Bench(kind=kind, api_version=version)
-    bench.server.put(plural, {"metadata": {"name": "db"}, "spec": {"replicas": 2} if plural == "statefulsets" else {}})
+    bench.server.put(
+        plural, {"metadata": {"name": "db"}, "spec": {"replicas": 2} if plural == "statefulsets" else {}}
+    )
     await bench.preempt()
     await bench.proceed()
     for number in range(2):
@@ -228,10 +277,15 @@ async def test_a_group_waits_for_an_owner_that_wants_pods(plural: str, kind: str
         await bench.intake.take_in([group_key(bench.row)])
         assert bool(bench.ledger.written("finish")) is (passed == seconds)
     (ending,) = bench.ledger.written("finish")
-    assert ending.message == f"{kind} default/db ends: nobody created its pods again, so submit it again; for other work"
+    assert (
+        ending.message
+        == f"{kind} default/db ends: nobody created its pods again, so submit it again; for other work"
+    )
 
 
-async def test_a_group_that_is_deleted_after_its_pods_were_created_again_is_not_told_that_they_were_not() -> None:
+async def test_a_group_that_is_deleted_after_its_pods_were_created_again_is_not_told_that_they_were_not() -> (
+    None
+):
     bench = Bench()
     async with running_controllers(bench.intake):
         await bench.preempt()
@@ -251,7 +305,9 @@ async def test_a_group_that_is_deleted_after_its_pods_were_created_again_is_not_
 async def test_a_group_that_is_ended_at_its_limit_is_not_requeued() -> None:
     bench = Bench()
     await bench.preempt(grace_s=60)
-    await bench.ledger.set_requeue_states({bench.row.id: RequeueState(time_limit=EPOCH + timedelta(seconds=1))})
+    await bench.ledger.set_requeue_states(
+        {bench.row.id: RequeueState(time_limit=EPOCH + timedelta(seconds=1))}
+    )
     for number in range(2):
         bench.server.remove("pods", f"db-{number}")
     await bench.proceed()
@@ -269,7 +325,10 @@ async def test_the_slots_of_pods_that_succeeded_before_end_and_those_of_evicted_
     async with running_controllers(bench.tracker):
         bench.tracker.resync()
         await until(lambda: bench.ledger.written("end_slots"))
-        bench.server.put("pods", member(1).with_("metadata.deletionTimestamp", "2026-01-01T00:00:05Z").phase("Succeeded").build())
+        bench.server.put(
+            "pods",
+            member(1).with_("metadata.deletionTimestamp", "2026-01-01T00:00:05Z").phase("Succeeded").build(),
+        )
         bench.tracker.resync()
         bench.server.remove("pods", "db-1")
     assert bench.ledger.written("end_slots") == [(7, 0)]
@@ -285,7 +344,13 @@ def test_pods_on_lost_nodes_keep_their_slots_and_delay_no_requeue() -> None:
 
 
 async def test_a_preempted_pod_of_an_owner_is_evicted_and_hands_its_submit_time_on() -> None:
-    pod = make_pod("web-0").uid("pod-0").owned_by("ReplicaSet", "web", api_version="apps/v1").on_node("n0").phase("Running")
+    pod = (
+        make_pod("web-0")
+        .uid("pod-0")
+        .owned_by("ReplicaSet", "web", api_version="apps/v1")
+        .on_node("n0")
+        .phase("Running")
+    )
     owner = pod.build()["metadata"]["ownerReferences"][0]["uid"]
     bench = Bench(pod, kind="Pod", release_mode=ReleaseMode.POD, uid="pod-0", pods=1)
     async with running_controllers(bench.intake, bench.tracker):
@@ -294,30 +359,57 @@ async def test_a_preempted_pod_of_an_owner_is_evicted_and_hands_its_submit_time_
         assert [write.name for write in bench.server.written("create", "pods/eviction")] == ["web-0"]
         await until(lambda: bench.ledger.written("finish"))
         bench.ledger.now = EPOCH + timedelta(seconds=60)
-        again = make_pod("web-1").uid("pod-1").owned_by("ReplicaSet", "web", api_version="apps/v1").gate(names.GATE)
+        again = (
+            make_pod("web-1")
+            .uid("pod-1")
+            .owned_by("ReplicaSet", "web", api_version="apps/v1")
+            .gate(names.GATE)
+        )
         bench.server.put("pods", again.build())
         await until(lambda: bench.ledger.by_uid("pod-1") is not None)
     (ending,) = bench.ledger.written("finish")
     assert (ending.state, ending.message) == (State.CANCELLED, "for other work")
     row = bench.ledger.by_uid("pod-1")
     assert row is not None
-    assert (row.submitted_at, row.requeue_state.owner, row.requeue_state.submitted_at) == (bench.row.submitted_at, owner, None)
+    assert (row.submitted_at, row.requeue_state.owner, row.requeue_state.submitted_at) == (
+        bench.row.submitted_at,
+        owner,
+        None,
+    )
 
 
 async def test_a_preempted_pod_that_waits_again_itself_hands_no_submit_time_on() -> None:
     pod = make_pod("web-0").uid("pod-0").owned_by("ReplicaSet", "web", api_version="apps/v1").gate(names.GATE)
-    bench = Bench(pod, kind="Pod", release_mode=ReleaseMode.POD, uid="pod-0", pods=1, state=State.ALLOCATED, released=False)
+    bench = Bench(
+        pod,
+        kind="Pod",
+        release_mode=ReleaseMode.POD,
+        uid="pod-0",
+        pods=1,
+        state=State.ALLOCATED,
+        released=False,
+    )
     await bench.preempt()
     assert bench.now().requeue_state.submitted_at is not None
     await bench.proceed()
-    assert (bench.now().state, bench.now().requeue_state.owner, bench.now().requeue_state.submitted_at) == (State.PENDING, "", None)
-    added = bench.server.put("pods", make_pod("web-1").uid("pod-1").owned_by("ReplicaSet", "web", api_version="apps/v1").build())
+    assert (bench.now().state, bench.now().requeue_state.owner, bench.now().requeue_state.submitted_at) == (
+        State.PENDING,
+        "",
+        None,
+    )
+    added = bench.server.put(
+        "pods", make_pod("web-1").uid("pod-1").owned_by("ReplicaSet", "web", api_version="apps/v1").build()
+    )
     assert bench.ledger.owner_requeue_states.take_submit_time(added, EPOCH) is None
 
 
 async def test_a_bare_pod_is_evicted_only_if_it_is_preempted() -> None:
     bench = Bench(
-        make_pod("one").uid("pod-0").on_node("n0").phase("Running"), kind="Pod", release_mode=ReleaseMode.POD, uid="pod-0", pods=1
+        make_pod("one").uid("pod-0").on_node("n0").phase("Running"),
+        kind="Pod",
+        release_mode=ReleaseMode.POD,
+        uid="pod-0",
+        pods=1,
     )
     lost = Eviction(workload=bench.row.id, reason=Reason.NODES_UNAVAILABLE, message="its node was lost")
     assert await bench.requeuer.evict([lost]) == [bench.row.id]

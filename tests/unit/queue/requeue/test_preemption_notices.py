@@ -27,7 +27,14 @@ class Bench:
 
     def __init__(self, **changes: Any) -> None:
         state = RequeueState(stop_at=EPOCH + timedelta(seconds=60))
-        settings = {"uid": "the-uid", "state": State.DRAINING, "reason": Reason.PREEMPTED, "jobid": 7, "requeue_state": state, **changes}
+        settings = {
+            "uid": "the-uid",
+            "state": State.DRAINING,
+            "reason": Reason.PREEMPTED,
+            "jobid": 7,
+            "requeue_state": state,
+            **changes,
+        }
         self.row = a_workload("mpi", **settings)
         self.ledger = RecordingLedger((self.row, an_allocation(["n0", "n1"])))
         self.server, self.events = MemoryApi(), RecordedEvents()
@@ -36,12 +43,22 @@ class Bench:
         self.server.show_in(caches)
         self.server.put("jobs", make_job("mpi").indexed(2).uid("the-uid").build())
         for name, phase in (("mpi-0", "Running"), ("mpi-1", "Running"), ("mpi-2", "Failed")):
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "the-uid", "controller": True}
-            pod = make_pod(name).uid(name).on_node("n0").phase(phase).with_("metadata.ownerReferences", [owner])
+            owner = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": "mpi",
+                "uid": "the-uid",
+                "controller": True,
+            }
+            pod = (
+                make_pod(name).uid(name).on_node("n0").phase(phase).with_("metadata.ownerReferences", [owner])
+            )
             self.server.put("pods", pod.build())
 
     def told(self, name: str) -> Any:
-        return self.server.get("pods", name)["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION)
+        return (
+            self.server.get("pods", name)["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION)
+        )
 
 
 async def test_each_running_pod_and_the_job_are_told_once() -> None:
@@ -83,7 +100,10 @@ def goes_on(bench: Bench) -> None:
 def withdrawable() -> Bench:
     state = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
     bench = Bench(requeue_state=state, started_at=EPOCH)
-    slots = (Slot(jobid=FluxionJobId(7), rank=n, node="n0", state=SlotState.TAKEN, pod_uid=f"mpi-{n}") for n in range(2))
+    slots = (
+        Slot(jobid=FluxionJobId(7), rank=n, node="n0", state=SlotState.TAKEN, pod_uid=f"mpi-{n}")
+        for n in range(2)
+    )
     bench.ledger.put(bench.row, replace(an_allocation(["n0", "n0"]), slots=tuple(slots)))
     return bench
 

@@ -47,7 +47,9 @@ class Bench:
         self.caches = Caches(self.server.api)
         self.reread: list[str] = []
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
-        self.requeuer = Requeuer(self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, self.reread.append)
+        self.requeuer = Requeuer(
+            self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, self.reread.append
+        )
         self.server.show_in(self.caches)
         self.node("n0", ready=True)
         for each in objects:
@@ -58,7 +60,9 @@ class Bench:
         self.server.put("nodes", {"metadata": {"name": name}, "status": status})
 
     async def evict(self, reason: Reason = Reason.PREEMPTED) -> Sequence[int]:
-        return await self.requeuer.evict([Eviction(workload=self.row.id, reason=reason, message="for other work")])
+        return await self.requeuer.evict(
+            [Eviction(workload=self.row.id, reason=reason, message="for other work")]
+        )
 
 
 async def test_a_job_is_suspended_then_cleared_once_it_has_stopped_and_requeued_last() -> None:
@@ -82,7 +86,9 @@ async def test_a_job_is_suspended_then_cleared_once_it_has_stopped_and_requeued_
 async def test_a_job_that_is_cancelled_does_not_wait_again() -> None:
     bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED), "jobs", STOPPED)
     spec = {"objectRef": {"kind": "Job", "name": "mpi", "uid": "uid-of-mpi"}, "cancel": True}
-    bench.server.put("fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec})
+    bench.server.put(
+        "fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec}
+    )
     assert await bench.requeuer._proceed(bench.row.id) is not None
     assert (bench.ledger.writes, bench.server.writes) == ([], [])
 
@@ -123,14 +129,18 @@ async def test_a_job_that_was_deleted_before_its_release_ends() -> None:
 
 
 async def test_the_eviction_of_a_bare_pod_that_may_run_is_refused() -> None:
-    row = a_workload("mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.RUNNING, jobid=7)
+    row = a_workload(
+        "mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.RUNNING, jobid=7
+    )
     bench = Bench(row, "pods", make_pod("mpi-0").uid("mpi-0").on_node("n0").phase("Running"))
     assert await bench.evict(Reason.NODES_UNAVAILABLE) == [row.id]
     assert (bench.ledger.writes, bench.server.writes) == ([], [])
 
 
 async def test_the_pod_of_an_owner_is_deleted_so_that_another_is_created() -> None:
-    row = a_workload("mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.RUNNING, jobid=7)
+    row = a_workload(
+        "mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.RUNNING, jobid=7
+    )
     pod = make_pod("mpi-0").uid("mpi-0").owned_by("ReplicaSet", "web").on_node("n0").phase("Running")
     bench = Bench(row, "pods", pod)
     async with running_controllers(bench.requeuer):
@@ -140,7 +150,15 @@ async def test_the_pod_of_an_owner_is_deleted_so_that_another_is_created() -> No
 
 
 async def test_a_pod_that_was_never_released_waits_as_it_is() -> None:
-    row = a_workload("mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.DRAINING, reason=Reason.PREEMPTED, jobid=7)
+    row = a_workload(
+        "mpi-0",
+        kind="Pod",
+        uid="mpi-0",
+        release_mode=ReleaseMode.POD,
+        state=State.DRAINING,
+        reason=Reason.PREEMPTED,
+        jobid=7,
+    )
     bench = Bench(row, "pods", make_pod("mpi-0").uid("mpi-0").gate("fluxqueue"), released=False)
     async with running_controllers(bench.requeuer):
         await until(lambda: bench.ledger.written("requeue"))
@@ -149,7 +167,9 @@ async def test_a_pod_that_was_never_released_waits_as_it_is() -> None:
 
 async def test_a_workload_is_read_and_matched_again_when_its_backoff_ends() -> None:
     soon = RequeueState(not_before=EPOCH + timedelta(milliseconds=20))
-    bench = Bench(a_job_row(state=State.PENDING, reason=Reason.NODES_UNAVAILABLE, requeue_state=soon), "jobs", STOPPED)
+    bench = Bench(
+        a_job_row(state=State.PENDING, reason=Reason.NODES_UNAVAILABLE, requeue_state=soon), "jobs", STOPPED
+    )
     await bench.requeuer.owners.repair()  # that its rights are known then would have work matched again too
     async with running_controllers(bench.requeuer):
         bench.ledger.now = EPOCH + timedelta(seconds=1)
@@ -167,7 +187,11 @@ async def test_a_job_without_an_allocation_in_it_is_requeued_without_a_patch() -
 
 
 async def test_a_job_that_ended_while_it_was_evicted_is_left_to_the_tracker() -> None:
-    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED), "jobs", JOB.with_("status.conditions", COMPLETE))
+    bench = Bench(
+        a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED),
+        "jobs",
+        JOB.with_("status.conditions", COMPLETE),
+    )
     await bench.ledger.end_slots([(FluxionJobId(7), 0), (FluxionJobId(7), 1)])
     assert bench.ledger.allocation(bench.row.id) is None
     assert await bench.requeuer._proceed(bench.row.id) is None
@@ -177,7 +201,13 @@ async def test_a_job_that_ended_while_it_was_evicted_is_left_to_the_tracker() ->
 async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_over() -> None:
     bench = Bench(a_job_row(), "jobs", JOB)
     state = RequeueState(stop_at=EPOCH + timedelta(seconds=30))
-    await bench.requeuer.evict([Eviction(workload=bench.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=state)])
+    await bench.requeuer.evict(
+        [
+            Eviction(
+                workload=bench.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=state
+            )
+        ]
+    )
     assert await bench.requeuer._proceed(bench.row.id) == 30
     assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is False
     bench.ledger.now = EPOCH + timedelta(seconds=30)
@@ -186,9 +216,15 @@ async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_ov
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> None:
+async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(
+    monkeypatch: pytest.MonkeyPatch, *, stored: bool
+) -> None:
     told = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
-    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH), "jobs", JOB)
+    bench = Bench(
+        a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH),
+        "jobs",
+        JOB,
+    )
     sent, answered, store_evict = asyncio.Event(), asyncio.Event(), bench.ledger._memory.evict
 
     async def slow(*args: Any) -> Delta:
@@ -200,7 +236,11 @@ async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(monk
 
     monkeypatch.setattr(bench.ledger._memory, "evict", slow)
     withdrawal = asyncio.create_task(bench.requeuer.evict([], {}, {bench.row.id: "Job default/mpi goes on"}))
-    await asyncio.wait([withdrawal, waiter := asyncio.create_task(sent.wait())], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(
+        [withdrawal, waiter := asyncio.create_task(sent.wait())],
+        timeout=5,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
     assert waiter.done(), withdrawal
     bench.ledger.now = EPOCH + timedelta(seconds=61)
     assert await bench.requeuer._proceed(bench.row.id) is not None
@@ -211,12 +251,18 @@ async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(monk
     assert bench.server.writes == [], "it goes on, or nobody knows yet"
     await bench.ledger.load()
     await bench.requeuer._proceed(bench.row.id)
-    assert (bench.ledger.get(bench.row.id) or bench.row).state is (State.RUNNING if stored else State.DRAINING)
+    assert (bench.ledger.get(bench.row.id) or bench.row).state is (
+        State.RUNNING if stored else State.DRAINING
+    )
     assert bool(bench.server.writes) is not stored
 
 
 async def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
     told = RequeueState(stop_at=EPOCH, preempted_for=9)
-    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH), "jobs", JOB)
+    bench = Bench(
+        a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH),
+        "jobs",
+        JOB,
+    )
     await bench.requeuer.evict([], {}, {bench.row.id: "Job default/mpi goes on"})
     assert (bench.ledger.get(bench.row.id) or bench.row).state is State.DRAINING

@@ -22,19 +22,30 @@ JOB = make_job("mpi").indexed(2)
 WAITS = a_pod(make_pod("mpi-1"), uid="waits")
 RUNS = a_pod(make_pod("mpi-0").on_node("n0").phase("Running"), uid="runs")
 LATE = StartFailure(Reason.BIND_FAILED, "pod mpi-1 could not be bound", ("n1",), pods=(WAITS,))
-CLOSED = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS,), cause=StartFailureCause.CLOSED)
+CLOSED = StartFailure(
+    Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS,), cause=StartFailureCause.CLOSED
+)
 MISSING = StartFailure(Reason.START_TIMEOUT, "1 of 2 pods were not created")
 
 
 def row(mode: ReleaseMode = ReleaseMode.GATE, requeue_state: RequeueState | None = None) -> Workload:
-    return a_workload("mpi", uid="job-uid", state=State.RUNNING, pods=2, release_mode=mode, requeue_state=requeue_state or RequeueState())
+    return a_workload(
+        "mpi",
+        uid="job-uid",
+        state=State.RUNNING,
+        pods=2,
+        release_mode=mode,
+        requeue_state=requeue_state or RequeueState(),
+    )
 
 
 def no_jobs() -> DeletionBudget:
     return DeletionBudget(lambda _uid: None, lambda _uid: [])
 
 
-def decide(failure: StartFailure, *pods: Pod, workload: Workload | None = None, job: JobBuilder = JOB) -> StartDecision:
+def decide(
+    failure: StartFailure, *pods: Pod, workload: Workload | None = None, job: JobBuilder = JOB
+) -> StartDecision:
     of_job = a_job(job)
     budget = DeletionBudget(lambda _uid: of_job, lambda _uid: pods)
     return decide_job(workload or row(), of_job, pods, failure, budget, EPOCH)
@@ -58,9 +69,15 @@ def test_if_a_sibling_runs_only_the_pods_that_did_not_start_are_evicted() -> Non
     late = decide(LATE, WAITS, RUNS)
     assert late.evicted_pods == (WAITS,)
     assert late.requeue_state is not None
-    assert (late.requeue_state.owner, late.requeue_state.starts, late.requeue_state.not_before) == ("job-uid", 1, None)
+    assert (late.requeue_state.owner, late.requeue_state.starts, late.requeue_state.not_before) == (
+        "job-uid",
+        1,
+        None,
+    )
     assert late.reason is not None
-    assert late.reason.message.endswith("runs, but not all of it: pod mpi-1 could not be bound; only what did not start is replaced")
+    assert late.reason.message.endswith(
+        "runs, but not all of it: pod mpi-1 could not be bound; only what did not start is replaced"
+    )
     assert evicts(decide(CLOSED, WAITS, RUNS))
     assert keeps(decide(MISSING, RUNS))
 
@@ -73,12 +90,15 @@ def test_work_of_which_some_pods_run_is_not_said_not_to_start() -> None:
 
 def test_slots_of_pods_that_were_not_created_are_given_back_and_the_others_run_on() -> None:
     empty = an_allocation(["n0", "n1"]).slots[1:]
-    refused = StartFailure(Reason.RELEASE_FAILED, "exceeded quota", empty_slots=empty, cause=StartFailureCause.REFUSED)
+    refused = StartFailure(
+        Reason.RELEASE_FAILED, "exceeded quota", empty_slots=empty, cause=StartFailureCause.REFUSED
+    )
     decision = decide(refused, RUNS)
     assert (decision.given_back, decision.eviction, decision.evicted_pods) == (empty, None, ())
     assert decision.reason is not None
     assert decision.reason.message.endswith(
-        "runs, but not all of it: exceeded quota; the missing pods hold no nodes any more: each gets a node of its own once it is created"
+        "runs, but not all of it: exceeded quota; the missing pods hold no nodes any more: "
+        "each gets a node of its own once it is created"
     )
     assert decide(refused).eviction is not None, "nothing of it runs"
 
@@ -86,7 +106,9 @@ def test_slots_of_pods_that_were_not_created_are_given_back_and_the_others_run_o
 def test_while_the_template_pins_new_pods_no_slot_is_given_back() -> None:
     until = {"fluxqueue/pin-until": (EPOCH + timedelta(seconds=1)).isoformat()}
     job = JOB.with_("spec.template.metadata.annotations", until)
-    missing = StartFailure(Reason.START_TIMEOUT, "1 of 2 pods were not created", empty_slots=an_allocation(["n0"]).slots)
+    missing = StartFailure(
+        Reason.START_TIMEOUT, "1 of 2 pods were not created", empty_slots=an_allocation(["n0"]).slots
+    )
     assert keeps(decide(missing, RUNS, workload=row(ReleaseMode.PIN), job=job))
 
 
@@ -102,7 +124,9 @@ def test_two_workloads_of_one_job_share_its_budget() -> None:
 
 
 def test_a_pod_with_the_gate_of_another_controller_is_not_deleted() -> None:
-    assert keeps(decide(StartFailure(Reason.START_TIMEOUT, "gate", foreign_gate=True, pods=(WAITS,)), WAITS, RUNS))
+    assert keeps(
+        decide(StartFailure(Reason.START_TIMEOUT, "gate", foreign_gate=True, pods=(WAITS,)), WAITS, RUNS)
+    )
 
 
 def test_the_third_timeout_in_a_row_only_writes_the_reason() -> None:
@@ -112,7 +136,9 @@ def test_the_third_timeout_in_a_row_only_writes_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("after_s", "evicted"), [(-11, True), (-9, False), (1, False)])
-def test_while_the_template_pins_new_pods_to_the_same_node_none_is_deleted(after_s: int, evicted: bool) -> None:
+def test_while_the_template_pins_new_pods_to_the_same_node_none_is_deleted(
+    after_s: int, evicted: bool
+) -> None:
     until = {"fluxqueue/pin-until": (EPOCH + timedelta(seconds=after_s)).isoformat()}
     job = JOB.with_("spec.template.metadata.annotations", until)
     assert evicts(decide(LATE, WAITS, RUNS, workload=row(ReleaseMode.PIN), job=job)) is evicted
@@ -120,7 +146,9 @@ def test_while_the_template_pins_new_pods_to_the_same_node_none_is_deleted(after
 
 def test_a_withdrawal_needs_no_budget_and_waits_for_no_pin_window() -> None:
     waits = a_pod(make_pod("mpi-1").by_fluxion("n1"), uid="waits")
-    closed = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(waits,), cause=StartFailureCause.CLOSED)
+    closed = StartFailure(
+        Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(waits,), cause=StartFailureCause.CLOSED
+    )
     until = {"fluxqueue/pin-until": (EPOCH + timedelta(hours=1)).isoformat()}
     job = JOB.with_("spec.template.metadata.annotations", until).with_("spec.backoffLimit", 0)
     assert evicts(decide(closed, waits, RUNS, workload=row(ReleaseMode.PIN), job=job))
@@ -131,17 +159,31 @@ LATE_GROUP = StartFailure(Reason.BIND_FAILED, "pod web-0 could not be bound", ("
 
 
 def decide_about(
-    failure: StartFailure, pods: Sequence[Pod], budget: DeletionBudget | None = None, state: State = State.ALLOCATED, starts: int = 0
+    failure: StartFailure,
+    pods: Sequence[Pod],
+    budget: DeletionBudget | None = None,
+    state: State = State.ALLOCATED,
+    starts: int = 0,
 ) -> StartDecision:
     group = a_workload(
-        "web", kind="PodGroup", release_mode=ReleaseMode.GROUP, state=state, pods=2, requeue_state=RequeueState(starts=starts)
+        "web",
+        kind="PodGroup",
+        release_mode=ReleaseMode.GROUP,
+        state=state,
+        pods=2,
+        requeue_state=RequeueState(starts=starts),
     )
     slots = an_allocation(["n0", "n1"], states=[SlotState.TAKEN] * 2, pods=[pod.metadata.uid for pod in pods])
     return decide_group(group, slots, pods, failure, budget or no_jobs(), EPOCH)
 
 
 def test_if_a_group_runs_pods_on_closed_nodes_are_evicted_only_with_an_owner() -> None:
-    closed = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS, OWNED[0]), cause=StartFailureCause.CLOSED)
+    closed = StartFailure(
+        Reason.NODES_UNAVAILABLE,
+        "node n1 was cordoned",
+        pods=(WAITS, OWNED[0]),
+        cause=StartFailureCause.CLOSED,
+    )
     decision = decide_about(closed, [WAITS, OWNED[0]], state=State.RUNNING)
     assert (decision.evicted_pods, decision.eviction) == ((OWNED[0],), None)
 
@@ -166,9 +208,16 @@ def test_if_some_of_a_group_runs_a_refused_pod_is_replaced_on_another_node(state
 def test_if_some_of_a_group_runs_the_slot_of_a_refused_bare_pod_is_given_back() -> None:
     refused = StartFailure(Reason.BIND_FAILED, "pod mpi-1 could not be bound", ("n0",), pods=(WAITS,))
     decision = decide_about(refused, [WAITS, BOUND], state=State.RUNNING)
-    assert (decision.evicted_pods, [slot.rank for slot in decision.given_back], decision.ending) == ((), [0], None)
+    assert (decision.evicted_pods, [slot.rank for slot in decision.given_back], decision.ending) == (
+        (),
+        [0],
+        None,
+    )
     assert decision.reason is not None
-    assert "pod mpi-1 holds no node any more and has no controller: delete it and create it again" in decision.reason.message
+    assert (
+        "pod mpi-1 holds no node any more and has no controller: delete it and create it again"
+        in decision.reason.message
+    )
 
 
 def test_a_group_of_which_nothing_is_bound_is_matched_again_as_a_whole() -> None:
@@ -200,14 +249,19 @@ def test_a_group_with_a_bare_pod_ends_if_nothing_of_it_can_be_bound() -> None:
     assert decision.ending is not None
     assert decision == StartDecision(ending=decision.ending)
     assert (decision.ending.state, decision.ending.outcome) == (State.FAILED, Outcome.FAILED)
-    assert "holds no nodes any more: pod web-0 could not be bound; pod mpi-1 has no controller: delete it" in decision.ending.message
+    assert (
+        "holds no nodes any more: pod web-0 could not be bound; pod mpi-1 has no controller: delete it"
+        in decision.ending.message
+    )
 
 
 def test_a_group_with_a_bare_pod_that_no_scheduler_refused_keeps_its_nodes() -> None:
     decision = decide_about(replace(LATE_GROUP, reason=Reason.START_TIMEOUT), [OWNED[0], WAITS])
     assert keeps(decision)
     assert decision.reason is not None
-    assert decision.reason.message.endswith("pod mpi-1 has no controller: delete it and create it again to have it planned again")
+    assert decision.reason.message.endswith(
+        "pod mpi-1 has no controller: delete it and create it again to have it planned again"
+    )
 
 
 def test_no_group_is_matched_again_if_that_would_fail_a_job_of_it() -> None:
@@ -217,7 +271,9 @@ def test_no_group_is_matched_again_if_that_would_fail_a_job_of_it() -> None:
 
 
 def test_a_group_with_the_gate_of_another_controller_keeps_its_nodes() -> None:
-    assert keeps(decide_about(StartFailure(Reason.START_TIMEOUT, "gate", foreign_gate=True, pods=OWNED), OWNED))
+    assert keeps(
+        decide_about(StartFailure(Reason.START_TIMEOUT, "gate", foreign_gate=True, pods=OWNED), OWNED)
+    )
 
 
 def test_the_pod_of_an_owner_is_replaced_and_a_bare_pod_keeps_its_node() -> None:

@@ -59,11 +59,19 @@ def test_pods_that_were_not_created_are_counted() -> None:
     failed = find_timeout(TWO, [pod("a")], 300)
     assert failed is not None
     assert (failed.reason, failed.nodes) == (Reason.START_TIMEOUT, ())
-    assert failed.message.startswith("1 of 2 pods were not created in 300 s: a quota or an admission plugin may refuse them")
+    assert failed.message.startswith(
+        "1 of 2 pods were not created in 300 s: a quota or an admission plugin may refuse them"
+    )
 
 
 def test_pods_that_are_being_deleted_are_not_blamed_on_a_quota() -> None:
-    deleted = pod("b", make_pod("b").on_node("n2").phase("Running").with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"))
+    deleted = pod(
+        "b",
+        make_pod("b")
+        .on_node("n2")
+        .phase("Running")
+        .with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"),
+    )
     failed = find_timeout(TWO, [pod("a"), deleted], 300)
     assert failed is not None
     assert failed.message == "1 of 2 pods are missing: 1 is being deleted and is replaced once gone"
@@ -96,7 +104,11 @@ def test_only_open_slots_count_as_lost() -> None:
 def test_the_message_of_our_scheduler_comes_with_the_refusing_node() -> None:
     failed = find_bind_refusal([unbindable("c", "n3"), unbindable()])
     assert failed.message == f"pod b, and 1 more could not be bound to n2: {FULL}"
-    assert (failed.reason, failed.nodes, failed.cause) == (Reason.BIND_FAILED, ("n2", "n3"), StartFailureCause.UNBINDABLE)
+    assert (failed.reason, failed.nodes, failed.cause) == (
+        Reason.BIND_FAILED,
+        ("n2", "n3"),
+        StartFailureCause.UNBINDABLE,
+    )
 
 
 def test_pods_that_our_scheduler_has_and_does_not_refuse_keep_their_slots() -> None:
@@ -105,8 +117,17 @@ def test_pods_that_our_scheduler_has_and_does_not_refuse_keep_their_slots() -> N
     assert failed is not None
     assert failed.scheduler_waits
     assert failed.message.endswith("is the scheduler of fluxqueue running?")
-    waiting = {"type": "PodScheduled", "status": "False", "reason": "WaitingForVolume", "message": "claim data waits for its volume"}
-    failed = find_timeout(TWO, [pod("a", make_pod("a").by_fluxion("n1").with_("status.conditions", [waiting])), released[1]], 300)
+    waiting = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "WaitingForVolume",
+        "message": "claim data waits for its volume",
+    }
+    failed = find_timeout(
+        TWO,
+        [pod("a", make_pod("a").by_fluxion("n1").with_("status.conditions", [waiting])), released[1]],
+        300,
+    )
     assert failed is not None
     assert failed.message.endswith("claim data waits for its volume")
 
@@ -131,4 +152,7 @@ def test_a_pod_whose_node_closed_before_it_was_bound_is_found_at_once() -> None:
 
 
 def test_a_node_that_is_not_ready_is_tolerated_for_a_while() -> None:
-    assert find_closed_nodes(TWO, [a_pod(make_pod("b"), uid="b")], {"n2": node(make_node("n2").not_ready())}.get) is None
+    assert (
+        find_closed_nodes(TWO, [a_pod(make_pod("b"), uid="b")], {"n2": node(make_node("n2").not_ready())}.get)
+        is None
+    )

@@ -61,8 +61,21 @@ class _Requeuer:
 class Bench:
     """A Job that was released 301 seconds ago, onto nodes n0 and n1, with a start timeout of 300 s."""
 
-    def __init__(self, *pods: PodBuilder, job: JobBuilder = JOB, lost_s: float = 3600.0, timeout_s: float = 300.0, **changes: Any) -> None:
-        settings = {"state": State.ALLOCATED, "pods": 2, "jobid": 7, "release_mode": ReleaseMode.GATE, **changes}
+    def __init__(
+        self,
+        *pods: PodBuilder,
+        job: JobBuilder = JOB,
+        lost_s: float = 3600.0,
+        timeout_s: float = 300.0,
+        **changes: Any,
+    ) -> None:
+        settings = {
+            "state": State.ALLOCATED,
+            "pods": 2,
+            "jobid": 7,
+            "release_mode": ReleaseMode.GATE,
+            **changes,
+        }
         self.row = a_workload("mpi", uid="uid-of-mpi", **settings)
         allocation = an_allocation(["n0", "n1"], states=[SlotState.TAKEN] * 2, pods=["mpi-0", "mpi-1"])
         self.ledger = RecordingLedger((self.row, allocation))
@@ -143,17 +156,34 @@ async def test_a_pod_whose_node_is_cordoned_before_the_bind_is_evicted_at_once()
 
 
 @pytest.mark.parametrize(("lost_s", "evicted"), [(0.0, True), (3600.0, False)])
-async def test_a_job_is_evicted_once_its_node_was_not_ready_for_the_configured_time(lost_s: float, evicted: bool) -> None:
-    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), lost_s=lost_s, state=State.RUNNING, release_mode=ReleaseMode.PIN)
+async def test_a_job_is_evicted_once_its_node_was_not_ready_for_the_configured_time(
+    lost_s: float, evicted: bool
+) -> None:
+    bench = Bench(
+        pod("mpi-0", "n0"),
+        pod("mpi-1", "n1"),
+        lost_s=lost_s,
+        state=State.RUNNING,
+        release_mode=ReleaseMode.PIN,
+    )
     bench.node("n1", ready="Unknown")
     await bench.monitor.check()
-    assert ["node n1 was lost under it" in eviction.message for eviction in bench.requeuer.evictions] == [True] * evicted
+    assert ["node n1 was lost under it" in eviction.message for eviction in bench.requeuer.evictions] == [
+        True
+    ] * evicted
 
 
 @pytest.mark.parametrize("decided", ["FailureTarget", "SuccessCriteriaMet"])
 async def test_a_job_whose_end_is_decided_is_not_matched_again_for_a_pod_that_is_stuck(decided: str) -> None:
     job = JOB.with_("status.conditions", [{"type": decided, "status": "True"}])
-    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), job=job, lost_s=0.0, state=State.RUNNING, release_mode=ReleaseMode.PIN)
+    bench = Bench(
+        pod("mpi-0", "n0"),
+        pod("mpi-1", "n1"),
+        job=job,
+        lost_s=0.0,
+        state=State.RUNNING,
+        release_mode=ReleaseMode.PIN,
+    )
     bench.node("n1", ready="Unknown")
     await bench.monitor.check()
     assert (bench.requeuer.evictions, bench.requeuer.evicted_pods) == ([], [])
@@ -166,13 +196,24 @@ async def test_of_a_job_released_pod_by_pod_only_the_pods_on_a_lost_node_are_rep
     assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([("its node was lost", ["mpi-1"])], [])
 
 
-GIVES_BACK = RequeueState(given_back=GivenBack(jobid=7, ranks=(1,), stop_at=EPOCH, message="mpi gave 1 of its 2 pods back"))
+GIVES_BACK = RequeueState(
+    given_back=GivenBack(jobid=7, ranks=(1,), stop_at=EPOCH, message="mpi gave 1 of its 2 pods back")
+)
 
 
 @pytest.mark.parametrize("backoff_limit", [0, 6])
-async def test_a_lost_node_under_a_slot_that_is_given_back_does_not_concern_the_job(backoff_limit: int) -> None:
+async def test_a_lost_node_under_a_slot_that_is_given_back_does_not_concern_the_job(
+    backoff_limit: int,
+) -> None:
     job = JOB.with_("spec.backoffLimit", backoff_limit)
-    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), job=job, lost_s=0.0, state=State.RUNNING, requeue_state=GIVES_BACK)
+    bench = Bench(
+        pod("mpi-0", "n0"),
+        pod("mpi-1", "n1"),
+        job=job,
+        lost_s=0.0,
+        state=State.RUNNING,
+        requeue_state=GIVES_BACK,
+    )
     bench.node("n1", ready="Unknown")
     await bench.monitor.check()
     assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([], [])
@@ -189,7 +230,9 @@ async def test_a_job_that_gives_pods_back_lacks_none_of_them(monkeypatch: pytest
     bench.node("n2")
     bench.node("n1", ready="Unknown")
     for name, node in (("mpi-1", "n1"), ("mpi-2", "n2")):
-        bench.server.put("pods", pod(name, node).with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z").build())
+        bench.server.put(
+            "pods", pod(name, node).with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z").build()
+        )
     bench.server.put("pods", pod("mpi-1-again", "n0").build())
     for _ in range(2):
         await bench.monitor.check()
@@ -200,7 +243,9 @@ async def test_a_job_that_gives_pods_back_lacks_none_of_them(monkeypatch: pytest
     assert len(bench.requeuer.evictions) == 1, "that of the lost node is not replaced in time"
 
 
-@pytest.mark.parametrize(("message", "evicted"), [("exceeded quota: pods", 1), ("Internal error occurred: webhook", 0)])
+@pytest.mark.parametrize(
+    ("message", "evicted"), [("exceeded quota: pods", 1), ("Internal error occurred: webhook", 0)]
+)
 async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(message: str, evicted: int) -> None:
     bench = Bench()
     bench.ledger.now = EPOCH + timedelta(seconds=1)
@@ -211,9 +256,13 @@ async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(messag
 
 
 @pytest.mark.parametrize(("after_s", "freed"), [(299, []), (301, [1])])
-async def test_the_slot_of_a_refused_pod_is_given_back_after_the_time_for_a_start(after_s: int, freed: list[int]) -> None:
+async def test_the_slot_of_a_refused_pod_is_given_back_after_the_time_for_a_start(
+    after_s: int, freed: list[int]
+) -> None:
     bench = Bench(pod("mpi-0", "n0"))
-    bench.ledger.put(bench.row, an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None]))
+    bench.ledger.put(
+        bench.row, an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None])
+    )
     bench.ledger.now = EPOCH + timedelta(seconds=after_s)
     bench.server.watch_into("events", bench.caches.failed_creations)
     bench.server.put("events", refusal("Error creating: exceeded quota"))
@@ -225,7 +274,9 @@ async def test_the_slot_of_a_refused_pod_is_given_back_after_the_time_for_a_star
 
 
 @pytest.mark.parametrize(("timeout_s", "freed"), [(300.0, []), (0.0, [1])])
-async def test_the_slot_of_a_replacement_that_is_refused_is_given_back_in_time(timeout_s: float, freed: list[int]) -> None:
+async def test_the_slot_of_a_replacement_that_is_refused_is_given_back_in_time(
+    timeout_s: float, freed: list[int]
+) -> None:
     bench = Bench(pod("mpi-0", "n0"), timeout_s=timeout_s)
     slots = an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None])
     bench.ledger.put(replace(bench.row, state=State.RUNNING), slots)
@@ -271,12 +322,15 @@ async def test_the_back_off_of_the_job_controller_is_no_refusal_and_is_said() ->
     await bench.monitor.check()
     (change,) = bench.ledger.written("set_reasons")
     assert change.message.endswith(
-        "2 pods are missing because a pod failed: the Job controller creates them again by 2026-01-01T00:06:05Z (its back-off)"
+        "2 pods are missing because a pod failed: the Job controller creates them again by "
+        "2026-01-01T00:06:05Z (its back-off)"
     )
     assert bench.requeuer.evictions == []
     bench.ledger.now = EPOCH + timedelta(seconds=366)
     await bench.monitor.check()
-    assert ["2 of 2 pods were not created" in eviction.message for eviction in bench.requeuer.evictions] == [True]
+    assert ["2 of 2 pods were not created" in eviction.message for eviction in bench.requeuer.evictions] == [
+        True
+    ]
 
 
 async def test_a_refusal_after_a_failure_counts() -> None:
@@ -297,17 +351,23 @@ async def test_the_reason_says_that_missing_pods_hold_no_nodes_until_they_exist(
     bench.server.put("events", refusal("Error creating: exceeded quota"))
     await bench.monitor.check()
     (change,) = bench.ledger.written("set_reasons")
-    assert change.message.endswith("the missing pods hold no nodes any more: each gets a node of its own once it is created")
+    assert change.message.endswith(
+        "the missing pods hold no nodes any more: each gets a node of its own once it is created"
+    )
     bench.ledger.put(replace(bench.row, state=State.RUNNING, reason=Reason.RELEASE_FAILED), ended)
     bench.server.put("pods", pod("mpi-1", "n1").build())
     await bench.monitor.check()
     assert bench.ledger.written("set_reasons")[-1].reason is Reason.NONE
 
 
-async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
     bench.ledger.now = EPOCH + timedelta(seconds=1)
-    other = a_workload("other", uid="uid-of-other", state=State.ALLOCATED, pods=1, jobid=8, release_mode=ReleaseMode.GATE)
+    other = a_workload(
+        "other", uid="uid-of-other", state=State.ALLOCATED, pods=1, jobid=8, release_mode=ReleaseMode.GATE
+    )
     bench.ledger.put(other, an_allocation(["n0"], jobid=8))
     bench.server.watch_into("events", bench.caches.failed_creations)
     bench.server.put("events", refusal())
@@ -325,7 +385,12 @@ async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_chec
 
 def refusal(message: str = "Error creating: no", *, by: Any = None, at: str = "default", **about: str) -> Any:
     involved = {"kind": "Job", "namespace": at, "name": "mpi", "uid": "uid-of-mpi", **about}
-    event = {"metadata": {"name": "e", "namespace": at}, "reason": "FailedCreate", "involvedObject": involved, "message": message}
+    event = {
+        "metadata": {"name": "e", "namespace": at},
+        "reason": "FailedCreate",
+        "involvedObject": involved,
+        "message": message,
+    }
     return event | (by or {"source": {"component": "job-controller"}})
 
 
@@ -340,7 +405,9 @@ def refusal(message: str = "Error creating: no", *, by: Any = None, at: str = "d
         pytest.param(refusal(by={"source": {"component": "mallory"}}), False, id="by another program"),
     ],
 )
-async def test_only_the_job_controllers_events_about_this_very_job_are_believed(event: Any, believed: bool) -> None:
+async def test_only_the_job_controllers_events_about_this_very_job_are_believed(
+    event: Any, believed: bool
+) -> None:
     bench = Bench()
     bench.ledger.now = EPOCH + timedelta(seconds=1)
     bench.server.watch_into("events", bench.caches.failed_creations)
@@ -370,7 +437,9 @@ async def test_pods_that_our_own_scheduler_holds_keep_their_slots() -> None:
 async def test_a_group_of_which_no_pod_is_bound_in_time_is_evicted_as_a_whole() -> None:
     bench = Bench(job=make_job("other"), kind="StatefulSet", release_mode=ReleaseMode.GROUP)
     for name in ("mpi-0", "mpi-1"):
-        bench.server.put("pods", pod(name).owned_by("StatefulSet", "mpi").annotation("fluxqueue/gang", "true").build())
+        bench.server.put(
+            "pods", pod(name).owned_by("StatefulSet", "mpi").annotation("fluxqueue/gang", "true").build()
+        )
     await bench.monitor.check()
     ((eviction, members),) = bench.requeuer.groups
     assert (eviction.workload, sorted(members)) == (bench.row.id, ["mpi-0", "mpi-1"])
@@ -384,7 +453,9 @@ async def test_remnants_and_evicted_work_are_left_alone() -> None:
     assert (bench.requeuer.evictions, bench.ledger.writes) == ([], [])
 
 
-async def test_it_ends_when_it_is_cancelled_at_the_moment_a_node_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_ends_when_it_is_cancelled_at_the_moment_a_node_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.requeue.startup_monitor._PACE_S", 0)
     bench = Bench()
     task = asyncio.create_task(bench.monitor.run())
@@ -396,7 +467,13 @@ async def test_it_ends_when_it_is_cancelled_at_the_moment_a_node_changes(monkeyp
     assert task.cancelled()
 
 
-HELD = make_job("mpi").uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+HELD = (
+    make_job("mpi")
+    .uid("uid-of-mpi")
+    .suspended(False)
+    .label("fluxqueue/jobid", "7")
+    .pod_label("fluxqueue/pinned", "yes")
+)
 
 
 def held_pod(name: str) -> PodBuilder:
@@ -435,16 +512,25 @@ async def test_a_pod_whose_template_holds_a_full_node_does_not_wait_for_the_star
     bench.server.put("pods", make_pod("foreign").uid("foreign").on_node("n1").cpu("1").build())
     await bench.monitor.check()
     messages = [eviction.message for eviction in bench.requeuer.evictions]
-    assert ["node n1 has too little cpu left" in message for message in messages] == ([True] if evicted else [])
+    assert ["node n1 has too little cpu left" in message for message in messages] == (
+        [True] if evicted else []
+    )
 
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_pod_that_the_scheduler_refuses_a_share_of_a_device_is_late_after_half_a_minute(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "cannot allocate all claims"}
+    refused = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "cannot allocate all claims",
+    }
     waits = pod("mpi-1").annotation("fluxqueue/fluxion-nodes", "n1").with_("status.conditions", [refused])
-    bench = Bench(pod("mpi-0", "n0"), waits.with_("spec.resourceClaims", resource_claims("t")), state=State.RUNNING)
+    bench = Bench(
+        pod("mpi-0", "n0"), waits.with_("spec.resourceClaims", resource_claims("t")), state=State.RUNNING
+    )
     devices = bench.caches.devices
     body = a_slice("n1", ["large"])
     body["spec"]["devices"][0]["allowMultipleAllocations"] = shared

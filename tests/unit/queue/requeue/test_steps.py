@@ -43,7 +43,9 @@ def test_its_pods_are_waited_for_until_they_are_terminal_or_gone() -> None:
     job = a_job(stopped())
     assert next_step(job, [standing("a", "n1")], None, NOBODY.__contains__).step is RequeueStep.WAIT
     assert next_step(job, [a_pod(make_pod("gated"))], None, NOBODY.__contains__).step is RequeueStep.WAIT
-    assert next_step(job, [standing("a", "n1", "Failed")], None, NOBODY.__contains__) == NextStep(RequeueStep.CLEAR)
+    assert next_step(job, [standing("a", "n1", "Failed")], None, NOBODY.__contains__) == NextStep(
+        RequeueStep.CLEAR
+    )
 
 
 def test_pods_on_lost_nodes_are_not_waited_for_and_keep_their_slots() -> None:
@@ -56,7 +58,10 @@ def test_pods_on_lost_nodes_are_not_waited_for_and_keep_their_slots() -> None:
 def test_a_pod_on_a_lost_node_that_no_slot_knows_keeps_a_free_one_of_its_node() -> None:
     allocation = an_allocation(["n1", "n2", "n2"], states=[SlotState.TAKEN, SlotState.TAKEN], pods=["a", "b"])
     pods = [standing("stranger", "n2"), standing("b", "n2")]
-    assert next_step(a_job(stopped()), pods, allocation, {"n2"}.__contains__).kept == ((FluxionJobId(7), 1), (FluxionJobId(7), 2))
+    assert next_step(a_job(stopped()), pods, allocation, {"n2"}.__contains__).kept == (
+        (FluxionJobId(7), 1),
+        (FluxionJobId(7), 2),
+    )
 
 
 def test_a_job_that_is_over_or_gone_is_not_requeued() -> None:
@@ -69,4 +74,7 @@ def test_a_finished_job_without_an_allocation_is_requeued_for_the_intake_to_end(
     over = make_job().with_("status.conditions", [{"type": "Complete", "status": "True"}])
     allocation = an_allocation(["n1"])
     assert next_step(a_job(over), [], allocation, NOBODY.__contains__).step is RequeueStep.REQUEUE
-    assert next_step(a_job(over.label("fluxqueue/jobid", "7")), [], allocation, NOBODY.__contains__).step is RequeueStep.END
+    assert (
+        next_step(a_job(over.label("fluxqueue/jobid", "7")), [], allocation, NOBODY.__contains__).step
+        is RequeueStep.END
+    )

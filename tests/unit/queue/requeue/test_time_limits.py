@@ -35,7 +35,9 @@ class _Recorder:
 
 
 class Bench:
-    """A running workload of 60 s that started at the epoch, in a queue that ends work 60 s after its start."""
+    """A running workload of 60 s that started at the epoch, in a queue that ends work 60 s after its
+    start.
+    """
 
     def __init__(self, row: Workload, at_s: float, **objects: Any) -> None:
         self.row = row
@@ -43,7 +45,9 @@ class Bench:
         self.ledger.now = EPOCH + timedelta(seconds=at_s)
         self.server, self.recorder = MemoryApi(), _Recorder()
         self.caches = Caches(self.server.api)
-        self.limits = TimeLimits(self.server.api, self.caches, self.ledger, cast(EventRecorder, self.recorder))
+        self.limits = TimeLimits(
+            self.server.api, self.caches, self.ledger, cast(EventRecorder, self.recorder)
+        )
         self.server.show_in(self.caches)
         self.server.put("fluxqueues", objects.pop("queue", QUEUE))
         for plural, builders in objects.items():
@@ -64,7 +68,9 @@ class Bench:
 
 
 def a_row(**changes: Any) -> Workload:
-    return a_workload("mpi", **{"uid": "the-uid", "state": State.RUNNING, "jobid": 7, "started_at": EPOCH, **changes})
+    return a_workload(
+        "mpi", **{"uid": "the-uid", "state": State.RUNNING, "jobid": 7, "started_at": EPOCH, **changes}
+    )
 
 
 def a_pod_row(**changes: Any) -> Workload:
@@ -160,9 +166,18 @@ async def test_a_pod_that_its_owner_would_create_again_has_no_limit() -> None:
 
 
 @pytest.mark.parametrize(("policy", "ended"), [("Never", True), ("OnFailure", True), ("Always", False)])
-async def test_a_named_owner_keeps_no_pod_that_ends_by_itself_from_its_limit(policy: str, ended: bool) -> None:
+async def test_a_named_owner_keeps_no_pod_that_ends_by_itself_from_its_limit(
+    policy: str, ended: bool
+) -> None:
     """Everybody may write any owner into a pod."""
-    pod = make_pod("mpi").uid("the-uid").owned_by("ConfigMap").with_("spec.restartPolicy", policy).on_node("n0").phase("Running")
+    pod = (
+        make_pod("mpi")
+        .uid("the-uid")
+        .owned_by("ConfigMap")
+        .with_("spec.restartPolicy", policy)
+        .on_node("n0")
+        .phase("Running")
+    )
     bench = Bench(a_pod_row(), 61, pods=[pod])
     await bench.limits._check(bench.row.id)
     assert bench.stored is ended
@@ -174,18 +189,33 @@ async def test_a_named_owner_keeps_no_pod_that_ends_by_itself_from_its_limit(pol
 
 async def test_only_the_pod_of_a_job_that_runs_ends_with_its_job() -> None:
     """A pod may name a Job that has finished, which ends nothing any more, or one of another project."""
-    pod = make_pod("mpi").uid("the-uid").owned_by("Job").with_("spec.restartPolicy", "Never").on_node("n0").phase("Running")
+    pod = (
+        make_pod("mpi")
+        .uid("the-uid")
+        .owned_by("Job")
+        .with_("spec.restartPolicy", "Never")
+        .on_node("n0")
+        .phase("Running")
+    )
     running = make_job("owner").uid("uid-of-owner").suspended(False)
     complete = [{"type": "Complete", "status": "True"}]
-    for jobs, ended in (([running], False), ([running.with_("status.conditions", complete)], True), ([], True)):
+    for jobs, ended in (
+        ([running], False),
+        ([running.with_("status.conditions", complete)], True),
+        ([], True),
+    ):
         bench = Bench(a_pod_row(), 61, jobs=jobs, pods=[pod])
         await bench.limits._check(bench.row.id)
         assert bench.stored is ended
 
 
 async def test_all_pods_of_a_group_are_deleted_and_no_others() -> None:
-    other = make_pod("other").uid("other").label(names.POD_GROUP_LABEL, "another").on_node("n0").phase("Running")
-    bench = Bench(a_group_row(), 61, pods=[member("a"), member("b"), member("done").phase("Succeeded"), other])
+    other = (
+        make_pod("other").uid("other").label(names.POD_GROUP_LABEL, "another").on_node("n0").phase("Running")
+    )
+    bench = Bench(
+        a_group_row(), 61, pods=[member("a"), member("b"), member("done").phase("Succeeded"), other]
+    )
     bench.limits.resync()
     async with running_controllers(bench.limits):
         await until(lambda: len(bench.deleted) == 2)
@@ -208,8 +238,14 @@ async def test_work_that_is_evicted_and_goes_on_is_ended_at_its_limit() -> None:
     ("row", "pods"),
     [
         pytest.param(a_row(**EVICTED), [], id="a Job is suspended"),
-        pytest.param(a_group_row(**EVICTED), [member("a").with_("metadata.deletionTimestamp", GOING)], id="its pods end"),
-        pytest.param(a_group_row(**EVICTED), [member("a").owned_by("StatefulSet")], id="its owner creates them again"),
+        pytest.param(
+            a_group_row(**EVICTED),
+            [member("a").with_("metadata.deletionTimestamp", GOING)],
+            id="its pods end",
+        ),
+        pytest.param(
+            a_group_row(**EVICTED), [member("a").owned_by("StatefulSet")], id="its owner creates them again"
+        ),
         pytest.param(a_pod_row(**EVICTED), [], id="its pod is gone"),
     ],
 )

@@ -21,15 +21,25 @@ weights = st.builds(
     queue=st.integers(0, 10**6),
     priority_class=st.integers(0, 10**6),
 )
-work = st.tuples(st.integers(-(2**31), 2**31), st.integers(1, 500), st.sampled_from(["", "a", "b"]), st.integers(0, 10**7))
+work = st.tuples(
+    st.integers(-(2**31), 2**31), st.integers(1, 500), st.sampled_from(["", "a", "b"]), st.integers(0, 10**7)
+)
 
 
 @given(weights, st.integers(-100, 100), st.lists(work, min_size=1, max_size=8))
-def test_it_is_the_formula(rules: PriorityWeights, of_queue: int, jobs: list[tuple[int, int, str, int]]) -> None:
+def test_it_is_the_formula(
+    rules: PriorityWeights, of_queue: int, jobs: list[tuple[int, int, str, int]]
+) -> None:
     factors = {"a": 0.5, "b": 1.0}
-    added = AddedPriorities({"default": (rules, of_queue)}, {name: FairShare(0, 0, 0, each) for name, each in factors.items()}, EPOCH)
+    added = AddedPriorities(
+        {"default": (rules, of_queue)},
+        {name: FairShare(0, 0, 0, each) for name, each in factors.items()},
+        EPOCH,
+    )
     for priority, pods, account, waited_s in jobs:
-        row = a_workload(priority=priority, pods=pods, account=account, submitted_at=EPOCH - timedelta(seconds=waited_s))
+        row = a_workload(
+            priority=priority, pods=pods, account=account, submitted_at=EPOCH - timedelta(seconds=waited_s)
+        )
         parts = priority_parts(Waiting(priority, waited_s, factors.get(account, 0.0), pods), rules, of_queue)
         assert priority + added.of(row) == parts.total
 
@@ -41,7 +51,12 @@ def test_a_queue_without_weights_adds_nothing() -> None:
 
 
 def test_work_of_a_user_has_the_factor_of_that_user_and_work_of_all_others_that_of_the_account() -> None:
-    share = FairShare(0, 0, 0, 1.0, users={"alice": UserShare(5.0, 0.75), "system:serviceaccounts:md": UserShare(1.0, 0.5)})
+    share = FairShare(
+        0, 0, 0, 1.0, users={"alice": UserShare(5.0, 0.75), "system:serviceaccounts:md": UserShare(1.0, 0.5)}
+    )
     added = AddedPriorities({"default": (PriorityWeights(fair_share=100), 0)}, {"a": share}, EPOCH)
-    rows = [a_workload(account="a", namespace="md", submitted_by=user) for user in ("alice", "bob", "", "system:serviceaccount:md:robot")]
+    rows = [
+        a_workload(account="a", namespace="md", submitted_by=user)
+        for user in ("alice", "bob", "", "system:serviceaccount:md:robot")
+    ]
     assert [added.of(row) for row in rows] == [75, 100, 50, 50]

@@ -55,7 +55,9 @@ async def test_the_reason_of_work_that_waits_names_what_it_avoids_in_this_cycle(
     waits = ReasonChange(workload=row.id, reason=Reason.WAITING_FOR_NODES, message="no node is free")
     never = ReasonChange(workload=row.id, reason=Reason.UNSATISFIABLE, message="too large")
     refined = [change.message for change in avoided.refine([waits, never])]
-    assert refined[0].startswith("no node is free; not on n0 (refused a pod at 2026-11-21T08:00:00Z, until 2026-11-21T08:10:00Z)")
+    assert refined[0].startswith(
+        "no node is free; not on n0 (refused a pod at 2026-11-21T08:00:00Z, until 2026-11-21T08:10:00Z)"
+    )
     assert refined[0].endswith("pod p could not be bound")
     assert refined[1] == "too large"
     avoided.begin_cycle()

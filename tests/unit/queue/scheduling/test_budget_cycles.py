@@ -32,10 +32,14 @@ async def test_work_that_is_told_no_figures_any_more_keeps_no_day_that_passes() 
 
 
 @pytest.mark.parametrize("policy", [Policy.EASY, Policy.CONSERVATIVE])
-async def test_small_work_starts_behind_gangs_that_are_too_wide_for_the_rest_of_a_budget(policy: Policy) -> None:
+async def test_small_work_starts_behind_gangs_that_are_too_wide_for_the_rest_of_a_budget(
+    policy: Policy,
+) -> None:
     async with a_machine(lambda: START + timedelta(days=1)) as bench:
         bench.policy = policy
-        bench.accounts = account_tree([msgspec.convert(make_account("md", budget={"nodeHours": 1}), FluxAccount)])
+        bench.accounts = account_tree(
+            [msgspec.convert(make_account("md", budget={"nodeHours": 1}), FluxAccount)]
+        )
         wide = [job(f"wide{number}", 2, "8", f"{40 + number / 2}m") for number in range(30)]
         await bench.submit(*(replace(each, account="md") for each in (*wide, job("small", 1, "8", "30m"))))
         await bench.cycle()
@@ -45,4 +49,6 @@ async def test_small_work_starts_behind_gangs_that_are_too_wide_for_the_rest_of_
             row = bench.row(name)
             assert (row.state, row.reason) == (State.PENDING, Reason.ACCOUNT_LIMIT)
             assert row.message.startswith("the budget of the account 'md' is ")
-        assert bench.row("wide0").message.startswith("the budget of the account 'md' is 1 node-hours for a period, and this may use 1.333")
+        assert bench.row("wide0").message.startswith(
+            "the budget of the account 'md' is 1 node-hours for a period, and this may use 1.333"
+        )

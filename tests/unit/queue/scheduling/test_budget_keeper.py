@@ -41,7 +41,9 @@ async def test_the_next_period_is_waited_for_by_the_time_of_the_queue_while_that
     tree = account_tree([msgspec.convert(make_account("md", budget={"nodeHours": 1}), FluxAccount)])
     keeper = BudgetKeeper(ledger)
     await keeper.room(tree)
-    assert keeper.next_change == (wall + timedelta(hours=2.5)).timestamp(), "three hours of the queue, of which it makes six in five"
+    assert keeper.next_change == (wall + timedelta(hours=2.5)).timestamp(), (
+        "three hours of the queue, of which it makes six in five"
+    )
     wall = datetime(2026, 12, 1, 0, 30, tzinfo=UTC)
     await keeper.room(tree)
     assert keeper.next_change == (wall + timedelta(minutes=25)).timestamp(), "not at once, again and again"

@@ -29,18 +29,30 @@ CORE_HOUR = 1_000 * 3_600
 
 
 def a_room(used: float = 0.0, now: datetime = NOW, **budget: Any) -> BudgetRoom:
-    """Return the room of an account ``md`` below ``site``, which has the budget, and of which so many core-hours are used."""
+    """Return the room of an account ``md`` below ``site``, which has the budget,
+    and of which so many core-hours are used.
+    """
     documents = [make_account("site", budget=budget), make_account("md", parent="site", namespaces=["a"])]
     tree = account_tree([msgspec.convert(each, FluxAccount) for each in documents])
     found = tree.accounts["site"].budget
     assert found is not None
-    return BudgetRoom.begin(now, Spending(tree, {"site": found.period_at(now)}, {("site", "cpu"): used * CORE_HOUR}, stale=False))
+    return BudgetRoom.begin(
+        now, Spending(tree, {"site": found.period_at(now)}, {("site", "cpu"): used * CORE_HOUR}, stale=False)
+    )
 
 
 def work(cores: int = 1, hours: float | None = 1, pods: int = 1, **changes: Any) -> Workload:
     duration_s = None if hours is None else int(hours * 3_600)
     spec = jobspec_of("a/x", [SizedPods({"cpu": Decimal(cores)}, pods)], duration_s=duration_s)
-    settings = {"account": "md", "namespace": "a", "queue": "q", "duration_s": duration_s, "pods": pods, "jobspec": spec, "shape": spec}
+    settings = {
+        "account": "md",
+        "namespace": "a",
+        "queue": "q",
+        "duration_s": duration_s,
+        "pods": pods,
+        "jobspec": spec,
+        "shape": spec,
+    }
     return a_workload(**{**settings, **changes})
 
 
@@ -48,9 +60,24 @@ def shares(*cores: int) -> tuple[NodeShare, ...]:
     return tuple(NodeShare(f"n{number}", {}, {"cpu": each * 1_000}) for number, each in enumerate(cores))
 
 
-def run(room: BudgetRoom, workload: Workload, granted: datetime, *cores: int, end: datetime | None = None, remnant: bool = False) -> None:
+def run(
+    room: BudgetRoom,
+    workload: Workload,
+    granted: datetime,
+    *cores: int,
+    end: datetime | None = None,
+    remnant: bool = False,
+) -> None:
     held, jobid = shares(*cores), FluxionJobId(7)
-    allocation = Allocation(jobid=jobid, workload=workload.id, shares=held, granted_at=granted, start=granted, end=end, remnant=remnant)
+    allocation = Allocation(
+        jobid=jobid,
+        workload=workload.id,
+        shares=held,
+        granted_at=granted,
+        start=granted,
+        end=end,
+        remnant=remnant,
+    )
     room.count_running(workload, allocation, amounts_of_shares(held))
 
 
@@ -65,14 +92,15 @@ def test_what_is_left_may_be_used_to_the_last_hour_and_no_further() -> None:
     assert over is not None
     assert (over.reason, over.alone, over.kind) == (Reason.ACCOUNT_LIMIT, True, "cpu")
     assert over.message == (
-        "the budget of the account 'site' is used up until 2026-12-01: 90 of 100 core-hours are used, 0 may still be used by running work, "
-        "and this may use 11"
+        "the budget of the account 'site' is used up until 2026-12-01: 90 of 100 core-hours are used, 0 may "
+        "still be used by running work, and this may use 11"
     )
 
 
 def test_work_that_asks_for_more_than_the_whole_budget_is_told_so() -> None:
     assert says(a_room(resourceHours={"cpu": 100}).refusal(work(cores=2, hours=51))) == (
-        "the budget of the account 'site' is 100 core-hours for a period, and this may use 102: ask for less, or less time, "
+        "the budget of the account 'site' is 100 core-hours for a period, and this may use 102: "
+        "ask for less, or less time, "
         "or have the budget raised"
     )
 
@@ -81,7 +109,10 @@ def test_running_work_counts_with_what_it_used_and_what_it_may_still_use() -> No
     room = a_room(resourceHours={"cpu": 100})
     running = work(hours=5, state=State.RUNNING, started_at=NOW - 2 * HOUR)
     run(room, running, NOW - 3 * HOUR, 10, end=NOW + 2 * HOUR)
-    assert (room.lines["site"].used["cpu"], room.lines["site"].promised["cpu"]) == (30 * CORE_HOUR, 30 * CORE_HOUR)
+    assert (room.lines["site"].used["cpu"], room.lines["site"].promised["cpu"]) == (
+        30 * CORE_HOUR,
+        30 * CORE_HOUR,
+    )
     assert room.refusal(work(cores=40)) is None
     assert "30 of 100 core-hours are used, 30 may still be used" in says(room.refusal(work(cores=41)))
 
@@ -98,12 +129,21 @@ def test_the_time_of_work_that_did_not_start_yet_begins_now_and_a_remnant_may_us
     run(room, work(hours=5, state=State.ALLOCATED), NOW - HOUR, 1)
     assert room.lines["site"].promised["cpu"] == 5 * CORE_HOUR
     run(room, work(hours=5, id=2), NOW - HOUR, 1, remnant=True)
-    assert (room.lines["site"].used["cpu"], room.lines["site"].promised["cpu"]) == (2 * CORE_HOUR, 5 * CORE_HOUR)
+    assert (room.lines["site"].used["cpu"], room.lines["site"].promised["cpu"]) == (
+        2 * CORE_HOUR,
+        5 * CORE_HOUR,
+    )
 
 
 def test_work_that_overruns_counts_until_its_moved_end() -> None:
     room = a_room(resourceHours={"cpu": 100})
-    run(room, work(hours=1, state=State.RUNNING, started_at=NOW - 3 * HOUR), NOW - 3 * HOUR, 1, end=NOW + HOUR / 2)
+    run(
+        room,
+        work(hours=1, state=State.RUNNING, started_at=NOW - 3 * HOUR),
+        NOW - 3 * HOUR,
+        1,
+        end=NOW + HOUR / 2,
+    )
     assert room.lines["site"].promised["cpu"] == CORE_HOUR / 2
 
 
@@ -111,18 +151,21 @@ def test_work_without_an_end_counts_until_the_period_ends() -> None:
     room = a_room(used=88, resourceHours={"cpu": 100})
     assert room.refusal(work(hours=None)) is None, "12 hours are left of the month"
     assert says(room.refusal(work(cores=2, hours=None))) == (
-        "the budget of the account 'site' is used up until 2026-12-01: 88 of 100 core-hours are used, 0 may still be used by running work, "
-        "and this, which has no duration, may use more than the rest until then"
+        "the budget of the account 'site' is used up until 2026-12-01: 88 of 100 core-hours are used, 0 may "
+        "still be used by running work, and this, which has no duration, "
+        "may use more than the rest until then"
     )
     assert says(room.refusal(work(cores=9, hours=None))) == (
-        "the budget of the account 'site' is 100 core-hours for a period, and this, which has no duration, may use more until its end: "
-        "state a duration, ask for less, or have it raised"
+        "the budget of the account 'site' is 100 core-hours for a period, and this, which has no duration, "
+        "may use more until its end: state a duration, ask for less, or have it raised"
     )
 
 
 def test_what_work_without_an_end_is_told_stays_while_nothing_else_changes() -> None:
     at_noon, later = (a_room(now=NOW + each, resourceHours={"cpu": 100}) for each in (0 * HOUR, HOUR))
-    assert says(at_noon.refusal(work(cores=64, hours=None))) == says(later.refusal(work(cores=64, hours=None)))
+    assert says(at_noon.refusal(work(cores=64, hours=None))) == says(
+        later.refusal(work(cores=64, hours=None))
+    )
 
 
 def test_nodes_count_each_and_are_measured_on_the_answer() -> None:
@@ -164,7 +207,9 @@ def test_rows_over_a_budget_are_closed_whatever_their_duration_and_others_stay_o
     backlog = Backlog(rows)
     assert [backlog[row].id for row, open_ in enumerate(quotas.within("q", backlog)) if open_] == [1, 4, 6]
     assert "is used up until 2026-12-01" in quotas.reached(rows[1], exact=True).message
-    assert "2026" not in quotas.reached(rows[1]).message, "it is told once, and may wait for longer than the period"
+    assert "2026" not in quotas.reached(rows[1]).message, (
+        "it is told once, and may wait for longer than the period"
+    )
 
 
 def test_no_more_are_matched_together_than_may_all_start() -> None:
@@ -177,7 +222,9 @@ def a_pass(quotas: Quotas, backlog: Backlog, *gets: int) -> list[int]:
     """Return the ids of what starts on such nodes in one cycle, where each is matched that may be."""
     started: list[int] = []
     tried: set[int] = set()
-    while (rows := [row for row in np.flatnonzero(quotas.within("q", backlog)).tolist() if row not in tried]) and (row := rows[0]) >= 0:
+    while (
+        rows := [row for row in np.flatnonzero(quotas.within("q", backlog)).tolist() if row not in tried]
+    ) and (row := rows[0]) >= 0:
         tried.add(row)
         given = shares(*gets[: backlog[row].pods])
         if (over := quotas.excess(backlog[row], ["n0"], given)) is not None:
@@ -205,8 +252,13 @@ def test_after_many_refused_answers_the_account_waits_and_the_next_cycle_goes_on
     assert not full.left_for_later, "what waits for a limit waits for the end of other work"
     first, behind = gangs[0], work(id=98)
     assert "and this may use 4" in cycles[2].reached(first, exact=True).message
-    leaves = "the budget of the account 'site' leaves too little for it in this period (spec.budget of its FluxAccount)"
-    assert [cycles[0].reached(each).message for each in (first, behind)] == [leaves, leaves], "it is not kept by a quota"
+    leaves = (
+        "the budget of the account 'site' leaves too little for it in this period (spec.budget of its "
+        "FluxAccount)"
+    )
+    assert [cycles[0].reached(each).message for each in (first, behind)] == [leaves, leaves], (
+        "it is not kept by a quota"
+    )
 
 
 def test_an_answer_that_was_over_a_budget_counts_for_equal_work_until_there_is_room_for_it() -> None:
@@ -216,7 +268,9 @@ def test_an_answer_that_was_over_a_budget_counts_for_equal_work_until_there_is_r
     assert a_pass(quotas, equal, 1, 1, 1, 1) == []
     assert not quotas.left_for_later, "only the first was matched"
     raised = a_room(nodeHours=4)
-    assert a_pass(Quotas({}, (), budgets=BudgetRoom(NOW, raised.tree, raised.lines, room.measured)), equal, 1, 1, 1, 1) == [1]
+    assert a_pass(
+        Quotas({}, (), budgets=BudgetRoom(NOW, raised.tree, raised.lines, room.measured)), equal, 1, 1, 1, 1
+    ) == [1]
 
 
 def test_the_status_shows_what_is_left() -> None:

@@ -19,25 +19,44 @@ from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 NOW = int(EPOCH.timestamp())
 
 
-def waiting(name: str, after: str, *, reason: Reason = Reason.WAITING_FOR_DEPENDENCY, known: bool = True, **changes: Any) -> Workload:
+def waiting(
+    name: str,
+    after: str,
+    *,
+    reason: Reason = Reason.WAITING_FOR_DEPENDENCY,
+    known: bool = True,
+    **changes: Any,
+) -> Workload:
     """A workload of a minute that waits; the uid of each Job is its name."""
     tracked = [track(each) for each in parse_dependencies(after)]
     seen = tuple(msgspec.structs.replace(each, target=each.name if known else "") for each in tracked)
-    conditions = StartConditions(after=seen, begin_at=changes.pop("begin_at", None), singleton=changes.pop("singleton", ""))
+    conditions = StartConditions(
+        after=seen, begin_at=changes.pop("begin_at", None), singleton=changes.pop("singleton", "")
+    )
     return a_workload(name, uid=name, reason=reason, start_conditions=conditions, **changes)
 
 
 def starts(
-    ledger: RecordingLedger, workloads: Sequence[Workload], planned: dict[str, int] | None = None, most: int = 100
+    ledger: RecordingLedger,
+    workloads: Sequence[Workload],
+    planned: dict[str, int] | None = None,
+    most: int = 100,
 ) -> dict[str, int]:
     """Return the seconds from now to each start."""
     by_name = {workload.name: workload.id for workload in workloads}
-    found = ChainedStarts(ledger).earliest({by_name[name]: NOW + at for name, at in (planned or {}).items()}, NOW, most)
+    found = ChainedStarts(ledger).earliest(
+        {by_name[name]: NOW + at for name, at in (planned or {}).items()}, NOW, most
+    )
     return {name: found[workload_id] - NOW for name, workload_id in by_name.items() if workload_id in found}
 
 
 def test_a_chain_follows_the_planned_start_of_its_first_member() -> None:
-    work = [a_workload("a", uid="a"), waiting("b", "ok:job/a"), waiting("c", "any:job/b+10s"), waiting("d", "start:job/c")]
+    work = [
+        a_workload("a", uid="a"),
+        waiting("b", "ok:job/a"),
+        waiting("c", "any:job/b+10s"),
+        waiting("d", "start:job/c"),
+    ]
     ledger = RecordingLedger(*((each, None) for each in work))
     assert starts(ledger, work, {"a": 30}) == {"b": 90, "c": 160, "d": 160}
 
@@ -75,7 +94,11 @@ def test_the_last_of_several_and_a_time_decide() -> None:
     ids=["not in the queue", "without an end", "without a planned start", "a cycle", "a singleton"],
 )
 def test_nothing_is_said_of_work_of_which_nothing_is_known_nor_of_what_follows_it(unknown: Workload) -> None:
-    others = [a_workload("endless", uid="endless", duration_s=None), a_workload("unplanned", uid="unplanned"), waiting("v", "any:job/u")]
+    others = [
+        a_workload("endless", uid="endless", duration_s=None),
+        a_workload("unplanned", uid="unplanned"),
+        waiting("v", "any:job/u"),
+    ]
     ledger = RecordingLedger(*((each, None) for each in (*others, unknown)))
     assert starts(ledger, [*others, unknown], {"endless": 0}) == {}
 
@@ -86,7 +109,10 @@ def test_work_whose_target_has_just_ended_may_start_now() -> None:
 
 
 def test_only_the_first_of_each_queue_are_returned() -> None:
-    work = [a_workload("a", uid="a"), *(waiting(f"w{number}", f"ok:job/a+{number}s") for number in range(1, 5))]
+    work = [
+        a_workload("a", uid="a"),
+        *(waiting(f"w{number}", f"ok:job/a+{number}s") for number in range(1, 5)),
+    ]
     ledger = RecordingLedger(*((each, None) for each in work))
     assert starts(ledger, work, {"a": 0}, most=2) == {"w1": 61, "w2": 62}
 
@@ -109,8 +135,13 @@ def test_work_that_waits_no_more_is_forgotten() -> None:
 
 
 def test_a_start_beyond_the_plan_is_not_told() -> None:
-    """The end of a chain of long work, in a queue of its own, was in a year that no date has, and each cycle failed on it."""
-    links = [waiting(f"j{number}", f"ok:job/j{number - 1}+3650d", duration_s=315_360_000) for number in range(1, 500)]
+    """The end of a chain of long work, in a queue of its own, was in a year that no date has,
+    and each cycle failed on it.
+    """
+    links = [
+        waiting(f"j{number}", f"ok:job/j{number - 1}+3650d", duration_s=315_360_000)
+        for number in range(1, 500)
+    ]
     work = [a_workload("j0", uid="j0"), *links, waiting("last", "ok:job/j499", queue="other")]
     ledger = RecordingLedger(*((each, None) for each in work))
     found = starts(ledger, work, {"j0": 0})

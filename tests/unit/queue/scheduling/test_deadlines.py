@@ -20,7 +20,10 @@ DEADLINE = StartConditions(deadline=EPOCH + timedelta(hours=2))
 
 def due(**changes: Any) -> Workload:
     """An hour of work that is to be done after two."""
-    return a_workload("late", **{"duration_s": 3600, "start_conditions": DEADLINE, "reason": Reason.WAITING_FOR_NODES, **changes})
+    return a_workload(
+        "late",
+        **{"duration_s": 3600, "start_conditions": DEADLINE, "reason": Reason.WAITING_FOR_NODES, **changes},
+    )
 
 
 def starts(after_h: float | None) -> Estimate:
@@ -36,7 +39,8 @@ def test_work_that_can_end_in_time_misses_nothing() -> None:
 def test_work_that_starts_too_late_is_told_when() -> None:
     message = missed_deadline(due(), starts(1.5), EPOCH)
     assert message.endswith(
-        "is to be done by 2026-01-01T02:00:00Z, and is expected to start at 2026-01-01T01:30:00Z and to end at 2026-01-01T02:30:00Z"
+        "is to be done by 2026-01-01T02:00:00Z, and is expected to start at 2026-01-01T01:30:00Z and to end "
+        "at 2026-01-01T02:30:00Z"
     )
 
 
@@ -59,7 +63,9 @@ class Bench:
         return now.reason
 
     def refine(self, reason: Reason) -> ReasonChange:
-        (change,) = self.deadlines.refine([ReasonChange(workload=self.row.id, reason=reason, message="too little is free")])
+        (change,) = self.deadlines.refine(
+            [ReasonChange(workload=self.row.id, reason=reason, message="too little is free")]
+        )
         return change
 
 

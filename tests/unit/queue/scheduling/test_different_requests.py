@@ -1,4 +1,6 @@
-"""Much waiting work with different requests: few questions to the matcher, and the same starts and reasons as if all were asked."""
+"""Much waiting work with different requests: few questions to the matcher,
+and the same starts and reasons as if all were asked.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,19 @@ def different(count: int) -> list[NewWorkload]:
     """Jobs of one pod that fit an empty node, and none beside other work."""
     rng = random.Random(1)
     sizes = {(rng.randrange(4_500, 8_000), rng.randrange(1_024, 30_000)) for _ in range(count)}
-    return [sized(f"w{number}", *size) for number, size in enumerate(sorted(sizes, key=lambda _size: rng.random()))]
+    return [
+        sized(f"w{number}", *size)
+        for number, size in enumerate(sorted(sizes, key=lambda _size: rng.random()))
+    ]
 
 
 async def end(bench: Bench, name: str) -> None:
     await bench.ledger.finish([Ending(bench.row(name).id, State.COMPLETED, Outcome.SUCCEEDED)])
 
 
-async def test_an_end_costs_few_questions_however_many_different_requests_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_costs_few_questions_however_many_different_requests_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.submit(job("small", 1, "1"))
     await bench.cycle()
     waiting = different(2_000)
@@ -73,15 +80,24 @@ async def test_an_end_costs_few_questions_however_many_different_requests_wait(b
     assert questions.matched == 1
 
 
-async def test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too(bench: Bench) -> None:
-    await bench.submit(*(sized(f"w{number:03}", 6_000 + number, 1_024 + number) for number in range(EXPLAINED + 20)))
+async def test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too(
+    bench: Bench,
+) -> None:
+    await bench.submit(
+        *(sized(f"w{number:03}", 6_000 + number, 1_024 + number) for number in range(EXPLAINED + 20))
+    )
     await bench.cycle()
     messages = [bench.row(f"w{number:03}").message for number in range(1, EXPLAINED + 20)]
-    assert messages[:2] == ["no node has 6.001 cpu free: the most free is 3 cpu", "no node has 6.002 cpu free: the most free is 3 cpu"]
+    assert messages[:2] == [
+        "no node has 6.001 cpu free: the most free is 3 cpu",
+        "no node has 6.002 cpu free: the most free is 3 cpu",
+    ]
     assert messages[EXPLAINED - 1 :] == [IN_GENERAL] * 20
 
 
-async def test_what_can_never_start_is_told_so_wherever_it_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_can_never_start_is_told_so_wherever_it_waits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(satisfiability, "_QUESTIONS", 5)
     await bench.submit(*(sized(f"w{number}", 6_000 + number, 1_024) for number in range(EXPLAINED + 20)))
     await bench.submit(*(sized(f"large{number}", 7_000, 40_000 + number) for number in range(12)))
@@ -93,7 +109,9 @@ async def test_what_can_never_start_is_told_so_wherever_it_waits(bench: Bench, m
     assert {bench.row(f"w{number}").reason for number in range(EXPLAINED + 20)} == {Reason.WAITING_FOR_NODES}
 
 
-async def test_work_that_never_fits_costs_nobody_a_reservation_though_smaller_work_was_refused(bench: Bench) -> None:
+async def test_work_that_never_fits_costs_nobody_a_reservation_though_smaller_work_was_refused(
+    bench: Bench,
+) -> None:
     await bench.submit(sized("first", 6_000, 1_024), sized("second", 5_000, 1_024))
     await bench.cycle()
     reserved = bench.row("first").message
@@ -105,11 +123,16 @@ async def test_work_that_never_fits_costs_nobody_a_reservation_though_smaller_wo
 
 
 async def test_what_is_told_of_work_far_behind_follows_the_nodes(bench: Bench) -> None:
-    huge = msgspec.convert(make_node("huge").uid("huge").allocatable(cpu="8", memory="64Gi", pods="110").build(), Node)
+    huge = msgspec.convert(
+        make_node("huge").uid("huge").allocatable(cpu="8", memory="64Gi", pods="110").build(), Node
+    )
     await bench.submit(*(sized(f"w{number}", 6_000 + number, 1_024) for number in range(EXPLAINED + 20)))
     await bench.submit(sized("large", 7_000, 40_000), sized("usual", 7_000, 2_048))
     await bench.cycle()
-    assert (bench.row("large").reason, bench.row("usual").reason) == (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
+    assert (bench.row("large").reason, bench.row("usual").reason) == (
+        Reason.UNSATISFIABLE,
+        Reason.WAITING_FOR_NODES,
+    )
     await bench.submit(replace(sized("first", 5_000, 40_000), priority=5))
     bench.nodes.apply(huge)
     await bench.cycle()
@@ -117,4 +140,7 @@ async def test_what_is_told_of_work_far_behind_follows_the_nodes(bench: Bench) -
     assert (bench.row("large").reason, bench.row("large").message) == (Reason.WAITING_FOR_NODES, IN_GENERAL)
     bench.nodes.remove(huge)
     await bench.cycle()
-    assert (bench.row("large").reason, bench.row("usual").reason) == (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
+    assert (bench.row("large").reason, bench.row("usual").reason) == (
+        Reason.UNSATISFIABLE,
+        Reason.WAITING_FOR_NODES,
+    )

@@ -54,13 +54,21 @@ async def test_work_that_waits_for_pending_work_is_estimated_after_its_end(bench
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
     after = msgspec.structs.replace(track(parse_dependencies("ok:job/a")[0]), target="a")
     reason = Reason.WAITING_FOR_DEPENDENCY
-    await bench.submit(replace(job("b", 1, "1", "1h"), reason=reason, start_conditions=StartConditions(after=(after,))))
+    await bench.submit(
+        replace(job("b", 1, "1", "1h"), reason=reason, start_conditions=StartConditions(after=(after,)))
+    )
     await estimator.update(backlogs, {}, CycleContext(NOW))
     estimate = estimator.estimates[bench.row("b").id]
-    assert (estimate.position, estimate.eta, estimate.eta_first) == (None, START + timedelta(hours=2), START + timedelta(hours=2))
+    assert (estimate.position, estimate.eta, estimate.eta_first) == (
+        None,
+        START + timedelta(hours=2),
+        START + timedelta(hours=2),
+    )
 
 
-async def test_the_first_estimate_stays_although_others_follow_or_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_estimate_stays_although_others_follow_or_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
@@ -74,7 +82,9 @@ async def test_the_first_estimate_stays_although_others_follow_or_none(bench: Be
     assert (estimate.eta, estimate.eta_first) == (START + timedelta(hours=1), first)
 
 
-async def test_positions_are_those_of_now_between_two_plans(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_positions_are_those_of_now_between_two_plans(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b", "c")
     await estimator.update(backlogs, {}, CycleContext(NOW))
@@ -93,16 +103,28 @@ async def test_a_reservation_is_the_estimate_before_a_reason_names_it(bench: Ben
     a, b = (bench.row(name).id for name in ("a", "b"))
     before = dict(estimator.estimates)
     new = WorkloadId(b + 1)
-    reserved = {a: HeldReservation(a, FluxionJobId(7), NOW + 600, NOW + 4_200), new: HeldReservation(new, FluxionJobId(8), NOW, NOW)}
+    reserved = {
+        a: HeldReservation(a, FluxionJobId(7), NOW + 600, NOW + 4_200),
+        new: HeldReservation(new, FluxionJobId(8), NOW, NOW),
+    }
     for start in (NOW + 600, NOW + 300):
         estimator.follow_reservations({**reserved, a: replace(reserved[a], start=start)}, NOW)
         shown = estimator.estimates[a]
-        assert (shown.eta, shown.reserved, shown.position) == (START + timedelta(seconds=start - NOW), True, 1)
+        assert (shown.eta, shown.reserved, shown.position) == (
+            START + timedelta(seconds=start - NOW),
+            True,
+            1,
+        )
         assert shown.eta_first == before[a].eta_first
-        assert estimator.estimates.keys() == before.keys(), "work that has no place in the plan yet gets it there"
+        assert estimator.estimates.keys() == before.keys(), (
+            "work that has no place in the plan yet gets it there"
+        )
         assert estimator.estimates[b] is before[b]
     estimator.follow_reservations({}, NOW)
-    assert (estimator.estimates[a].eta, estimator.estimates[a].reserved) == (START + timedelta(minutes=5), False)
+    assert (estimator.estimates[a].eta, estimator.estimates[a].reserved) == (
+        START + timedelta(minutes=5),
+        False,
+    )
 
 
 async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:
@@ -127,7 +149,9 @@ async def test_work_keeps_the_first_estimate_of_its_start() -> None:
         before = early_starts()
         await bench.submit(job("runs", 4, "8", "1h", priority=1), job("a", 4, "8", "1h"))
         await bench.cycle()
-        await bench.ledger.finish([Ending(workload=bench.row("runs").id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)])
+        await bench.ledger.finish(
+            [Ending(workload=bench.row("runs").id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)]
+        )
         await bench.cycle()
         started = bench.row("a")
         assert (started.allocated_at, started.promised_at) == (START, START + timedelta(hours=1))
@@ -176,7 +200,9 @@ async def test_first_come_first_served_expects_nothing_behind_work_of_which_noth
     assert starts[Policy.EASY] == [None, START]
 
 
-async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
     fcfs = {"default": Discipline(policy=Policy.FCFS)}
     async with a_machine() as bench:
@@ -186,7 +212,9 @@ async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(m
         estimator = StartEstimator(bench.ledger, bench.graph)
         await estimator.update({"default": Backlog([bench.row("small")])}, {}, CycleContext(NOW), fcfs)
         clock.now_s, clock.step_s = 100.0, 0.3  # time for one of them
-        await estimator.update({"default": Backlog(map(bench.row, ("whole", "small")))}, {}, CycleContext(NOW), fcfs)
+        await estimator.update(
+            {"default": Backlog(map(bench.row, ("whole", "small")))}, {}, CycleContext(NOW), fcfs
+        )
         starts = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
     assert starts == [START + timedelta(hours=1)] * 2
 
@@ -203,16 +231,23 @@ class SlowMachine:
         return self.now_s
 
 
-async def test_many_are_planned_at_once_also_first_come_first_served(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_are_planned_at_once_also_first_come_first_served(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.1))
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, *(f"w{number}" for number in range(30)))
+    estimator, backlogs = (
+        StartEstimator(bench.ledger, bench.graph),
+        await waiting(bench, *(f"w{number}" for number in range(30))),
+    )
     await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)})
     starts = [estimator.estimates[bench.row(f"w{number}").id].eta for number in range(30)]
     assert starts == [START + timedelta(hours=1 + number) for number in range(30)]
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.0))
     draw = random.Random(seed)
     plans = []
@@ -221,18 +256,27 @@ async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(seed: int, 
         await bench.cycle()
         names = [f"w{number}" for number in range(12)]
         for name in names:
-            await bench.submit(job(name, draw.randint(1, 4), draw.choice(["2", "8"]), draw.choice(["1m", "10m", "1h"])))
+            await bench.submit(
+                job(name, draw.randint(1, 4), draw.choice(["2", "8"]), draw.choice(["1m", "10m", "1h"]))
+            )
         for at_once in (1, 20):
             monkeypatch.setattr("fluxqueue.queue.scheduling.estimates._AT_ONCE", at_once)
-            estimator, backlogs = StartEstimator(bench.ledger, bench.graph), {"default": Backlog(map(bench.row, names))}
-            await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)})
+            estimator, backlogs = (
+                StartEstimator(bench.ledger, bench.graph),
+                {"default": Backlog(map(bench.row, names))},
+            )
+            await estimator.update(
+                backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)}
+            )
             plans.append([estimator.estimates[bench.row(name).id].eta for name in names])
     assert plans[0] == plans[1]
     assert None not in plans[0]
     assert plans[0] == sorted(plans[0])  # type: ignore[type-var]  # none is None
 
 
-async def test_a_busy_queue_does_not_take_the_plans_of_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_queue_does_not_take_the_plans_of_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
     await waiting(bench, "a", "b")
     backlogs = {"busy": Backlog([bench.row("a")]), "other": Backlog([bench.row("b")])}
@@ -240,17 +284,23 @@ async def test_a_busy_queue_does_not_take_the_plans_of_the_others(bench: Bench, 
     planned = []
     for _ in range(2):
         await estimator.update(backlogs, {}, CycleContext(NOW))
-        planned.append([name for name in ("a", "b") if estimator.estimates[bench.row(name).id].eta is not None])
+        planned.append(
+            [name for name in ("a", "b") if estimator.estimates[bench.row(name).id].eta is not None]
+        )
         clock.now_s += 100
     assert planned == [["a"], ["a", "b"]]
 
 
-async def test_planning_takes_a_twentieth_of_the_time_at_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planning_takes_a_twentieth_of_the_time_at_most(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 6
-    assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, "the first took more than half a second"
+    assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, (
+        "the first took more than half a second"
+    )
 
 
 async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> None:
@@ -264,7 +314,9 @@ async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> N
 
 async def test_work_that_waits_for_a_limit_has_a_position_and_no_estimate(bench: Bench) -> None:
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
-    limited = ReasonChange(workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit")
+    limited = ReasonChange(
+        workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit"
+    )
     await bench.ledger.set_reasons([limited])
     await estimator.update(backlogs, {}, CycleContext(NOW))
     estimate = estimator.estimates[bench.row("a").id]
@@ -290,21 +342,30 @@ async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
         assert estimator.estimates[bench.row("a").id].eta is None
 
 
-async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 100
-    limited = ReasonChange(workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit")
+    limited = ReasonChange(
+        workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit"
+    )
     await bench.ledger.set_reasons([limited])
     await estimator.update(backlogs, {}, CycleContext(NOW))
-    assert [estimator.estimates[bench.row(name).id].eta for name in ("a", "b")] == [None, START + timedelta(hours=1)]
+    assert [estimator.estimates[bench.row(name).id].eta for name in ("a", "b")] == [
+        None,
+        START + timedelta(hours=1),
+    ]
 
 
 async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench: Bench) -> None:
     estimator, begin_at = StartEstimator(bench.ledger, bench.graph), START + timedelta(minutes=30)
     conditions = StartConditions(begin_at=begin_at)
-    await bench.submit(replace(job("b", 1, "1", "1h"), reason=Reason.WAITING_FOR_BEGIN, start_conditions=conditions))
+    await bench.submit(
+        replace(job("b", 1, "1", "1h"), reason=Reason.WAITING_FOR_BEGIN, start_conditions=conditions)
+    )
     await estimator.update({}, {}, CycleContext(NOW))
     estimate = estimator.estimates[bench.row("b").id]
     assert (estimate.eta, estimate.eta_soonest) == (begin_at, begin_at)

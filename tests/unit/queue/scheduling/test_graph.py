@@ -64,7 +64,9 @@ async def test_a_freed_allocation_is_cancelled_in_the_graph(bench: Bench) -> Non
     assert bench.graph.take_capacity_changed()
 
 
-async def test_a_change_that_the_matcher_refuses_makes_the_next_call_fill_the_graph(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_the_matcher_refuses_makes_the_next_call_fill_the_graph(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.graph.ensure()
 
     async def refuse(*_args: object, **_kwargs: object) -> AppliedChanges:

@@ -1,4 +1,6 @@
-"""Cycles with moldable Jobs: they start with fewer pods, and grow when nodes are free that nobody else can use."""
+"""Cycles with moldable Jobs: they start with fewer pods, and grow when nodes are free that nobody else can
+use.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def sizes(bench: Bench) -> Sizes:
 
 
 def moldable(name: str, pods: int, least: int, duration: str = "10m", **annotations: str) -> NewWorkload:
-    builder = make_job(name).indexed(pods).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = (
+        make_job(name).indexed(pods).cpu("8").suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
     builder = builder.annotation("fluxqueue/min-pods", str(least)).annotation("fluxqueue/duration", duration)
     for key, value in annotations.items():
         builder = builder.annotation(f"fluxqueue/{key}", value)
@@ -101,7 +105,9 @@ async def started_small(bench: Bench, sizes: Sizes) -> None:
     sizes.pods["wide"] = JobPods(parallelism=1, full=4, least=1, left=4, active=1)
 
 
-async def test_a_job_starts_with_the_nodes_that_are_free_where_that_ends_it_sooner(bench: Bench, sizes: Sizes) -> None:
+async def test_a_job_starts_with_the_nodes_that_are_free_where_that_ends_it_sooner(
+    bench: Bench, sizes: Sizes
+) -> None:
     await started_small(bench, sizes)
     allocation = bench.ledger.allocation(bench.row("wide").id)
     assert allocation is not None
@@ -115,9 +121,13 @@ async def test_a_job_waits_where_that_does_not_end_it_sooner(bench: Bench) -> No
 
 
 async def test_a_small_start_delays_no_reservation(bench: Bench) -> None:
-    await bench.submit(job("long", 3, "8", duration="30m"), job("first", 4, "8", duration="1h"), moldable("wide", 4, 1))
+    await bench.submit(
+        job("long", 3, "8", duration="30m"), job("first", 4, "8", duration="1h"), moldable("wide", 4, 1)
+    )
     await bench.cycle()
-    assert [bench.row(name).state for name in ("first", "wide")] == [State.PENDING] * 2, "with one pod it would run for 40 minutes"
+    assert [bench.row(name).state for name in ("first", "wide")] == [State.PENDING] * 2, (
+        "with one pod it would run for 40 minutes"
+    )
 
 
 async def test_nothing_grows_while_no_node_is_free(bench: Bench, sizes: Sizes) -> None:
@@ -135,7 +145,9 @@ async def test_a_job_grows_by_what_became_free(bench: Bench, sizes: Sizes) -> No
 
 
 async def test_jobs_do_not_grow_into_the_same_nodes(bench: Bench, sizes: Sizes) -> None:
-    await bench.submit(job("long", 2, "8", duration="1h"), job("short", 1, "8", duration="50m"), moldable("a", 4, 1))
+    await bench.submit(
+        job("long", 2, "8", duration="1h"), job("short", 1, "8", duration="50m"), moldable("a", 4, 1)
+    )
     await bench.cycle()
     await end(bench, "short")
     await bench.submit(moldable("b", 4, 1))
@@ -148,7 +160,9 @@ async def test_jobs_do_not_grow_into_the_same_nodes(bench: Bench, sizes: Sizes) 
     assert sizes.asked == [3], "two nodes are free, and the first Job gets both"
 
 
-async def test_further_jobs_grow_once_the_pods_of_the_first_are_there(bench: Bench, sizes: Sizes, clock: Clock) -> None:
+async def test_further_jobs_grow_once_the_pods_of_the_first_are_there(
+    bench: Bench, sizes: Sizes, clock: Clock
+) -> None:
     await started_small(bench, sizes)
     await end(bench, "long")
     await bench.cycle()
@@ -194,8 +208,13 @@ async def test_nothing_grows_past_the_first_in_strict_order(bench: Bench, sizes:
     assert sizes.asked == []
 
 
-@pytest.mark.parametrize(("limits", "asked"), [(QueueLimits(cores=24), [3]), (QueueLimits(nodes=2), [2]), (QueueLimits(cores=8), [])])
-async def test_a_job_grows_within_the_limits(bench: Bench, sizes: Sizes, limits: QueueLimits, asked: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("limits", "asked"),
+    [(QueueLimits(cores=24), [3]), (QueueLimits(nodes=2), [2]), (QueueLimits(cores=8), [])],
+)
+async def test_a_job_grows_within_the_limits(
+    bench: Bench, sizes: Sizes, limits: QueueLimits, asked: list[int]
+) -> None:
     await started_small(bench, sizes)
     bench.limits = limits
     await end(bench, "long")
@@ -204,8 +223,12 @@ async def test_a_job_grows_within_the_limits(bench: Bench, sizes: Sizes, limits:
 
 
 @pytest.mark.parametrize(("hours", "asked"), [(1, []), (2, [3]), (3, [4])])
-async def test_a_job_grows_by_the_pods_that_its_budget_would_let_start(bench: Bench, sizes: Sizes, hours: int, asked: list[int]) -> None:
-    bench.accounts = account_tree([msgspec.convert(make_account("md", budget={"nodeHours": hours}), FluxAccount)])
+async def test_a_job_grows_by_the_pods_that_its_budget_would_let_start(
+    bench: Bench, sizes: Sizes, hours: int, asked: list[int]
+) -> None:
+    bench.accounts = account_tree(
+        [msgspec.convert(make_account("md", budget={"nodeHours": hours}), FluxAccount)]
+    )
     await bench.submit(job("long", 3, "8", duration="1h"), replace(moldable("wide", 4, 1), account="md"))
     await bench.cycle()
     await run(bench, "long", "wide")
@@ -215,7 +238,9 @@ async def test_a_job_grows_by_the_pods_that_its_budget_would_let_start(bench: Be
     assert sizes.asked == asked, "each pod is planned for the 40 minutes that the Job still takes"
 
 
-@pytest.mark.parametrize("pods", [None, JobPods(parallelism=4, full=4, least=1, left=4, active=4)], ids=["unknown", "full"])
+@pytest.mark.parametrize(
+    "pods", [None, JobPods(parallelism=4, full=4, least=1, left=4, active=4)], ids=["unknown", "full"]
+)
 async def test_a_job_that_cannot_grow_is_left_alone(bench: Bench, sizes: Sizes, pods: JobPods | None) -> None:
     await started_small(bench, sizes)
     sizes.pods["wide"] = pods
@@ -224,7 +249,9 @@ async def test_a_job_that_cannot_grow_is_left_alone(bench: Bench, sizes: Sizes, 
     assert sizes.asked == []
 
 
-async def test_pods_without_a_node_are_given_up_and_the_job_rests(bench: Bench, sizes: Sizes, clock: Clock) -> None:
+async def test_pods_without_a_node_are_given_up_and_the_job_rests(
+    bench: Bench, sizes: Sizes, clock: Clock
+) -> None:
     await started_small(bench, sizes)
     grown = JobPods(parallelism=3, full=4, least=1, left=4, active=3, waiting=2, waiting_since=clock.now)
     sizes.pods["wide"] = grown
@@ -263,5 +290,7 @@ async def test_work_that_yields_lets_a_small_start_pass_only_beside_its_reservat
     await bench.cycle()
     await bench.submit(replace(moldable("wide", 4, 1, "5m"), queue="urgent", priority=10))
     await bench.cycle()
-    assert bench.row("wide").state is State.ALLOCATED, "20 minutes with one pod end before the reservation begins"
+    assert bench.row("wide").state is State.ALLOCATED, (
+        "20 minutes with one pod end before the reservation begins"
+    )
     assert "reserved for it from 2026-11-21T08:30:00Z" in bench.row("first").message

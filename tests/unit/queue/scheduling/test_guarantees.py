@@ -27,7 +27,11 @@ def accounts(**guaranteed: dict[str, Any]) -> AccountTree:
     """The account ``site`` with ``physics`` and ``bio`` below it, and ``chem`` beside it."""
     parents = {"physics": "site", "bio": "site"}
     documents = [
-        make_account(name, **({"parent": parents[name]} if name in parents else {}), **({"guaranteed": more} if more else {}))
+        make_account(
+            name,
+            **({"parent": parents[name]} if name in parents else {}),
+            **({"guaranteed": more} if more else {}),
+        )
         for name in ("site", "physics", "bio", "chem")
         for more in [guaranteed.get(name)]
     ]
@@ -36,7 +40,11 @@ def accounts(**guaranteed: dict[str, Any]) -> AccountTree:
 
 def work(account: str, pods: int = 1, cores: int = 1, gpus: int = 0, **more: Any) -> Workload:
     requests = {"cpu": Decimal(cores), "nvidia.com/gpu": Decimal(gpus)}
-    jobspec = jobspec_of("default/x", [SizedPods({name: amount for name, amount in requests.items() if amount}, pods)], duration_s=60)
+    jobspec = jobspec_of(
+        "default/x",
+        [SizedPods({name: amount for name, amount in requests.items() if amount}, pods)],
+        duration_s=60,
+    )
     return a_workload(account=account, jobspec=jobspec, shape=f"{jobspec}", pods=pods, **more)
 
 
@@ -48,7 +56,14 @@ def first(found: Guarantees, *waiting: Workload) -> list[bool]:
 def test_work_is_covered_by_the_nearest_guarantee_that_names_what_it_asks_for() -> None:
     found = Guarantees(accounts(site={"nodes": 4}, physics={"resources": {"nvidia.com/gpu": 2}}))
     covering = [
-        found.covering(each) for each in (work("bio"), work("physics", gpus=2), work("physics", gpus=3), work("physics"), work("chem"))
+        found.covering(each)
+        for each in (
+            work("bio"),
+            work("physics", gpus=2),
+            work("physics", gpus=3),
+            work("physics"),
+            work("chem"),
+        )
     ]
     assert covering == ["site", "physics", "", "", ""]
     assert not NO_GUARANTEES.any
@@ -58,7 +73,12 @@ def test_work_is_covered_by_the_nearest_guarantee_that_names_what_it_asks_for() 
 def test_as_much_comes_first_as_fits_the_guarantee_together() -> None:
     found = Guarantees(accounts(physics={"nodes": 3}), [(work("physics"), ["n1"])])
     assert first(found, work("physics", 2, 8), work("physics"), work("chem")) == [True, False, False]
-    assert first(found, work("physics", 3, 8), work("physics"), work("physics"), work("physics")) == [False, True, True, False]
+    assert first(found, work("physics", 3, 8), work("physics"), work("physics"), work("physics")) == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_backlog_of_one_account_keeps_no_other_from_its_guarantee() -> None:
@@ -89,13 +109,25 @@ def test_whether_work_is_covered_in_nodes_is_seen_on_the_answer() -> None:
     assert found.covers(work("physics"), ["n2", "n3"], [(work("chem"), ["n4"])])
 
 
-def losing(found: Guarantees, workload: Workload, running: Sequence[tuple[Workload, list[str]]], *, reclaim: bool = True) -> list[int]:
+def losing(
+    found: Guarantees,
+    workload: Workload,
+    running: Sequence[tuple[Workload, list[str]]],
+    *,
+    reclaim: bool = True,
+) -> list[int]:
     lost = {*found.losing(workload, running, reclaim=reclaim)}
     return [number for number, (each, _) in enumerate(running) if each.id in lost]
 
 
 def test_only_accounts_that_borrow_lose_and_no_more_than_that() -> None:
-    running = [(work("bio"), ["n1"]), (work("bio"), ["n2"]), (work("bio"), ["n3"]), (work("chem"), ["n4"]), (work("physics"), ["n5"])]
+    running = [
+        (work("bio"), ["n1"]),
+        (work("bio"), ["n2"]),
+        (work("bio"), ["n3"]),
+        (work("chem"), ["n4"]),
+        (work("physics"), ["n5"]),
+    ]
     found = Guarantees(accounts(physics={"nodes": 4}, bio={"nodes": 2}), running)
     assert losing(found, work("physics"), running) == [0, 3]
     assert losing(found, work("physics"), running, reclaim=False) == [0, 3, 4]
@@ -123,13 +155,24 @@ def test_what_a_job_gives_back_is_used_of_its_guarantee_until_its_pods_have_ende
     jobspec = jobspec_of("default/x", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=60, min_pods=1)
     given = GivenBack(jobid=7, ranks=(1, 2), stop_at=EPOCH, message="x gave 2 of its 3 pods back")
     smaller = a_workload(
-        account="chem", jobspec=jobspec, pods=3, state=State.RUNNING, jobid=7, hosts="n[1-3]", requeue_state=RequeueState(given_back=given)
+        account="chem",
+        jobspec=jobspec,
+        pods=3,
+        state=State.RUNNING,
+        jobid=7,
+        hosts="n[1-3]",
+        requeue_state=RequeueState(given_back=given),
     )
     slots = an_allocation(["n1", "n2", "n3"], states=[SlotState.TAKEN, SlotState.TAKEN, SlotState.ENDED])
-    (shown,) = Guarantees(accounts(chem={"resources": {"cpu": 1}}), held_nodes([(smaller, slots)])).shown("chem")
+    (shown,) = Guarantees(accounts(chem={"resources": {"cpu": 1}}), held_nodes([(smaller, slots)])).shown(
+        "chem"
+    )
     assert (shown.used, shown.borrowed) == ("2", "1")
 
 
 def test_the_largest_of_all_nodes_counts() -> None:
-    nodes = [GraphNodeSpec("a", (Pool("cpu", 8000),)), GraphNodeSpec("b", (Pool("cpu", 16000), Pool("gpu", 2)))]
+    nodes = [
+        GraphNodeSpec("a", (Pool("cpu", 8000),)),
+        GraphNodeSpec("b", (Pool("cpu", 16000), Pool("gpu", 2))),
+    ]
     assert largest_of(nodes) == {"cpu": 16000, "gpu": 2}

@@ -50,7 +50,9 @@ class Bench:
         """Reserve other nodes for a workload."""
         start = EPOCH + timedelta(hours=1)
         shares = tuple(NodeShare(node, {"pod": 1}, {"cpu": 100}) for node in nodes)
-        made = Reservation(workload=row.id, jobid=FluxionJobId(9), first_start=start, start=start, end=None, shares=shares)
+        made = Reservation(
+            workload=row.id, jobid=FluxionJobId(9), first_start=start, start=start, end=None, shares=shares
+        )
         self.ledger.apply(Delta(reservations=(made,)))
 
     def pods(self) -> list[dict[str, Any]]:
@@ -58,7 +60,9 @@ class Bench:
 
     def kept(self) -> list[str]:
         """Nodes for which a pod asks."""
-        asking = [pod for pod in self.pods() if conditions(pod) == {"PodScheduled": ("False", "Unschedulable")}]
+        asking = [
+            pod for pod in self.pods() if conditions(pod) == {"PodScheduled": ("False", "Unschedulable")}
+        ]
         return sorted(pod["metadata"]["annotations"][names.KEPT_NODE_ANNOTATION] for pod in asking)
 
 
@@ -72,7 +76,9 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_a_reserved_node_has_a_pod_that_prefers_it(bench: Bench) -> None:
     row = bench.reserve("a", "b")
     await until(lambda: bench.kept() == ["a", "b"])
-    first = next(pod for pod in bench.pods() if pod["metadata"]["annotations"][names.KEPT_NODE_ANNOTATION] == "a")
+    first = next(
+        pod for pod in bench.pods() if pod["metadata"]["annotations"][names.KEPT_NODE_ANNOTATION] == "a"
+    )
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["host-a"]}]}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": here}]}
     assert first["spec"]["affinity"] == {"nodeAffinity": preferred}
@@ -105,7 +111,11 @@ async def test_what_a_leader_left_is_completed_by_the_next(bench: Bench) -> None
     await until(lambda: bench.kept() == ["a"])
     (pod,) = bench.pods()
     bench.server.put("pods", {**pod, "status": {}})
-    meta = {name: value for name, value in pod["metadata"].items() if name in ("namespace", "labels", "annotations")}
+    meta = {
+        name: value
+        for name, value in pod["metadata"].items()
+        if name in ("namespace", "labels", "annotations")
+    }
     stale = {**pod, "metadata": {**meta, "name": "keeps-stale"}}
     bench.server.put("pods", stale)
     async with running_controllers(bench.new_leader()):

@@ -1,4 +1,6 @@
-"""Who keeps whom from starting under a limit: the first that waits for it, those behind it that want of it, and nobody else."""
+"""Who keeps whom from starting under a limit: the first that waits for it, those behind it that want of it,
+and nobody else.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,21 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
 def physics(**limits: Any) -> AccountTree:
     """The account ``physics`` with these limits and ``md`` below it, and ``bio`` without any."""
-    documents = [make_account("physics", limits=limits), make_account("md", parent="physics"), make_account("bio")]
+    documents = [
+        make_account("physics", limits=limits),
+        make_account("md", parent="physics"),
+        make_account("bio"),
+    ]
     return account_tree(msgspec.convert(documents, list[FluxAccount]))
 
 
 def work(account: str, cores: int = 1, gpus: int = 0, **more: Any) -> Workload:
     requests = {"cpu": Decimal(cores), "nvidia.com/gpu": Decimal(gpus)}
-    jobspec = jobspec_of("default/x", [SizedPods({name: amount for name, amount in requests.items() if amount}, 1)], duration_s=60)
+    jobspec = jobspec_of(
+        "default/x",
+        [SizedPods({name: amount for name, amount in requests.items() if amount}, 1)],
+        duration_s=60,
+    )
     return a_workload(queue="q", account=account, jobspec=jobspec, shape=jobspec, **more)
 
 
@@ -40,7 +50,10 @@ def test_the_first_that_waits_keeps_those_of_its_account_and_below_behind_it() -
     backlog = Backlog([work("md"), work("physics", 4), work("md"), work("physics"), work("bio"), work("")])
     some = quotas(physics(resources={"cpu": 4}), work("physics", 2))
     assert some.within("q", backlog).tolist() == [True, False, False, False, True, True]
-    words = f"the account 'physics' is at a limit, and {backlog[1].ref} waits for it before this (spec.atLimit of the FluxQueue)"
+    words = (
+        f"the account 'physics' is at a limit, and {backlog[1].ref} waits for it before this (spec.atLimit "
+        "of the FluxQueue)"
+    )
     assert some.refusal(backlog[2]) is None
     assert some.reached(backlog[2]).message == words
 
@@ -94,7 +107,9 @@ def test_limits_of_queues_and_namespaces_keep_the_order_too() -> None:
     backlog = Backlog([work("", 4, namespace="a"), work("", 1, namespace="a"), work("", 1, namespace="b")])
     whole = quotas(NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(cores=4))
     assert whole.within("q", backlog).tolist() == [False, False, False]
-    part = quotas(NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(per_namespace=NamespaceLimits(cores=4)))
+    part = quotas(
+        NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(per_namespace=NamespaceLimits(cores=4))
+    )
     assert part.within("q", backlog).tolist() == [False, False, True]
 
 

@@ -25,7 +25,9 @@ START = datetime(2026, 11, 1, tzinfo=UTC)
 
 def spec(pods: int = 1, millicores: int = 1000, **changes: Any) -> str:
 
-    return jobspec_of("default/x", [SizedPods({"cpu": Decimal(millicores) / 1000}, pods)], duration_s=60, **changes)
+    return jobspec_of(
+        "default/x", [SizedPods({"cpu": Decimal(millicores) / 1000}, pods)], duration_s=60, **changes
+    )
 
 
 def workload(namespace: str = "a", queue: str = "q", pods: int = 1, millicores: int = 1000) -> Workload:
@@ -50,7 +52,10 @@ def test_at_the_limit_of_running_workloads_the_next_waits_with_both_figures() ->
     some = quotas(QueueLimits(running=2), (workload(), ["n1"]))
     assert some.refusal(workload()) is None
     some.add_usage(workload(), ["n1"])
-    assert says(some.refusal(workload())) == "the queue 'q' may run 2 workloads at once, and 2 run or have nodes reserved"
+    assert (
+        says(some.refusal(workload()))
+        == "the queue 'q' may run 2 workloads at once, and 2 run or have nodes reserved"
+    )
 
 
 @pytest.mark.parametrize(("millicores", "may"), [(2000, True), (2100, False)])
@@ -62,7 +67,9 @@ def test_cores_may_be_used_up_to_the_limit_and_no_further(millicores: int, may: 
 def test_a_node_counts_once_however_many_share_it() -> None:
     some = quotas(QueueLimits(nodes=2), (workload(), ["n1", "n1"]), (workload(), ["n1"]))
     assert some.excess(workload(), ["n1", "n2"]) is None
-    assert "may use 2 nodes at once: it uses 1, and 3 with this" in says(some.excess(workload(), ["n2", "n3"]))
+    assert "may use 2 nodes at once: it uses 1, and 3 with this" in says(
+        some.excess(workload(), ["n2", "n3"])
+    )
 
 
 def test_ended_slots_do_not_count() -> None:
@@ -98,16 +105,26 @@ def accounts(**limits: dict[str, Any]) -> AccountTree:
     """The account ``site`` with ``physics`` and ``bio`` below it."""
     parents = {"physics": "site", "bio": "site"}
     documents = [
-        make_account(name, **({"parent": parents[name]} if name in parents else {}), limits=limits.get(name, {}))
+        make_account(
+            name, **({"parent": parents[name]} if name in parents else {}), limits=limits.get(name, {})
+        )
         for name in ("site", "physics", "bio")
     ]
     return account_tree(msgspec.convert(documents, list[FluxAccount]))
 
 
 def in_account(account: str, **changes: Any) -> Workload:
-    requests = {"cpu": Decimal(changes.pop("cores", 1)), "memory": Decimal(changes.pop("memory", 0)), "nvidia.com/gpu": Decimal(0)}
+    requests = {
+        "cpu": Decimal(changes.pop("cores", 1)),
+        "memory": Decimal(changes.pop("memory", 0)),
+        "nvidia.com/gpu": Decimal(0),
+    }
     requests["nvidia.com/gpu"] += changes.pop("gpus", 0)
-    jobspec = jobspec_of("default/x", [SizedPods({name: amount for name, amount in requests.items() if amount}, 1)], duration_s=60)
+    jobspec = jobspec_of(
+        "default/x",
+        [SizedPods({name: amount for name, amount in requests.items() if amount}, 1)],
+        duration_s=60,
+    )
     return a_workload(queue="q", account=account, jobspec=jobspec, shape=jobspec, **changes)
 
 
@@ -117,7 +134,9 @@ def test_a_limit_of_an_account_holds_for_all_accounts_below_it_together() -> Non
     some.add_usage(in_account("bio"), ["n1"])
     for account in ("bio", "physics", "site"):
         over = some.refusal(in_account(account))
-        assert says(over) == "the account 'site' may run 2 workloads at once, and 2 run or have nodes reserved"
+        assert (
+            says(over) == "the account 'site' may run 2 workloads at once, and 2 run or have nodes reserved"
+        )
         assert over is not None
         assert over.reason is Reason.ACCOUNT_LIMIT
     assert some.refusal(in_account("")) is some.refusal(in_account("unknown")) is None
@@ -125,28 +144,42 @@ def test_a_limit_of_an_account_holds_for_all_accounts_below_it_together() -> Non
 
 def test_the_limits_of_queue_and_account_hold_both() -> None:
     some = Quotas({"q": QueueLimits(cores=4)}, (), accounts(physics={"resources": {"cpu": 2}}))
-    assert says(some.refusal(in_account("physics", cores=3))).startswith("the account 'physics' may use 2 cores at once")
+    assert says(some.refusal(in_account("physics", cores=3))).startswith(
+        "the account 'physics' may use 2 cores at once"
+    )
     assert says(some.refusal(in_account("bio", cores=5))).startswith("the queue 'q' may use 4 cores at once")
 
 
 @pytest.mark.parametrize(
     ("limits", "used", "wanted", "words"),
     [
-        ({"cpu": "2500m"}, {"cores": 2}, {"cores": 1}, "may use 2.5 cores at once: it uses 2, and this wants 1 more"),
+        (
+            {"cpu": "2500m"},
+            {"cores": 2},
+            {"cores": 1},
+            "may use 2.5 cores at once: it uses 2, and this wants 1 more",
+        ),
         (
             {"memory": "1Gi"},
             {"memory": 768 << 20},
             {"memory": 512 << 20},
             "may use 1 GiB memory at once: it uses 768 MiB, and this wants 512 MiB more",
         ),
-        ({"nvidia.com/gpu": 4}, {"gpus": 3}, {"gpus": 2}, "may use 4 nvidia.com/gpu at once: it uses 3, and this wants 2 more"),
+        (
+            {"nvidia.com/gpu": 4},
+            {"gpus": 3},
+            {"gpus": 2},
+            "may use 4 nvidia.com/gpu at once: it uses 3, and this wants 2 more",
+        ),
         ({"pods": 1}, {}, {}, "may use 1 pod at once: it uses 1, and this wants 1 more"),
     ],
 )
 def test_any_resource_may_be_limited_and_every_figure_is_named(
     limits: dict[str, Any], used: dict[str, int], wanted: dict[str, int], words: str
 ) -> None:
-    some = Quotas({}, [(in_account("physics", **used), an_allocation(["n1"]))], accounts(physics={"resources": limits}))
+    some = Quotas(
+        {}, [(in_account("physics", **used), an_allocation(["n1"]))], accounts(physics={"resources": limits})
+    )
     assert says(some.refusal(in_account("physics", **wanted))) == f"the account 'physics' {words}"
 
 
@@ -181,7 +214,9 @@ def test_the_rows_within_the_limits_are_those_that_are_not_refused() -> None:
     rows = some.within("q", backlog)
     assert rows.tolist() == [False, True, False, True, True]
     assert [some.refusal(workload) is None for workload in backlog] == rows.tolist()
-    assert np.flatnonzero(~Quotas({}, (), accounts(physics={"running": 0})).within("q", backlog)).tolist() == [0, 1]
+    assert np.flatnonzero(
+        ~Quotas({}, (), accounts(physics={"running": 0})).within("q", backlog)
+    ).tolist() == [0, 1]
 
 
 def test_an_account_whose_grants_are_over_its_limit_again_and_again_closes_itself_and_no_other() -> None:
@@ -192,13 +227,18 @@ def test_an_account_whose_grants_are_over_its_limit_again_and_again_closes_itsel
         assert over is not None
         some.set_aside(workload, over)
     assert np.flatnonzero(some.within("q", backlog)).tolist() == [30]
-    assert some.reached(backlog[25]).message == "the account 'physics' is at a limit (spec.limits of its FluxAccount)"
+    assert (
+        some.reached(backlog[25]).message
+        == "the account 'physics' is at a limit (spec.limits of its FluxAccount)"
+    )
 
 
 def test_any_resource_may_be_limited_of_a_queue_and_of_each_namespace_in_it() -> None:
     gpu = jobspec_of("a/x", [SizedPods({"cpu": Decimal(1), "nvidia.com/gpu": Decimal(2)}, 1)], duration_s=60)
     each = a_workload(namespace="a", queue="q", jobspec=gpu)
-    limits = QueueLimits(resources={"nvidia.com/gpu": 5}, per_namespace=NamespaceLimits(resources={"nvidia.com/gpu": "3"}))
+    limits = QueueLimits(
+        resources={"nvidia.com/gpu": 5}, per_namespace=NamespaceLimits(resources={"nvidia.com/gpu": "3"})
+    )
     some = quotas(limits, (each, ["n1"]))
     other = a_workload(namespace="b", queue="q", jobspec=gpu)
     assert says(some.refusal(a_workload(namespace="a", queue="q", jobspec=gpu))) == (
@@ -212,7 +252,10 @@ def test_any_resource_may_be_limited_of_a_queue_and_of_each_namespace_in_it() ->
     assert some.refusal(workload()) is None, "what asks for none of it is not limited by it"
 
 
-@pytest.mark.parametrize(("limits", "cores"), [({"cores": 2, "resources": {"cpu": 4}}, 2), ({"cores": 8, "resources": {"cpu": "4"}}, 4)])
+@pytest.mark.parametrize(
+    ("limits", "cores"),
+    [({"cores": 2, "resources": {"cpu": 4}}, 2), ({"cores": 8, "resources": {"cpu": "4"}}, 4)],
+)
 def test_of_cores_and_cpu_the_lower_one_counts(limits: dict[str, Any], cores: int) -> None:
     some = quotas(QueueLimits(**limits))
     assert some.refusal(workload(millicores=cores * 1000)) is None
@@ -226,11 +269,15 @@ def test_one_workload_may_ask_for_no_more_than_the_limit_of_each_whatever_others
     assert over is not None
     assert over.alone
     assert over.message == (
-        "the queue 'q' allows one workload 4 cores, and this wants 5: ask for less (spec.limits.perWorkload of its FluxQueue)"
+        "the queue 'q' allows one workload 4 cores, and this wants 5: "
+        "ask for less (spec.limits.perWorkload of its FluxQueue)"
     )
     some.add_usage(workload(pods=4), ["n1"])
     some.add_usage(workload(pods=3), ["n1"])
-    assert says(some.refusal(workload(pods=4))) == "the queue 'q' may use 9 cores at once: it uses 7, and this wants 4 more"
+    assert (
+        says(some.refusal(workload(pods=4)))
+        == "the queue 'q' may use 9 cores at once: it uses 7, and this wants 4 more"
+    )
 
 
 def test_what_alone_is_too_large_is_left_out_before_a_match_and_told_why() -> None:
@@ -248,12 +295,15 @@ def test_an_account_and_those_above_it_limit_each_workload() -> None:
     some = Quotas({}, (), tree)
     rows = [in_account("physics", cores=3), in_account("physics", cores=2), in_account("", cores=3)]
     assert says(some.refusal(rows[0])) == (
-        "the account 'site' allows one workload 2 cores, and this wants 3: ask for less (spec.limits.perWorkload of its FluxAccount)"
+        "the account 'site' allows one workload 2 cores, and this wants 3: ask for less "
+        "(spec.limits.perWorkload of its FluxAccount)"
     )
     assert some.within("q", Backlog(rows)).tolist() == [False, True, True]
 
 
-def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes_or_until_the_limit_is_raised() -> None:
+def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes_or_until_the_limit_is_raised() -> (
+    None
+):
     wide, narrow = in_account("physics"), in_account("physics", cores=2)
     backlog, found = Backlog([wide, narrow]), WideAnswers(START)
     tree = accounts(site={"nodes": 3, "perWorkload": {"nodes": 2}})
@@ -262,7 +312,8 @@ def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes
     assert over is not None
     assert over.alone
     assert over.message == (
-        "the account 'site' allows one workload 2 nodes, and this would get 3: ask for less (spec.limits.perWorkload of its FluxAccount)"
+        "the account 'site' allows one workload 2 nodes, and this would get 3: ask for less "
+        "(spec.limits.perWorkload of its FluxAccount)"
     )
     assert some.excess(narrow, ["n1", "n2"]) is None
     found.begin_cycle(START + timedelta(minutes=4))
@@ -287,11 +338,16 @@ def test_a_request_that_got_too_many_nodes_beside_others_waits_until_as_many_are
     assert not some.left_for_later, "nineteen more would close the account"
     later = Quotas({}, [(runs, an_allocation(["n0"]))], tree, wide=found)
     assert later.within("q", Backlog([wide, in_account("physics")])).tolist() == [False, True]
-    assert Quotas({}, (), tree, wide=found).within("q", Backlog([wide])).tolist() == [True], "nothing runs any more"
+    assert Quotas({}, (), tree, wide=found).within("q", Backlog([wide])).tolist() == [True], (
+        "nothing runs any more"
+    )
     found.begin_cycle(START + timedelta(seconds=15))
     assert later.within("q", Backlog([wide])).tolist() == [True]
 
 
 def test_under_a_limit_below_the_present_use_nothing_starts_also_on_nodes_in_use() -> None:
     some = quotas(QueueLimits(nodes=2), (workload(), ["n1", "n2", "n3"]))
-    assert says(some.excess(workload(), ["n1"])) == "the queue 'q' may use 2 nodes at once: it uses 3, and 3 with this"
+    assert (
+        says(some.excess(workload(), ["n1"]))
+        == "the queue 'q' may use 2 nodes at once: it uses 3, and 3 with this"
+    )

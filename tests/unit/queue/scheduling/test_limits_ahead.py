@@ -26,7 +26,9 @@ def row(number: int, **parts: object) -> Workload:
         (QueueLimits(per_namespace=NamespaceLimits(running=1)), [NOW, None, None, NOW + 100]),
     ],
 )
-def test_a_start_is_not_known_that_would_be_over_a_limit(limits: QueueLimits, starts: list[int | None]) -> None:
+def test_a_start_is_not_known_that_would_be_over_a_limit(
+    limits: QueueLimits, starts: list[int | None]
+) -> None:
     first = [row(number) for number in range(1, 5)]
     planned = dict(zip((each.id for each in first), (NOW, NOW, NOW, NOW + 100), strict=True))
     runs = row(9, namespace="other")

@@ -43,19 +43,26 @@ class Bench:
 
     def quota(self, hard: int, used: int, name: str = "team", namespace: str = "default") -> None:
         status = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
-        self.server.put("resourcequotas", {"metadata": {"name": name, "namespace": namespace}, "spec": self.spec, "status": status})
+        self.server.put(
+            "resourcequotas",
+            {"metadata": {"name": name, "namespace": namespace}, "spec": self.spec, "status": status},
+        )
 
     def job(self, name: str, builder: JobBuilder | None = None, pods: int = 1, **changes: Any) -> Workload:
         """A Job with its row."""
         state = changes.get("state", State.PENDING)
-        self.server.put("jobs", (builder or make_job(name)).uid(name).suspended(state is State.PENDING).build())
+        self.server.put(
+            "jobs", (builder or make_job(name)).uid(name).suspended(state is State.PENDING).build()
+        )
         return a_workload(name, uid=name, pods=pods, **changes)
 
     def granted(self, name: str, pods: int = 1, state: State = State.ALLOCATED) -> Workload:
         """A Job that has its nodes."""
         builder = make_job(name).indexed(pods) if pods > 1 else None
         row = self.job(name, builder, pods, state=state, jobid=7)
-        self.ledger.put(row, replace(an_allocation(["n1"] * pods, states=[SlotState.FREE] * pods), workload=row.id))
+        self.ledger.put(
+            row, replace(an_allocation(["n1"] * pods, states=[SlotState.FREE] * pods), workload=row.id)
+        )
         return row
 
     def pod(self, name: str, job: str, node: str = "") -> PodBuilder:
@@ -83,10 +90,13 @@ async def test_work_that_fits_may_start_and_other_work_waits_with_figures_and_a_
     assert over is not None
     assert over.reason is Reason.QUEUE_LIMIT
     assert over.message == (
-        "the ResourceQuota 'team' of namespace 'default' allows 2 pods and leaves 1 pods, and this asks for 2 pods: "
+        "the ResourceQuota 'team' of namespace 'default' allows 2 pods and leaves 1 pods, "
+        "and this asks for 2 pods: "
         "it can start when work of the namespace ends, or its quota is raised"
     )
-    assert bench.refusal(bench.job("c", pods=3)).endswith("allows 2 pods, and this asks for 3 pods: ask for less, or have the quota raised")
+    assert bench.refusal(bench.job("c", pods=3)).endswith(
+        "allows 2 pods, and this asks for 3 pods: ask for less, or have the quota raised"
+    )
 
 
 async def test_grants_of_the_cycle_take_their_part_at_once_and_give_it_back() -> None:
@@ -104,7 +114,12 @@ async def test_grants_of_the_cycle_take_their_part_at_once_and_give_it_back() ->
 
 async def test_of_a_backlog_the_rows_that_fit_stay_open() -> None:
     bench = Bench()
-    rows = [bench.job("a"), bench.job("b", pods=3), bench.job("c"), a_workload("other", namespace="elsewhere", pods=9)]
+    rows = [
+        bench.job("a"),
+        bench.job("b", pods=3),
+        bench.job("c"),
+        a_workload("other", namespace="elsewhere", pods=9),
+    ]
     for row in rows:
         bench.refusal(row)
     quotas, backlog = bench.measured(), Backlog(rows)
@@ -113,7 +128,9 @@ async def test_of_a_backlog_the_rows_that_fit_stay_open() -> None:
     quotas.add_usage(rows[0], ["n1"])
     quotas.add_usage(rows[2], ["n1"])
     assert quotas.within("default", backlog).tolist() == [False, False, False, True]
-    assert quotas.reached(rows[1]).message.startswith("the ResourceQuotas of namespace 'default' leave no room for it: it can start when")
+    assert quotas.reached(rows[1]).message.startswith(
+        "the ResourceQuotas of namespace 'default' leave no room for it: it can start when"
+    )
 
 
 async def test_work_is_only_looked_at_where_something_does_not_fit() -> None:
@@ -125,7 +142,9 @@ async def test_work_is_only_looked_at_where_something_does_not_fit() -> None:
     assert quotas.within("default", backlog).tolist() == [True, False]
 
 
-async def test_of_much_work_that_waits_for_a_quota_only_the_first_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_much_work_that_waits_for_a_quota_only_the_first_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(quota_room, "_MOST_ROWS", 2)
     bench = Bench(hard=1)
     rows = [bench.job("a", pods=2), *(bench.job(name) for name in "bcd")]
@@ -141,7 +160,9 @@ async def test_a_grant_changes_the_rows_of_its_own_namespace_only(monkeypatch: p
     rows = [bench.job("a"), bench.job("b")]
     for name in names:
         bench.quota(0, 0, namespace=name)
-        rows.append(bench.job(f"of-{name}", make_job(f"of-{name}").with_("metadata.namespace", name), namespace=name))
+        rows.append(
+            bench.job(f"of-{name}", make_job(f"of-{name}").with_("metadata.namespace", name), namespace=name)
+        )
     looked: list[int] = []
     fitting = NamespaceRoom.fitting
 
@@ -150,7 +171,9 @@ async def test_a_grant_changes_the_rows_of_its_own_namespace_only(monkeypatch: p
         return fitting(room)
 
     quotas, backlog = bench.measured(), Backlog(rows)
-    assert quotas.within("default", backlog).tolist() == [True, True, *[False] * 20], "the first of each namespace is measured"
+    assert quotas.within("default", backlog).tolist() == [True, True, *[False] * 20], (
+        "the first of each namespace is measured"
+    )
     monkeypatch.setattr(NamespaceRoom, "fitting", note)
     quotas.add_usage(rows[0], ["n1"])
     assert quotas.within("default", backlog).tolist() == [False] * 22
@@ -179,7 +202,9 @@ async def test_a_bound_pod_is_counted_by_the_quota_alone() -> None:
     for name in ("a-0", "a-1"):
         bench.pod(name, "a")
     bench.quota(3, 2)
-    assert bench.refusal(bench.job("b")) != "", "the use of the quota may not have been shown when the pods were"
+    assert bench.refusal(bench.job("b")) != "", (
+        "the use of the quota may not have been shown when the pods were"
+    )
     for name in ("a-0", "a-1"):
         bench.pod(name, "a", "n1")
     assert bench.refusal(bench.job("b")) == ""
@@ -201,7 +226,13 @@ async def test_a_pod_that_is_not_bound_counts_as_used_after_a_second(monkeypatch
 async def test_a_running_job_keeps_room_for_the_pods_that_follow() -> None:
     bench = Bench(hard=2, used=1)
     row = bench.granted("waves", state=State.RUNNING)
-    waves = make_job("waves").uid("waves").suspended(False).with_("spec.completions", 5).with_("spec.parallelism", 2)
+    waves = (
+        make_job("waves")
+        .uid("waves")
+        .suspended(False)
+        .with_("spec.completions", 5)
+        .with_("spec.parallelism", 2)
+    )
     bench.server.put("jobs", waves.build())
     bench.pod("waves-0", "waves", "n1")
     assert row.state is State.RUNNING
@@ -220,7 +251,10 @@ async def test_work_whose_pods_exist_is_not_kept_waiting() -> None:
 async def test_a_quota_of_other_pods_does_not_count() -> None:
     bench = Bench(hard=0, scopes=["Terminating"])
     assert bench.refusal(bench.job("a")) == ""
-    assert bench.refusal(bench.job("b", make_job("b").with_("spec.template.spec.activeDeadlineSeconds", 60))) != ""
+    assert (
+        bench.refusal(bench.job("b", make_job("b").with_("spec.template.spec.activeDeadlineSeconds", 60)))
+        != ""
+    )
 
 
 async def test_the_tightest_of_several_quotas_counts() -> None:
@@ -238,7 +272,9 @@ async def test_an_edited_job_is_measured_anew() -> None:
 
 
 @pytest.mark.parametrize(("hard", "used", "wakes"), [(3, 2, 1), (2, 1, 1), (2, 2, 0), (1, 2, 0)])
-async def test_a_cycle_is_requested_when_a_quota_leaves_more_and_somebody_waits(hard: int, used: int, wakes: int) -> None:
+async def test_a_cycle_is_requested_when_a_quota_leaves_more_and_somebody_waits(
+    hard: int, used: int, wakes: int
+) -> None:
     bench = Bench(hard=2, used=2)
     bench.refusal(bench.job("a"))
     bench.quota(hard, used)
@@ -267,9 +303,15 @@ async def test_without_a_quota_nothing_is_limited() -> None:
 async def test_a_request_of_more_than_64_bits_waits_and_stops_no_cycle() -> None:
     bench = Bench()
     status = {"hard": {"requests.memory": "1Ti"}, "used": {"requests.memory": "0"}}
-    bench.server.put("resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
-    huge = make_job("huge").with_("spec.template.spec.containers", [{"name": "a", "resources": {"requests": {"memory": "1000Ti"}}}])
-    assert bench.refusal(bench.job("huge", huge, pods=20_000)).endswith("ask for less, or have the quota raised")
+    bench.server.put(
+        "resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status}
+    )
+    huge = make_job("huge").with_(
+        "spec.template.spec.containers", [{"name": "a", "resources": {"requests": {"memory": "1000Ti"}}}]
+    )
+    assert bench.refusal(bench.job("huge", huge, pods=20_000)).endswith(
+        "ask for less, or have the quota raised"
+    )
     assert bench.refusal(bench.job("small")) == ""
 
 
@@ -277,7 +319,9 @@ async def test_no_pod_is_remembered_for_quotas_that_bound_no_pods(monkeypatch: p
     monkeypatch.setattr(namespace_quotas, "_SHOWN_S", 0.0)
     bench = Bench()
     status = {"hard": {"services": "3"}, "used": {"services": "0"}}
-    bench.server.put("resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
+    bench.server.put(
+        "resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status}
+    )
     bench.quotas.room()
     bench.pod("p", "a")
     await until(lambda: not bench.quotas._recent)

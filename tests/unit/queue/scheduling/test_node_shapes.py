@@ -16,7 +16,9 @@ from fluxqueue.queue.scheduling.node_shapes import NodeShape, NodeShapes, possib
 
 
 def a_shape(**changes: Any) -> NodeShape:
-    return NodeShape(**{"name": "large", "allocatable": {"cpu": "16", "memory": "64Gi"}, "max_nodes": 2, **changes})
+    return NodeShape(
+        **{"name": "large", "allocatable": {"cpu": "16", "memory": "64Gi"}, "max_nodes": 2, **changes}
+    )
 
 
 def test_a_shape_becomes_its_greatest_number_of_nodes_with_labels_and_taints() -> None:
@@ -36,7 +38,10 @@ def test_a_shape_becomes_its_greatest_number_of_nodes_with_labels_and_taints() -
     [
         ("[{name: a, allocatable: {cpu: lots}, maxNodes: 1}]", "'a': its allocatable cpu cannot be used"),
         ("[{name: a, allocatable: {cpu: 1}, maxNodes: 0}]", "'a' allows 0 nodes"),
-        ("[{name: a, allocatable: {cpu: 1}, maxNodes: 1}, {name: a, allocatable: {cpu: 2}, maxNodes: 1}]", "two shapes are called 'a'"),
+        (
+            "[{name: a, allocatable: {cpu: 1}, maxNodes: 1}, {name: a, allocatable: {cpu: 2}, maxNodes: 1}]",
+            "two shapes are called 'a'",
+        ),
         ("[{name: a, allocatable: {cpu: 1}}]", "maxNodes"),
         ("[{name: a, allocatable: {cpu: 1}, maxNodes: 1, color: red}]", "color"),
     ],

@@ -22,7 +22,10 @@ from fluxqueue.queue.scheduling.node_specs import NodeSpecs
 
 def _node(name: str, version: int, cpu: str = "4", *, deleted: bool = False) -> Node:
     builder = make_node(name, cpu=cpu).uid(f"uid-{name}").with_("metadata.resourceVersion", str(version))
-    return msgspec.convert((builder.with_("metadata.deletionTimestamp", "2030-01-01T00:00:00Z") if deleted else builder).build(), Node)
+    return msgspec.convert(
+        (builder.with_("metadata.deletionTimestamp", "2030-01-01T00:00:00Z") if deleted else builder).build(),
+        Node,
+    )
 
 
 class _DaemonSets:
@@ -37,7 +40,11 @@ class _DaemonSets:
         return changed
 
     def daemonset_requests(self, nodes: list[Node]) -> dict[str, DaemonSetRequests]:
-        return {node.metadata.name: self.taken[node.metadata.name] for node in nodes if node.metadata.name in self.taken}
+        return {
+            node.metadata.name: self.taken[node.metadata.name]
+            for node in nodes
+            if node.metadata.name in self.taken
+        }
 
 
 class Bench:

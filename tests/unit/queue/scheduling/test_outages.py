@@ -25,7 +25,9 @@ async def reasons(bench: Bench, reserved: Container[WorkloadId] = ()) -> dict[st
     """Return the refined reasons of both workloads."""
     await bench.graph.ensure()
     rows = {bench.row(name).id: name for name in ("wide", "small")}
-    changes = [ReasonChange(workload=workload, reason=Reason.WAITING_FOR_NODES, message="") for workload in rows]
+    changes = [
+        ReasonChange(workload=workload, reason=Reason.WAITING_FOR_NODES, message="") for workload in rows
+    ]
     refined = await Outages(bench.ledger, bench.graph).refine(changes, reserved)
     return {rows[change.workload]: change.reason for change in refined}
 
@@ -64,7 +66,10 @@ async def test_work_that_is_not_asked_about_is_told_when_a_node_is_up_again() ->
 
         bench.nodes.apply(a_node("n2"))
         await bench.cycle()
-        assert bench.row("wide").message == "the nodes that are up could not hold it: n3 is cordoned or not ready"
+        assert (
+            bench.row("wide").message
+            == "the nodes that are up could not hold it: n3 is cordoned or not ready"
+        )
         assert bench.row("wide").reason is Reason.NODES_UNAVAILABLE
 
         bench.nodes.apply(a_node("n3", "1"))

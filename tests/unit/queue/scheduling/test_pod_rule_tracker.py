@@ -25,7 +25,9 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def caches() -> Caches:
     found = Caches(cast(Api, None))
     found.nodes.replace([a_node(f"n{number}") for number in range(2)])
-    found.namespaces.apply(msgspec.convert({"metadata": {"name": "default", "uid": "uid-default"}}, Namespace))
+    found.namespaces.apply(
+        msgspec.convert({"metadata": {"name": "default", "uid": "uid-default"}}, Namespace)
+    )
     return found
 
 
@@ -39,9 +41,14 @@ async def bench(caches: Caches) -> AsyncIterator[Bench]:
 async def submit(bench: Bench, caches: Caches, name: str, pods: int, apart_from: str = "") -> None:
     """Submit a Job of pods with the label ``app=NAME``, which may keep off nodes of another app."""
     builder: JobBuilder = make_job(name).namespace("default").indexed(pods).cpu("1").suspended()
-    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_("spec.template.metadata.labels", {"app": name})
+    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_(
+        "spec.template.metadata.labels", {"app": name}
+    )
     if apart_from:
-        term = {"labelSelector": {"matchLabels": {"app": apart_from}}, "topologyKey": "kubernetes.io/hostname"}
+        term = {
+            "labelSelector": {"matchLabels": {"app": apart_from}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
         builder = builder.with_("spec.template.spec.affinity", {"podAntiAffinity": {REQUIRED: [term]}})
     found = a_job(builder, uid=name)
     caches.jobs.apply(found)
@@ -58,7 +65,9 @@ async def test_a_granted_slot_counts_as_a_pod_before_its_pod_is_bound(bench: Ben
     assert (bench.row("web").hosts, bench.row("db").hosts) == ("n0", "n1")
 
 
-async def test_a_slot_that_ends_counts_no_longer_although_its_workload_runs_on(bench: Bench, caches: Caches) -> None:
+async def test_a_slot_that_ends_counts_no_longer_although_its_workload_runs_on(
+    bench: Bench, caches: Caches
+) -> None:
     await bench.submit()
     await submit(bench, caches, "web", 16)
     await bench.cycle()

@@ -39,7 +39,9 @@ TWO_NODES = an_allocation(["n0", "n0", "n1"])
 
 def test_work_that_has_not_run_for_the_least_time_is_spared_and_counted() -> None:
     rules = PossibleVictims(NOW, QUEUES, OnlyJobs())
-    ran = [a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=since)) for since in (40, 41, 90)]
+    ran = [
+        a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=since)) for since in (40, 41, 90)
+    ]
     assert [rules.ran_enough(each, TWO_NODES) for each in ran] == [True, False, False]
     assert rules.wait_s == 1
 
@@ -52,7 +54,9 @@ def test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint() -> Non
     row = a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=20))
     for saved_s, lost in ((None, 160), (10, 160), (70, 60), (500, 0)):
         saved = EPOCH + timedelta(seconds=saved_s) if saved_s is not None else None
-        candidate = PossibleVictims(NOW, QUEUES, Shown(VictimView(checkpoint=saved))).candidate(row, TWO_NODES)
+        candidate = PossibleVictims(NOW, QUEUES, Shown(VictimView(checkpoint=saved))).candidate(
+            row, TWO_NODES
+        )
         assert candidate.lost_node_s == lost
 
 
@@ -65,7 +69,10 @@ def test_work_that_nobody_creates_again_is_none_before_it_runs() -> None:
     ):
         rules = PossibleVictims(NOW, QUEUES, Shown(VictimView(returns=returns)))
         assert (rules.obstacle(a_workload(state=state), TWO_NODES) == "") is known
-    assert PossibleVictims(NOW, QUEUES, Shown(NO_VICTIM)).obstacle(a_workload(state=State.RUNNING), TWO_NODES) == NO_VICTIM.obstacle
+    assert (
+        PossibleVictims(NOW, QUEUES, Shown(NO_VICTIM)).obstacle(a_workload(state=State.RUNNING), TWO_NODES)
+        == NO_VICTIM.obstacle
+    )
 
 
 def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
@@ -82,7 +89,10 @@ def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
 def test_the_cluster_is_asked_once_about_each_workload() -> None:
     shown = Shown(VictimView())
     rules = PossibleVictims(NOW, QUEUES, shown)
-    first, second = (replace(a_workload(uid, state=State.RUNNING), id=WorkloadId(number)) for number, uid in enumerate("ab"))
+    first, second = (
+        replace(a_workload(uid, state=State.RUNNING), id=WorkloadId(number))
+        for number, uid in enumerate("ab")
+    )
     for _ in range(2):
         for each in (first, second):
             rules.candidate(each, TWO_NODES)

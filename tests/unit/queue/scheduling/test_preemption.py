@@ -78,12 +78,15 @@ def draining(bench: Bench, names: Sequence[str]) -> str:
 
 
 async def test_the_youngest_of_the_lowest_priority_is_evicted(bench: Bench, clock: Clock) -> None:
-    await running(bench, clock, job("a", 2, "8", "1h", priority=5), job("b", 1, "8", "1h"), job("c", 1, "8", "1h"))
+    await running(
+        bench, clock, job("a", 2, "8", "1h", priority=5), job("b", 1, "8", "1h"), job("c", 1, "8", "1h")
+    )
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert draining(bench, "abc") == "c"
     assert bench.row("c").message == (
-        "Job default/c (priority 0) was preempted by Job default/urgent (priority 10): it is requeued and keeps its submit time"
+        "Job default/c (priority 0) was preempted by Job default/urgent (priority 10): "
+        "it is requeued and keeps its submit time"
     )
 
 
@@ -95,7 +98,9 @@ async def test_no_second_victim_is_chosen_while_one_drains(bench: Bench, clock: 
     assert draining(bench, "abcd") == "d"
 
 
-async def test_a_victim_that_never_stops_does_not_end_preemption_for_others(bench: Bench, clock: Clock) -> None:
+async def test_a_victim_that_never_stops_does_not_end_preemption_for_others(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -145,7 +150,9 @@ async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: B
         await bench.cycle()
         assert draining(bench, "abc") == evicted
         if evicted:
-            await bench.ledger.requeue([Requeue(workload=bench.row("a").id, reason=Reason.PREEMPTED, message="")])
+            await bench.ledger.requeue(
+                [Requeue(workload=bench.row("a").id, reason=Reason.PREEMPTED, message="")]
+            )
             await bench.cycle()
             assert bench.row("u1").state is State.ALLOCATED
     await bench.submit(job("u3", 1, "8", "1h", priority=20))
@@ -154,7 +161,9 @@ async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: B
     assert bench.row("b").message.endswith(": it is evicted and nobody creates it again, so submit it again")
 
 
-async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken(bench: Bench, clock: Clock) -> None:
+async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken(
+    bench: Bench, clock: Clock
+) -> None:
     shown = Shown()
     shown.shares = {"c": BudgetShare("default", "web", 1, 0), "d": BudgetShare("default", "web", 1, 0)}
     bench.scheduler.show_victims(shown)
@@ -185,7 +194,9 @@ async def test_without_a_view_of_the_cluster_only_jobs_are_preempted(bench: Benc
 
 
 @pytest.mark.parametrize(("left_s", "preempted"), [(20, ""), (60, "b")])
-async def test_work_that_is_about_to_start_preempts_nothing(bench: Bench, clock: Clock, left_s: int, preempted: str) -> None:
+async def test_work_that_is_about_to_start_preempts_nothing(
+    bench: Bench, clock: Clock, left_s: int, preempted: str
+) -> None:
     await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
     clock.now += timedelta(minutes=59) - timedelta(seconds=left_s)
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
@@ -194,10 +205,17 @@ async def test_work_that_is_about_to_start_preempts_nothing(bench: Bench, clock:
 
 
 @pytest.mark.parametrize(("ahead", "preempted"), [(100, "low"), (101, "")])
-async def test_nothing_is_preempted_for_work_behind_more_than_a_hundred(bench: Bench, clock: Clock, ahead: int, preempted: str) -> None:
+async def test_nothing_is_preempted_for_work_behind_more_than_a_hundred(
+    bench: Bench, clock: Clock, ahead: int, preempted: str
+) -> None:
     bench.other_queues["other"] = Discipline(Policy.EASY)
     await running(bench, clock, job("high", 3, "8", "1h", priority=30), job("low", 1, "8", "1h"))
-    await bench.submit(*(replace(job(f"first-{number}", 4, "8", "1h", priority=20), queue="other") for number in range(ahead)))
+    await bench.submit(
+        *(
+            replace(job(f"first-{number}", 4, "8", "1h", priority=20), queue="other")
+            for number in range(ahead)
+        )
+    )
     await bench.submit(job("urgent", 1, "8", "10m", priority=10))
     await bench.cycle()
     assert draining(bench, ["low"]) == preempted
@@ -210,7 +228,9 @@ async def test_a_job_that_is_not_released_yet_is_no_victim(bench: Bench, clock: 
     assert draining(bench, "a") == ""
 
 
-async def test_a_job_whose_release_is_stored_with_the_next_slots_may_be_a_victim(bench: Bench, clock: Clock) -> None:
+async def test_a_job_whose_release_is_stored_with_the_next_slots_may_be_a_victim(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"), released=False)
     jobid = bench.row("d").jobid
     assert jobid is not None
@@ -220,10 +240,15 @@ async def test_a_job_whose_release_is_stored_with_the_next_slots_may_be_a_victim
     assert draining(bench, "abcd") == "d"
 
 
-async def test_work_that_waits_for_its_reservation_keeps_no_other_from_preempting(bench: Bench, clock: Clock) -> None:
+async def test_work_that_waits_for_its_reservation_keeps_no_other_from_preempting(
+    bench: Bench, clock: Clock
+) -> None:
     bench.reserve("course", start="2026-11-21T12:00:00", nodes=["n0"])
     await running(bench, clock, job("a", 4, "8", "1h"))
-    await bench.submit(job("course", 1, "8", "30m", priority=20, reservation="course"), job("urgent", 1, "8", "1h", priority=10))
+    await bench.submit(
+        job("course", 1, "8", "30m", priority=20, reservation="course"),
+        job("urgent", 1, "8", "1h", priority=10),
+    )
     await bench.cycle()
     assert bench.row("course").reason is Reason.RESERVATION
     assert draining(bench, "a") == "a"
@@ -248,7 +273,9 @@ async def test_work_is_spared_until_it_ran_for_its_least_time(bench: Bench, cloc
     assert draining(bench, "a") == "a"
 
 
-async def test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end_after_it(bench: Bench, clock: Clock) -> None:
+async def test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end_after_it(
+    bench: Bench, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=120)
     await running(bench, clock, job("a", 4, "8", "1h"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
@@ -261,7 +288,9 @@ async def test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end
     assert allocation.end == clock.now + timedelta(seconds=180)
 
 
-async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(bench: Bench, clock: Clock) -> None:
+async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, job("saved", 2, "8", "1h"), job("b", 2, "8", "1h"))
     clock.now += timedelta(minutes=5)
     bench.scheduler.show_victims(Shown(saved=VictimView(checkpoint=clock.now)))
@@ -270,18 +299,26 @@ async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(be
     assert draining(bench, ["saved", "b"]) == "saved"
 
 
-async def test_work_that_no_victims_would_help_does_not_keep_the_next_from_preempting(bench: Bench, clock: Clock) -> None:
-    await running(bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+async def test_work_that_no_victims_would_help_does_not_keep_the_next_from_preempting(
+    bench: Bench, clock: Clock
+) -> None:
+    await running(
+        bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h")
+    )
     await bench.submit(job("wide", 3, "8", "1h", priority=11))
     await bench.submit(job("urgent", 1, "8", "30m", priority=10))
     await bench.cycle()
     assert draining(bench, ["high", "a", "b"]) == "b"
-    assert bench.row("b").message.startswith("Job default/b (priority 0) was preempted by Job default/urgent (priority 10)")
+    assert bench.row("b").message.startswith(
+        "Job default/b (priority 0) was preempted by Job default/urgent (priority 10)"
+    )
 
 
 async def test_a_strict_queue_preempts_for_nobody_behind_its_first(bench: Bench, clock: Clock) -> None:
     bench.policy = Policy.FCFS
-    await running(bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+    await running(
+        bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h")
+    )
     await bench.submit(job("wide", 3, "8", "1h", priority=11))
     await bench.submit(job("urgent", 1, "8", "30m", priority=10))
     await bench.cycle()
@@ -296,12 +333,15 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
     nodes = PreemptionTrials.nodes
 
     async def count(self: PreemptionTrials, attempt: Attempt, victims: Gone, *more: Any) -> frozenset[str]:
-        if {each.workload for each in victims.allocations} <= attempt.candidates:  # else it is asked why nothing is preempted
+        # else it is asked why nothing is preempted
+        if {each.workload for each in victims.allocations} <= attempt.candidates:
             tried.append(attempt.workload.uid)
         return await nodes(self, attempt, victims, *more)
 
     monkeypatch.setattr(PreemptionTrials, "nodes", count)
-    await bench.submit(*(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10)))
+    await bench.submit(
+        *(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10))
+    )
     await bench.cycle()
     await bench.cycle()
     assert tried == ["wide0", "wide1", "wide2", "wide3"]
@@ -310,7 +350,8 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
 def guarantee(bench: Bench, **nodes: int) -> None:
     """Make the accounts ``physics``, ``bio`` and ``chem``, with so many nodes guaranteed."""
     documents = [
-        make_account(name, **({"guaranteed": {"nodes": nodes[name]}} if name in nodes else {})) for name in ("physics", "bio", "chem")
+        make_account(name, **({"guaranteed": {"nodes": nodes[name]}} if name in nodes else {}))
+        for name in ("physics", "bio", "chem")
     ]
     bench.accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
 
@@ -319,14 +360,17 @@ def of(account: str, name: str, nodes: int, **more: Any) -> NewWorkload:
     return replace(job(name, nodes, "8", "1h", **more), account=account)
 
 
-async def test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows(bench: Bench, clock: Clock) -> None:
+async def test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows(
+    bench: Bench, clock: Clock
+) -> None:
     guarantee(bench, physics=2, bio=2)
     await running(bench, clock, of("bio", "b", 2, priority=9), of("chem", "c", 2, priority=9))
     await bench.submit(of("chem", "earlier", 2, priority=20), of("physics", "mine", 1))
     await bench.cycle()
     assert draining(bench, ["b", "c"]) == "c"
     assert bench.row("c").message == (
-        "Job default/c was preempted by Job default/mine, to whose account 'physics' the resources are guaranteed: "
+        "Job default/c was preempted by Job default/mine, "
+        "to whose account 'physics' the resources are guaranteed: "
         "it is requeued and keeps its submit time"
     )
     await bench.ledger.requeue([Requeue(workload=bench.row("c").id, reason=Reason.PREEMPTED, message="")])
@@ -335,7 +379,9 @@ async def test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borr
     assert [bench.row(name).state for name in ("c", "earlier")] == [State.PENDING] * 2
 
 
-async def test_nothing_is_taken_back_beyond_the_guarantee_or_from_within_another(bench: Bench, clock: Clock) -> None:
+async def test_nothing_is_taken_back_beyond_the_guarantee_or_from_within_another(
+    bench: Bench, clock: Clock
+) -> None:
     guarantee(bench, physics=2, bio=2)
     await running(bench, clock, of("bio", "b", 2), of("chem", "c", 2))
     await bench.submit(of("physics", "three", 3))
@@ -354,7 +400,9 @@ async def test_an_account_that_uses_its_guarantee_takes_nothing_more(bench: Benc
     assert draining(bench, ["p", "c"]) == ""
 
 
-async def test_of_an_account_no_more_is_taken_once_it_is_within_its_guarantee(bench: Bench, clock: Clock) -> None:
+async def test_of_an_account_no_more_is_taken_once_it_is_within_its_guarantee(
+    bench: Bench, clock: Clock
+) -> None:
     guarantee(bench, physics=2, bio=2)
     await running(bench, clock, *(of("bio", name, 1) for name in "abcd"))
     await bench.submit(of("physics", "two", 2))
@@ -362,7 +410,9 @@ async def test_of_an_account_no_more_is_taken_once_it_is_within_its_guarantee(be
     assert draining(bench, "abcd") == "cd"
 
 
-async def test_work_within_a_guarantee_is_not_preempted_for_the_priority_of_another_account(bench: Bench, clock: Clock) -> None:
+async def test_work_within_a_guarantee_is_not_preempted_for_the_priority_of_another_account(
+    bench: Bench, clock: Clock
+) -> None:
     guarantee(bench, physics=4)
     await running(bench, clock, of("physics", "p", 4))
     await bench.submit(of("chem", "urgent", 1, priority=10))
@@ -382,7 +432,9 @@ async def test_work_of_a_queue_without_preemption_is_not_taken_back(bench: Bench
     assert draining(bench, "c") == ""
 
 
-async def test_covered_work_of_a_queue_without_preemption_takes_from_a_queue_with_it(bench: Bench, clock: Clock) -> None:
+async def test_covered_work_of_a_queue_without_preemption_takes_from_a_queue_with_it(
+    bench: Bench, clock: Clock
+) -> None:
     bench.other_queues = {"quiet": Discipline(Policy.EASY)}
     guarantee(bench, physics=2)
     await running(bench, clock, of("chem", "c", 4))
@@ -391,7 +443,9 @@ async def test_covered_work_of_a_queue_without_preemption_takes_from_a_queue_wit
     assert draining(bench, "c") == "c"
 
 
-async def test_the_least_run_time_and_the_grace_hold_for_what_is_taken_back(bench: Bench, clock: Clock) -> None:
+async def test_the_least_run_time_and_the_grace_hold_for_what_is_taken_back(
+    bench: Bench, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(min_run_seconds=600, grace_seconds=120)
     guarantee(bench, physics=2)
     await running(bench, clock, of("chem", "c", 4))

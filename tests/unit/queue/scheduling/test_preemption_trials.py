@@ -1,4 +1,6 @@
-"""Trials of preemption with the matcher in process: who must be gone, who is asked first, and that nothing changes by them."""
+"""Trials of preemption with the matcher in process:
+who must be gone, who is asked first, and that nothing changes by them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,20 @@ async def bench() -> AsyncIterator[Bench]:
         yield made
 
 
-async def fits(bench: Bench, name: str, without: Sequence[str], ahead: Sequence[str] = (), limits: QueueLimits | None = None) -> bool:
+async def fits(
+    bench: Bench,
+    name: str,
+    without: Sequence[str],
+    ahead: Sequence[str] = (),
+    limits: QueueLimits | None = None,
+) -> bool:
     trials = PreemptionTrials(bench.ledger, bench.graph, NoMatchRules())
     attempt = Attempt(bench.row(name), tuple(map(bench.row, ahead)), frozenset(), limits, ())
-    gone = [allocation for each in without if (allocation := bench.ledger.allocation(bench.row(each).id)) is not None]
+    gone = [
+        allocation
+        for each in without
+        if (allocation := bench.ledger.allocation(bench.row(each).id)) is not None
+    ]
     quotas = Quotas({"default": limits} if limits is not None else {}, bench.ledger.live())
     return bool(await trials.nodes(attempt, Gone(gone), Standing({}, quotas, {})))
 

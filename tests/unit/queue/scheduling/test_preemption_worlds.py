@@ -1,8 +1,8 @@
 """Preemption in all small worlds: no more work ends than is needed, and none for work that does not start.
 
-Each world has a few nodes, up to three Jobs that run and one or two that wait, in all sizes and priorities. What the queue does is judged
-by the queue without preemption: the same world is made again, with some of the victims gone. ``FLUXQUEUE_PREEMPTION_NODES`` sets how many
-nodes there are where two wait.
+Each world has a few nodes, up to three Jobs that run and one or two that wait, in all sizes and priorities.
+What the queue does is judged by the queue without preemption: the same world is made again, with some of the
+victims gone. ``FLUXQUEUE_PREEMPTION_NODES`` sets how many nodes there are where two wait.
 """
 
 from __future__ import annotations
@@ -107,8 +107,12 @@ class Shown(OnlyJobs):
 
 
 @asynccontextmanager
-async def made(world: World, preemption: Preemption, gone: Sequence[str] = (), grace_s: int = 0) -> AsyncIterator[Bench]:
-    """A queue in which the work of a world runs, without what is gone, and the other waits; one cycle is over."""
+async def made(
+    world: World, preemption: Preemption, gone: Sequence[str] = (), grace_s: int = 0
+) -> AsyncIterator[Bench]:
+    """A queue in which the work of a world runs, without what is gone, and the other waits;
+    one cycle is over.
+    """
     now = START
     async with a_machine(lambda: now) as bench:
         bench.policy, bench.preemption = Policy.EASY, preemption
@@ -138,7 +142,9 @@ async def made(world: World, preemption: Preemption, gone: Sequence[str] = (), g
 
 
 async def requeue(bench: Bench, names: Iterable[str]) -> None:
-    await bench.ledger.requeue([Requeue(workload=bench.row(name).id, reason=Reason.PREEMPTED, message="") for name in names])
+    await bench.ledger.requeue(
+        [Requeue(workload=bench.row(name).id, reason=Reason.PREEMPTED, message="") for name in names]
+    )
 
 
 async def read_again(bench: Bench, world: World, names: Iterable[str]) -> None:
@@ -166,7 +172,9 @@ async def judge(world: World) -> tuple[str, int]:
             return await missed(world, bench), 0
         if set(victims) & set(world.on[: world.spared]):
             return "work is preempted that is spared", len(victims)
-        (named,) = {bench.row(name).message.split(" by Job default/")[1].split()[0].rstrip(",") for name in victims}
+        (named,) = {
+            bench.row(name).message.split(" by Job default/")[1].split()[0].rstrip(",") for name in victims
+        }
         if bench.row(named).state is not State.PENDING:
             return f"{victims} end for {named}, which does not wait", len(victims)
         await requeue(bench, victims)
@@ -186,7 +194,11 @@ async def missed(world: World, bench: Bench) -> str:
     ranks = dict(zip(world.on, (rank for _, rank in world.running), strict=True))
     lower = [name for name in world.on[world.spared :] if ranks[name] < world.waiting[0][1]]
     waits = bench.row("w0").state is State.PENDING
-    return "w0 waits, and what it could preempt would suffice" if waits and lower and await starts_without(world, "w0", lower) else ""
+    return (
+        "w0 waits, and what it could preempt would suffice"
+        if waits and lower and await starts_without(world, "w0", lower)
+        else ""
+    )
 
 
 async def judge_all(kind: Iterable[World]) -> None:
@@ -210,8 +222,12 @@ async def test_no_more_work_ends_than_needed_where_pods_share_nodes() -> None:
 
 
 async def test_no_work_ends_for_one_of_two_that_does_not_start() -> None:
-    """Of equal rank the second may have a reservation, which does not yield to the first in another queue: then that needs more nodes."""
-    of_two_ranks = (world for world in worlds(NODES, 2, queues=2) if world.waiting[0][1] != world.waiting[1][1])
+    """Of equal rank the second may have a reservation, which does not yield to the first in another queue:
+    then that needs more nodes.
+    """
+    of_two_ranks = (
+        world for world in worlds(NODES, 2, queues=2) if world.waiting[0][1] != world.waiting[1][1]
+    )
     await judge_all(world for world in of_two_ranks if world.full)
 
 
@@ -241,14 +257,22 @@ async def test_what_was_told_to_stop_stops_for_the_next_as_if_nobody_had_been_be
                 continue
             (other,) = (name for name in world.heads if name != first)
             await bench.cycle()
-            assert in_state(bench, world.on, State.DRAINING) == victims, f"{world}: nothing changes while it is needed"
+            assert in_state(bench, world.on, State.DRAINING) == victims, (
+                f"{world}: nothing changes while it is needed"
+            )
             await bench.ledger.finish([Ending(bench.row(first).id, State.CANCELLED, Outcome.CANCELLED)])
             await bench.cycle()
             after = in_state(bench, world.on, State.DRAINING)
-            assert {bench.row(name).requeue_state.preempted_for for name in after} <= {bench.row(other).id}, world
-            assert in_state(bench, world.on, State.RUNNING) == [name for name in world.on if name not in after], world
+            assert {bench.row(name).requeue_state.preempted_for for name in after} <= {bench.row(other).id}, (
+                world
+            )
+            assert in_state(bench, world.on, State.RUNNING) == [
+                name for name in world.on if name not in after
+            ], world
             assert bench.graph.rebuilds == 1
-        async with made(replace(world, waiting=(world.waiting[int(other[1:])],)), Preemption.LOWER_PRIORITY) as alone:
+        async with made(
+            replace(world, waiting=(world.waiting[int(other[1:])],)), Preemption.LOWER_PRIORITY
+        ) as alone:
             assert after == in_state(alone, world.on, State.DRAINING), world
         stopped, taken_over = stopped + 1, taken_over + bool(after)
     assert min(stopped - taken_over, taken_over) >= 10, "worlds of both kinds"

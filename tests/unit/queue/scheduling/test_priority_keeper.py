@@ -34,9 +34,17 @@ class Place:
         self.reordered = 0
         self.uses: dict[str, float] = {}
         self.users: dict[str, dict[str, float]] = {}
-        accounts = msgspec.convert([make_account("a", shares=1, shareAmongUsers=True), make_account("b", shares=3)], list[FluxAccount])
+        accounts = msgspec.convert(
+            [make_account("a", shares=1, shareAmongUsers=True), make_account("b", shares=3)],
+            list[FluxAccount],
+        )
         self.keeper = PriorityKeeper(
-            ledger, self.queues, lambda: account_tree(accounts), half_life_s=DAY_S, resource_weights={"cpu": 1.0}, reordered=self._note
+            ledger,
+            self.queues,
+            lambda: account_tree(accounts),
+            half_life_s=DAY_S,
+            resource_weights={"cpu": 1.0},
+            reordered=self._note,
         )
 
     def _note(self) -> None:
@@ -72,7 +80,9 @@ async def place(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Place:
     async def charge(*_: Any) -> dict[str, float]:
         return made.uses
 
-    async def charge_users(_epoch: int, _half_life_s: float, _weights: object, accounts: list[str]) -> dict[str, dict[str, float]]:
+    async def charge_users(
+        _epoch: int, _half_life_s: float, _weights: object, accounts: list[str]
+    ) -> dict[str, dict[str, float]]:
         assert accounts == ["a"], "only what is shared among users is charged"
         return made.users
 
@@ -109,7 +119,9 @@ async def test_the_account_that_used_less_than_its_share_comes_first(place: Plac
     assert place.reordered == 2, "nothing changed"
 
 
-async def test_who_used_less_of_an_account_comes_first_in_it_and_before_the_next_account(place: Place) -> None:
+async def test_who_used_less_of_an_account_comes_first_in_it_and_before_the_next_account(
+    place: Place,
+) -> None:
     place.weigh(priorityWeights={"fairShare": 1000})
     place.uses = {"a": 1.0, "b": 4.0}
     await submit(place, "1", account="b", submitted_by="carol")
@@ -122,7 +134,9 @@ async def test_who_used_less_of_an_account_comes_first_in_it_and_before_the_next
     assert await place.order() == "4231"
 
 
-async def test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_counts_at_once(place: Place) -> None:
+async def test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_counts_at_once(
+    place: Place,
+) -> None:
     place.weigh(priorityWeights={"fairShare": 1000})
     place.uses = {"a": 1.0, "b": 2.0}
     await place.keeper.refresh()
@@ -133,8 +147,12 @@ async def test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_count
     assert [each.uid for each in place.ledger.pending()] == ["1", "2"]
 
 
-async def test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight(place: Place, clock: Clock) -> None:
-    place.weigh(priority=5, priorityWeights={"age": 100, "maxAgeSeconds": 3600, "queue": 0, "priorityClass": 2})
+async def test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight(
+    place: Place, clock: Clock
+) -> None:
+    place.weigh(
+        priority=5, priorityWeights={"age": 100, "maxAgeSeconds": 3600, "queue": 0, "priorityClass": 2}
+    )
     await submit(place, "1", priority=5)
     clock.now += timedelta(minutes=30)
     await submit(place, "2", priority=25)
@@ -174,7 +192,9 @@ async def test_only_an_edit_of_a_spec_asks_for_more_than_the_minute_does(place: 
     assert place.keeper._asked.is_set()
 
 
-async def test_while_postgres_is_away_the_order_stays_and_the_next_minute_continues(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_postgres_is_away_the_order_stays_and_the_next_minute_continues(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.priority_keeper._PACE_S", 0.01)
     place.weigh(priorityWeights={"fairShare": 1000})
     place.uses = {"a": 1.0, "b": 2.0}

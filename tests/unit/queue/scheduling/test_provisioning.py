@@ -1,4 +1,6 @@
-"""Requests for nodes, by ProvisioningRequest and by room pods: they are there while work waits for nodes, whatever happens between."""
+"""Requests for nodes, by ProvisioningRequest and by room pods:
+they are there while work waits for nodes, whatever happens between.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +75,18 @@ async def test_a_new_leader_deletes_what_nobody_waits_for_and_keeps_the_rest(ben
     assert after.items() <= before.items(), "none was made anew"
 
 
-CALLS = [("create", "pods"), ("patch", "pods/status"), ("create", "podtemplates"), ("create", "provisioningrequests")]
+CALLS = [
+    ("create", "pods"),
+    ("patch", "pods/status"),
+    ("create", "podtemplates"),
+    ("create", "provisioningrequests"),
+]
 
 
 @pytest.mark.parametrize("calls", range(8))
-async def test_a_leader_that_dies_after_any_call_leaves_what_the_next_completes(bench: NodeRequestBench, calls: int) -> None:
+async def test_a_leader_that_dies_after_any_call_leaves_what_the_next_completes(
+    bench: NodeRequestBench, calls: int
+) -> None:
     row = bench.wait("grows")
     answer, number, dead = bench.server.call, itertools.count(), asyncio.Event()
 
@@ -114,7 +123,13 @@ async def test_a_queue_that_changes_the_way_changes_the_requests(bench: NodeRequ
         await until(lambda: bench.count() == 3)
         by_pods = bool(bench.rooms())
         bench.server.put("fluxqueues", make_queue("growing", provision="gate" if by_pods else "pods"))
-        await until(lambda: bool(bench.rooms()) is not by_pods and bool(bench.requests()) is by_pods and bench.count() == 3)
+        await until(
+            lambda: (
+                bool(bench.rooms()) is not by_pods
+                and bool(bench.requests()) is by_pods
+                and bench.count() == 3
+            )
+        )
         bench.server.put("fluxqueues", make_queue("growing"))
         await until(bench.nothing)
 

@@ -13,7 +13,11 @@ from fluxqueue.queue.scheduling.provisioning_requests import template_body
 
 
 def test_a_template_has_the_labels_that_anti_affinity_selects() -> None:
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}}
+    affinity = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+        }
+    }
     spec = msgspec.convert({**make_pod().build()["spec"], "affinity": affinity}, PodSpec)
     (room,) = pod_sets_of([({"job-name": "j"}, spec, 2)], {})
     body = template_body(room, {"name": "t"})
@@ -29,9 +33,14 @@ def test_a_template_has_the_labels_that_anti_affinity_selects() -> None:
         ([], ""),
         ([{"type": "Accepted", "status": "True"}], ""),
         ([{"type": "Failed", "status": "False", "message": "no"}], ""),
-        ([{"type": "Failed", "status": "True", "reason": "OutOfStock", "message": "no such nodes"}], "no such nodes"),
+        (
+            [{"type": "Failed", "status": "True", "reason": "OutOfStock", "message": "no such nodes"}],
+            "no such nodes",
+        ),
         ([{"type": "Failed", "status": "True", "reason": "OutOfStock"}], "OutOfStock"),
     ],
 )
-def test_a_provisioning_request_failed_if_its_condition_says_so(conditions: list[dict[str, str]], why: str) -> None:
+def test_a_provisioning_request_failed_if_its_condition_says_so(
+    conditions: list[dict[str, str]], why: str
+) -> None:
     assert msgspec.convert({"status": {"conditions": conditions}}, ProvisioningRequest).failed == why

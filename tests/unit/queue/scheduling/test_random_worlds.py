@@ -1,6 +1,7 @@
 """Random worlds: what one scheduling cycle decides, judged by the checks that agree with kube-scheduler's.
 
-``FLUXQUEUE_WORLDS`` sets how many worlds, ``FLUXQUEUE_WORLDS_SEED`` which; a fault names the world, and `make_world` makes it again.
+``FLUXQUEUE_WORLDS`` sets how many worlds, ``FLUXQUEUE_WORLDS_SEED`` which; a fault names the world, and
+`make_world` makes it again.
 """
 
 from __future__ import annotations
@@ -29,5 +30,8 @@ async def test_work_waits_only_where_the_scheduler_would_not_place_it() -> None:
 
 def test_a_world_is_made_again_from_its_number_and_copies_do_not_share_a_name() -> None:
     assert make_world(SEED, 7) == make_world(SEED, 7)
-    one, other = ({(path_of(each), each["metadata"]["name"]) for each in make_world(SEED, 7).marked(mark)} for mark in ("x", "y"))
+    one, other = (
+        {(path_of(each), each["metadata"]["name"]) for each in make_world(SEED, 7).marked(mark)}
+        for mark in ("x", "y")
+    )
     assert not one & other

@@ -1,4 +1,6 @@
-"""Cycles with FluxReservations: what is kept off reserved nodes, what may run on them, and what is told to those who wait."""
+"""Cycles with FluxReservations: what is kept off reserved nodes, what may run on them,
+and what is told to those who wait.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def nodes_of(bench: Bench, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("policy", [Policy.FCFS, Policy.EASY, Policy.CONSERVATIVE])
-async def test_work_that_ends_before_a_maintenance_starts_and_longer_work_waits(bench: Bench, policy: Policy) -> None:
+async def test_work_that_ends_before_a_maintenance_starts_and_longer_work_waits(
+    bench: Bench, policy: Policy
+) -> None:
     bench.policy = policy
     bench.reserve("power", start=NINE, nodes=ALL, maintenance=True)
     await bench.submit(job("short", 4, "2", "59m"), job("long", 1, "2", "2h"), job("endless", 1, "2"))
@@ -72,7 +76,11 @@ async def test_a_reason_names_nothing_that_is_not_set_aside_any_more(bench: Benc
     bench.reservations = {name: plan for name, plan in bench.reservations.items() if name != "power"}
     await bench.submit(job("runs", 4, "8", "7h", priority=9))
     await bench.cycle()
-    assert [bench.row(name).state for name in ("runs", "shorter", "long")] == [State.ALLOCATED, State.PENDING, State.PENDING]
+    assert [bench.row(name).state for name in ("runs", "shorter", "long")] == [
+        State.ALLOCATED,
+        State.PENDING,
+        State.PENDING,
+    ]
     assert bench.row("long").reason is Reason.WAITING_FOR_NODES
     assert "power" not in bench.row("long").message
 
@@ -101,7 +109,9 @@ async def test_other_work_keeps_off_reserved_nodes_and_uses_the_rest(bench: Benc
 
 
 @pytest.mark.parametrize("policy", [Policy.FCFS, Policy.EASY, Policy.CONSERVATIVE])
-async def test_own_work_waits_for_its_reservation_and_runs_on_its_nodes_only(bench: Bench, clock: Clock, policy: Policy) -> None:
+async def test_own_work_waits_for_its_reservation_and_runs_on_its_nodes_only(
+    bench: Bench, clock: Clock, policy: Policy
+) -> None:
     bench.policy = policy
     bench.reserve("course", start=NINE, nodes=["n1", "n2"])
     await bench.submit(job("mine", 2, "8", "30m", reservation="course"))
@@ -116,7 +126,9 @@ async def test_own_work_waits_for_its_reservation_and_runs_on_its_nodes_only(ben
 
 
 @pytest.mark.parametrize("policy", [Policy.FCFS, Policy.EASY])
-async def test_own_work_that_came_after_the_start_runs_at_once(bench: Bench, clock: Clock, policy: Policy) -> None:
+async def test_own_work_that_came_after_the_start_runs_at_once(
+    bench: Bench, clock: Clock, policy: Policy
+) -> None:
     bench.policy = policy
     bench.reserve("course", start=NINE, nodes=["n1"])
     clock.now += timedelta(minutes=70)
@@ -172,7 +184,11 @@ async def test_estimates_know_the_maintenance(bench: Bench) -> None:
     bench.reserve("power", start=NINE, nodes=ALL, maintenance=True)
     await bench.submit(job("one", 4, "8", "2h"), job("two", 4, "8", "2h"))
     await bench.cycle()
-    etas = [estimate.eta for name in ("one", "two") if (estimate := bench.scheduler.estimates.get(bench.row(name).id)) is not None]
+    etas = [
+        estimate.eta
+        for name in ("one", "two")
+        if (estimate := bench.scheduler.estimates.get(bench.row(name).id)) is not None
+    ]
     assert etas == [START + timedelta(hours=2), START + timedelta(hours=4)]
 
 
@@ -211,13 +227,19 @@ async def test_a_chosen_node_that_is_gone_is_replaced(bench: Bench) -> None:
     assert bench.book.booked["course"].nodes == ("n1", "n2")
 
 
-async def test_reservations_at_the_same_time_choose_different_nodes_and_the_oldest_first(bench: Bench) -> None:
+async def test_reservations_at_the_same_time_choose_different_nodes_and_the_oldest_first(
+    bench: Bench,
+) -> None:
     bench.reserve("b", start=NINE, nodes={"count": 3})
     bench.reserve("c", start=NINE, nodes={"count": 3})
     bench.reserve("d", start="2026-11-22T09:00:00", nodes={"count": 3})
     await bench.cycle()
     booked = bench.book.booked
-    assert (booked["b"].nodes, booked["c"].nodes, booked["d"].nodes) == (("n0", "n1", "n2"), ("n3",), ("n0", "n1", "n2"))
+    assert (booked["b"].nodes, booked["c"].nodes, booked["d"].nodes) == (
+        ("n0", "n1", "n2"),
+        ("n3",),
+        ("n0", "n1", "n2"),
+    )
     assert booked["c"].missing == 2
 
 
@@ -229,7 +251,14 @@ async def test_a_rule_without_an_end_is_planned_some_times_ahead(bench: Bench) -
 
 
 async def test_a_rule_until_the_last_year_there_is_stops_no_scheduling(bench: Bench) -> None:
-    bench.reserve("daily", start=NINE, nodes=ALL, maintenance=True, repeat="FREQ=DAILY;UNTIL=99991231T235959Z", timeZone="Asia/Tokyo")
+    bench.reserve(
+        "daily",
+        start=NINE,
+        nodes=ALL,
+        maintenance=True,
+        repeat="FREQ=DAILY;UNTIL=99991231T235959Z",
+        timeZone="Asia/Tokyo",
+    )
     await bench.submit(job("short", 4, "2", "1m"))
     await bench.cycle()
     assert bench.row("short").state is State.ALLOCATED
@@ -267,30 +296,50 @@ async def test_own_work_that_waits_for_its_time_does_not_hold_up_a_strict_queue(
     assert (bench.row("first").state, bench.row("second").state) == (State.ALLOCATED, State.ALLOCATED)
 
 
-async def test_own_work_that_waits_for_its_time_takes_no_reservation_from_the_first_of_the_others(bench: Bench) -> None:
+async def test_own_work_that_waits_for_its_time_takes_no_reservation_from_the_first_of_the_others(
+    bench: Bench,
+) -> None:
     bench.reserve("course", start=NINE, nodes=["n0"])
     await bench.submit(job("runs", 3, "8", "10h"))
     await bench.cycle()
-    await bench.submit(job("mine", 1, "8", "30m", reservation="course"), job("wide", 4, "8", "1h"), job("wider", 4, "8", "2h"))
+    await bench.submit(
+        job("mine", 1, "8", "30m", reservation="course"),
+        job("wide", 4, "8", "1h"),
+        job("wider", 4, "8", "2h"),
+    )
     await bench.cycle()
-    assert {each.workload for each in bench.ledger.reservations()} == {bench.row("mine").id, bench.row("wide").id}
+    assert {each.workload for each in bench.ledger.reservations()} == {
+        bench.row("mine").id,
+        bench.row("wide").id,
+    }
 
 
-async def test_what_is_set_aside_is_limited_and_the_youngest_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_set_aside_is_limited_and_the_youngest_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.reservation_book._MOST_NODE_TIMES", 10)
     for name in ("a", "b", "c"):
         bench.reserve(name, start=NINE, nodes=ALL, maintenance=True, repeat="FREQ=WEEKLY")
     await bench.cycle()
     assert {name: len(each.times) for name, each in bench.book.booked.items()} == {"a": 2, "b": 0, "c": 0}
-    assert bench.book.booked["b"].problem.startswith("older reservations take up all that the queue sets aside")
+    assert bench.book.booked["b"].problem.startswith(
+        "older reservations take up all that the queue sets aside"
+    )
     monkeypatch.setattr("fluxqueue.queue.scheduling.reservation_book._MOST", 0)
     bench.reserve("d", start=NINE, nodes=["n0"], maintenance=True)
     await bench.cycle()
-    assert {name: len(each.times) for name, each in bench.book.booked.items()} == {"a": 0, "b": 0, "c": 0, "d": 0}
+    assert {name: len(each.times) for name, each in bench.book.booked.items()} == {
+        "a": 0,
+        "b": 0,
+        "c": 0,
+        "d": 0,
+    }
 
 
 async def test_times_that_touch_are_planned_ahead_as_far_each_day(bench: Bench, clock: Clock) -> None:
-    """Nodes that are reserved day after day: the plan was only renewed at its end, so that work of some days waited for that."""
+    """Nodes that are reserved day after day: the plan was only renewed at its end,
+    so that work of some days waited for that.
+    """
     bench.reserve("always", start="2026-11-21T07:00:00", duration="24h", repeat="FREQ=DAILY", nodes=["n1"])
     await bench.cycle()
     clock.now += timedelta(days=PLANNED_AHEAD - 2)
@@ -308,7 +357,9 @@ async def test_a_plan_of_times_that_touch_asks_for_a_cycle_when_the_first_of_the
     assert bench.book.next_change() == (START + timedelta(hours=23)).timestamp()
 
 
-async def test_many_reservations_choose_their_nodes_without_a_look_at_each_pair(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_reservations_choose_their_nodes_without_a_look_at_each_pair(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand that choose took the leader longer than its Lease lasts, after each change of a node."""
 
     def compared(*_pair: object) -> None:
@@ -316,7 +367,13 @@ async def test_many_reservations_choose_their_nodes_without_a_look_at_each_pair(
 
     monkeypatch.setattr(BookedReservation, "meets", compared)
     for hour in range(12):
-        bench.reserve(f"r{hour:02}", start=f"2026-11-22T{hour:02}:00:00", duration="2h", repeat="FREQ=DAILY", nodes={"count": 2})
+        bench.reserve(
+            f"r{hour:02}",
+            start=f"2026-11-22T{hour:02}:00:00",
+            duration="2h",
+            repeat="FREQ=DAILY",
+            nodes={"count": 2},
+        )
     await bench.cycle()
     nodes = [bench.book.booked[f"r{hour:02}"].nodes for hour in range(12)]
     assert nodes == [("n0", "n1"), ("n2", "n3")] * 6, "each overlaps the one before it and the one after it"

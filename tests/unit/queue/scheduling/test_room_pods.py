@@ -18,7 +18,9 @@ HOSTNAME_APART = {
         ]
     }
 }
-ON_ARM: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+ON_ARM: dict[str, Any] = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}
+}
 
 
 @pytest.fixture
@@ -37,7 +39,10 @@ async def room_of(bench: NodeRequestBench, **spec: Any) -> dict[str, Any]:
 
 async def test_a_room_pod_has_the_placement_of_the_work_and_never_runs(bench: NodeRequestBench) -> None:
     tolerations = [{"key": "gpu", "operator": "Exists"}]
-    affinity = {"nodeAffinity": ON_ARM, "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    affinity = {
+        "nodeAffinity": ON_ARM,
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+    }
     room = await room_of(bench, nodeSelector={"pool": "large"}, tolerations=tolerations, affinity=affinity)
     spec = room["spec"]
     assert room["metadata"]["namespace"] == NAMESPACE
@@ -60,7 +65,9 @@ async def test_no_label_of_the_work_is_on_its_room_pods(bench: NodeRequestBench)
 
 
 @pytest.mark.parametrize(("app", "apart"), [("solver", True), ("other", False)])
-async def test_room_pods_of_work_that_wants_one_node_for_each_pod_keep_apart(bench: NodeRequestBench, app: str, apart: bool) -> None:
+async def test_room_pods_of_work_that_wants_one_node_for_each_pod_keep_apart(
+    bench: NodeRequestBench, app: str, apart: bool
+) -> None:
     async with running_controllers(bench.provisioner()):
         bench.wait("grows", 1, labels={"app": app}, affinity=HOSTNAME_APART)
         await until(bench.asking)
@@ -83,7 +90,9 @@ async def test_a_lost_condition_is_written_again(bench: NodeRequestBench) -> Non
         await until(lambda: name in bench.asking())
 
 
-async def test_work_with_too_many_pods_is_told_so(bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_with_too_many_pods_is_told_so(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room_pods, "MOST_OF_ONE_WORKLOAD", 4)
     async with running_controllers(bench.provisioner()):
         bench.wait("wide", 5)
@@ -94,7 +103,9 @@ async def test_work_with_too_many_pods_is_told_so(bench: NodeRequestBench, monke
     assert bench.nothing()
 
 
-async def test_the_oldest_work_asks_first_when_there_is_room_again(bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_work_asks_first_when_there_is_room_again(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A younger one that would fit does not go ahead, so a wide one gets its turn."""
     monkeypatch.setattr(room_pods, "MOST_OF_ALL_WORK", 5)
     async with running_controllers(bench.provisioner()):
@@ -113,7 +124,9 @@ async def test_the_oldest_work_asks_first_when_there_is_room_again(bench: NodeRe
         await until(bench.nothing)
 
 
-async def test_work_that_stops_waiting_for_its_turn_holds_up_nobody(bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_stops_waiting_for_its_turn_holds_up_nobody(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room_pods, "MOST_OF_ALL_WORK", 5)
     async with running_controllers(bench.provisioner()):
         bench.wait("first", 3)

@@ -1,4 +1,6 @@
-"""Rounds with a real matcher in process: match policies of queues, limits during a round, and requests on which the matcher fails."""
+"""Rounds with a real matcher in process: match policies of queues, limits during a round,
+and requests on which the matcher fails.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy, QueueLimits
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchBatch, MatchResult, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    MatchBatch,
+    MatchResult,
+    Pool,
+)
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
@@ -47,7 +56,9 @@ class Machine:
         self.reservations: dict[WorkloadId, HeldReservation] = {}
         self.quotas = Quotas({"default": limits} if limits else {}, ())
         self._policy = policy
-        self._driver = RoundDriver(self.fluxion, self._identify, self._take, match_policies=match_policies or {})
+        self._driver = RoundDriver(
+            self.fluxion, self._identify, self._take, match_policies=match_policies or {}
+        )
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(int(workload.id)) for workload in workloads]
@@ -65,16 +76,22 @@ class Machine:
     async def round(self, *workloads: Workload) -> list[PassResult]:
         await self.fluxion.init("lonode", nodes=NODES, call=CallContext(now=NOW))
         names = sorted({workload.queue for workload in workloads})
-        queues = [PendingQueue(name, Backlog(each for each in workloads if each.queue == name)) for name in names]
+        queues = [
+            PendingQueue(name, Backlog(each for each in workloads if each.queue == name)) for name in names
+        ]
         context = CycleContext(NOW, quotas=self.quotas)
         return await self._driver.run(
-            Round(queues, dict.fromkeys(names, Discipline(self._policy)), context), self.reservations, CallContext(now=NOW)
+            Round(queues, dict.fromkeys(names, Discipline(self._policy)), context),
+            self.reservations,
+            CallContext(now=NOW),
         )
 
 
 async def test_each_queue_s_work_is_placed_by_its_own_match_policy() -> None:
     machine = Machine(Policy.EASY, match_policies={"packed": "hinode", "alone": "lonodex"})
-    await machine.round(work("a", 1, 1), work("b", 1, 1, queue="packed"), work("c", 1, 1, queue="alone"), work("d", 3, 8))
+    await machine.round(
+        work("a", 1, 1), work("b", 1, 1, queue="packed"), work("c", 1, 1, queue="alone"), work("d", 3, 8)
+    )
     assert machine.granted == {"a": {"n0"}, "b": {"n3"}, "c": {"n1"}}
 
 
@@ -97,7 +114,9 @@ async def test_a_reservation_of_too_many_nodes_is_cancelled_with_the_limit_as_it
     machine = Machine(Policy.EASY, QueueLimits(nodes=3))
     (found,) = await machine.round(work("a", 2), work("b", 4))
     assert machine.reservations == {}
-    assert [(change.reason, "may use 3 nodes at once" in change.message) for change in found.reasons] == [(Reason.QUEUE_LIMIT, True)]
+    assert [(change.reason, "may use 3 nodes at once" in change.message) for change in found.reasons] == [
+        (Reason.QUEUE_LIMIT, True)
+    ]
 
 
 async def test_a_reservation_counts_as_running_work() -> None:
@@ -121,7 +140,9 @@ class Choking(LocalFluxion):
     ) -> MatchBatch:
         if any("poison" in request.jobspec for request in jobs):
             raise InternalError("MatchBatch failed with INTERNAL: KeyError")
-        return await super().match_batch(jobs, call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding)
+        return await super().match_batch(
+            jobs, call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding
+        )
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -141,15 +162,24 @@ HOSTILE = [
     "\x00",
     '{"resources": null}',
     '{"resources": [5]}',
-    jobspec_of("d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60).replace('"count":1', '"count":1152921504606846977', 1),
-    jobspec_of("d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60).replace('"count":1', '"count":-1', 1),
-    jobspec_of("d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60, placement=PlacementRules({"weird": 1})),
+    jobspec_of("d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60).replace(
+        '"count":1', '"count":1152921504606846977', 1
+    ),
+    jobspec_of("d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60).replace(
+        '"count":1', '"count":-1', 1
+    ),
+    jobspec_of(
+        "d/n", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60, placement=PlacementRules({"weird": 1})
+    ),
 ]
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_no_hostile_jobspec_stops_a_round(policy: Policy) -> None:
-    hostile = [a_workload(f"h{number}", jobspec=text, shape=f"hostile-{number}") for number, text in enumerate(HOSTILE)]
+    hostile = [
+        a_workload(f"h{number}", jobspec=text, shape=f"hostile-{number}")
+        for number, text in enumerate(HOSTILE)
+    ]
     machine = Machine(policy)
     (result,) = await machine.round(work("a", 1), *hostile, work("b", 1))
     assert set(machine.granted) == {"a", "b"}
@@ -173,12 +203,16 @@ class Noting(LocalFluxion):
         yielding: Sequence[int] = (),
     ) -> MatchBatch:
         self.calls.append(len(jobs))
-        return await super().match_batch(jobs, call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding)
+        return await super().match_batch(
+            jobs, call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding
+        )
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_long_requests_go_to_the_matcher_a_few_at_a_time(policy: Policy) -> None:
-    """Each may cost a tenth of a second, and a call that takes half a minute fails: then the graph would be filled again, and so on."""
+    """Each may cost a tenth of a second, and a call that takes half a minute fails:
+    then the graph would be filled again, and so on.
+    """
     noting = Noting()
     machine = Machine(policy, fluxion=noting)
     jobspec = jobspec_of(
@@ -187,7 +221,9 @@ async def test_long_requests_go_to_the_matcher_a_few_at_a_time(policy: Policy) -
         duration_s=60,
         placement=PlacementRules({"in": ["disk", *(f"other-{number}" for number in range(1_200))]}),
     )
-    long = [a_workload(f"w{number}", jobspec=jobspec, shape=f"s{number}", duration_s=60) for number in range(20)]
+    long = [
+        a_workload(f"w{number}", jobspec=jobspec, shape=f"s{number}", duration_s=60) for number in range(20)
+    ]
     await machine.round(*long, work("a", 1))
     assert machine.granted.keys() == {"a"}
     assert (max(noting.calls) - 1) * len(jobspec) <= 65_536, "with the short one"

@@ -36,7 +36,9 @@ def ids(bench: Bench, *names: str) -> list[WorkloadId]:
     return [bench.row(name).id for name in names]
 
 
-async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(bench: Bench, questions: MatcherQuestions) -> None:
+async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(
+    bench: Bench, questions: MatcherQuestions
+) -> None:
     await bench.submit(job("four", 4, "8"), job("two", 2, "8"), job("one", 1, "8"))
     known = cache(bench)
     assert not await known.check(ids(bench, "four", "two", "one"))
@@ -44,7 +46,9 @@ async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(b
     assert len(questions.satisfied) == 1
 
 
-async def test_a_request_for_more_nodes_than_there_are_is_unsatisfiable(bench: Bench, questions: MatcherQuestions) -> None:
+async def test_a_request_for_more_nodes_than_there_are_is_unsatisfiable(
+    bench: Bench, questions: MatcherQuestions
+) -> None:
     await bench.submit(job("five", 5, "8"))
     known = cache(bench)
     await known.check(ids(bench, "five"))
@@ -75,11 +79,17 @@ async def test_answers_by_the_match_policy_of_a_queue_are_not_taken_over(bench: 
     assert known.unsatisfiable[row.shape].reason == "too large"
 
 
-async def test_slow_answers_to_one_namespace_leave_time_for_another(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_answers_to_one_namespace_leave_time_for_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each question takes a second here: a cycle asks four, of both namespaces in turn."""
     names = [f"tolerating-{number}" for number in range(9)]
-    many = [job(name, 1, "8", tolerations=[{"key": name, "operator": "Exists"}], namespace="a") for name in names]
-    await bench.submit(*many, job("other", 1, "8", tolerations=[{"key": "x", "operator": "Exists"}], namespace="b"))
+    many = [
+        job(name, 1, "8", tolerations=[{"key": name, "operator": "Exists"}], namespace="a") for name in names
+    ]
+    await bench.submit(
+        *many, job("other", 1, "8", tolerations=[{"key": "x", "operator": "Exists"}], namespace="b")
+    )
     waiting = [each.id for each in bench.ledger.all()]
     other = next(each.id for each in bench.ledger.all() if each.namespace == "b")
     monkeypatch.setattr(satisfiability, "time", SlowClock())

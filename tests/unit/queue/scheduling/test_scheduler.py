@@ -1,4 +1,6 @@
-"""Cycles of the scheduler with the matcher in process: failures of the matcher, wake-ups, and the order of a cycle."""
+"""Cycles of the scheduler with the matcher in process:
+failures of the matcher, wake-ups, and the order of a cycle.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ async def test_a_cycle_without_work_requests_nothing(bench: Bench) -> None:
     assert bench.asked == []
 
 
-async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_requested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_requested(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.submit(job("a", 1, "8"))
 
     async def away(*_args: object, **_kwargs: object) -> str:
@@ -80,7 +84,9 @@ async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_reques
     assert bench.row("a").state is State.ALLOCATED
 
 
-async def test_a_grant_that_could_not_be_stored_keeps_no_nodes_of_the_matcher(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_grant_that_could_not_be_stored_keeps_no_nodes_of_the_matcher(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.submit(job("a", 4, "8"))
 
     async def fail(*_args: object, **_kwargs: object) -> None:
@@ -91,14 +97,18 @@ async def test_a_grant_that_could_not_be_stored_keeps_no_nodes_of_the_matcher(be
         with pytest.raises(StoreError):
             await bench.scheduler.cycle()
     row = bench.row("a")
-    await bench.ledger.set_reasons([ReasonChange(workload=row.id, reason=Reason.INVALID_REQUEST, message="set apart")])
+    await bench.ledger.set_reasons(
+        [ReasonChange(workload=row.id, reason=Reason.INVALID_REQUEST, message="set apart")]
+    )
     await bench.submit(job("b", 4, "8"))
     await bench.cycle()
     assert bench.row("b").state is State.ALLOCATED
 
 
 @pytest.mark.parametrize("policy", [Policy.FCFS, Policy.EASY])
-async def test_work_returns_to_a_node_that_refused_it_once_its_time_is_over(bench: Bench, clock: Clock, policy: Policy) -> None:
+async def test_work_returns_to_a_node_that_refused_it_once_its_time_is_over(
+    bench: Bench, clock: Clock, policy: Policy
+) -> None:
     bench.policy = policy
     await bench.submit(job("runs", 3, "8"))
     await bench.cycle()
@@ -114,7 +124,9 @@ async def test_work_returns_to_a_node_that_refused_it_once_its_time_is_over(benc
     assert bench.row("displaced").hosts == "n3"
 
 
-async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = [job(f"w{number}", 4, "8", "1h") for number in range(3)]
     await bench.submit(job("runs", 4, "8", "1h"), *waiting)
 
@@ -154,7 +166,9 @@ async def test_an_overrun_moves_the_reservation_behind_it(bench: Bench, clock: C
     assert reservation.cause == "Job default/runs runs beyond its stated duration"
 
 
-async def test_a_reason_names_the_reservation_that_is_held_and_no_former_one(bench: Bench, clock: Clock) -> None:
+async def test_a_reason_names_the_reservation_that_is_held_and_no_former_one(
+    bench: Bench, clock: Clock
+) -> None:
     await bench.submit(job("runs", 3, "8", "1h"), job("all", 4, "8", "1h"))
     await bench.cycle()
     assert "reserved for it from 2026-11-21T09:00:00Z" in bench.row("all").message
@@ -180,9 +194,13 @@ async def test_work_that_is_held_or_asks_for_something_else_loses_its_reservatio
 
 
 async def behind_a_reservation(bench: Bench) -> None:
-    """One node is free until all four are reserved, and work that is too long for that waits. The second is refused with the first."""
+    """One node is free until all four are reserved, and work that is too long for that waits.
+    The second is refused with the first.
+    """
     runs, longer = job("runs", 3, "8", "1h"), job("longer", 1, "8", "9h")
-    await bench.submit(runs, job("all", 4, "8", "1h"), job("next", 4, "8", "1h"), job("long", 1, "8", "8h"), longer)
+    await bench.submit(
+        runs, job("all", 4, "8", "1h"), job("next", 4, "8", "1h"), job("long", 1, "8", "8h"), longer
+    )
     await bench.cycle()
     assert "reserved for Job default/all from 2026-11-21T09:00:00Z" in bench.row("longer").message
 
@@ -203,8 +221,13 @@ async def test_a_reason_names_no_work_that_waits_no_more(bench: Bench) -> None:
 
 async def test_a_reason_of_a_former_leader_names_what_is_reserved_now(bench: Bench) -> None:
     await behind_a_reservation(bench)
-    text = "would start now, but not end before nodes are needed that are reserved for Job default/gone from 2026-11-21T08:30:00Z on"
-    await bench.ledger.set_reasons([ReasonChange(workload=bench.row("longer").id, reason=Reason.BLOCKED_BY_RESERVATION, message=text)])
+    text = (
+        "would start now, but not end before nodes are needed that are reserved for Job default/gone from "
+        "2026-11-21T08:30:00Z on"
+    )
+    await bench.ledger.set_reasons(
+        [ReasonChange(workload=bench.row("longer").id, reason=Reason.BLOCKED_BY_RESERVATION, message=text)]
+    )
     await bench.cycle()
     assert "reserved for Job default/all from 2026-11-21T09:00:00Z" in bench.row("longer").message
 
@@ -226,7 +249,9 @@ async def test_a_deadline_that_is_edited_is_named_in_the_next_cycle(bench: Bench
 
 
 async def test_work_that_can_meet_its_deadline_again_is_told_at_once_why_it_waits(bench: Bench) -> None:
-    late = replace(job("late", 4, "8", "1h"), start_conditions=StartConditions(deadline=START + timedelta(hours=3)))
+    late = replace(
+        job("late", 4, "8", "1h"), start_conditions=StartConditions(deadline=START + timedelta(hours=3))
+    )
     await bench.submit(job("runs", 2, "8", "3h"), job("runs-too", 2, "8", "1h"), late)
     await bench.cycle()
     assert bench.row("late").reason is Reason.DEADLINE_UNREACHABLE
@@ -253,7 +278,9 @@ async def test_an_edit_of_a_queue_requests_a_cycle_and_an_equal_spec_does_not(be
     await requested(bench, ControlTask.SCHEDULE)
 
 
-async def test_a_refused_grant_is_freed_and_its_workload_checked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_grant_is_freed_and_its_workload_checked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bench.submit(job("a", 1, "8"))
     workload = bench.row("a").id
 
@@ -267,9 +294,15 @@ async def test_a_refused_grant_is_freed_and_its_workload_checked_again(bench: Be
     assert bench.ledger.allocation(workload) is None
 
 
-async def test_a_request_on_which_the_matcher_fails_keeps_no_other_from_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cycle failed on it after the match: nobody had a reason or an estimate, and the graph was filled again and again."""
-    await bench.submit(job("runs", 4, "8", "1h"), job("bad", 1, "3", "1h", priority=5), job("waits", 2, "8", "1h"))
+async def test_a_request_on_which_the_matcher_fails_keeps_no_other_from_its_reason(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cycle failed on it after the match: nobody had a reason or an estimate,
+    and the graph was filled again and again.
+    """
+    await bench.submit(
+        job("runs", 4, "8", "1h"), job("bad", 1, "3", "1h", priority=5), job("waits", 2, "8", "1h")
+    )
     bad = bench.row("bad").jobspec
 
     def fails(name: str) -> None:
@@ -285,5 +318,8 @@ async def test_a_request_on_which_the_matcher_fails_keeps_no_other_from_its_reas
     for name in ("match_batch", "satisfy", "trial"):
         fails(name)
     await bench.cycle()
-    assert (bench.row("bad").reason, bench.row("waits").reason) == (Reason.INVALID_REQUEST, Reason.WAITING_FOR_NODES)
+    assert (bench.row("bad").reason, bench.row("waits").reason) == (
+        Reason.INVALID_REQUEST,
+        Reason.WAITING_FOR_NODES,
+    )
     assert [each.eta is not None for each in bench.scheduler.estimates.values()] == [True]

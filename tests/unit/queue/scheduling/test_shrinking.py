@@ -1,4 +1,6 @@
-"""Moldable Jobs give pods back before anything is evicted, with the matcher in process: which, and that no other work takes them."""
+"""Moldable Jobs give pods back before anything is evicted, with the matcher in process:
+which, and that no other work takes them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def nodes_of(bench: Bench, name: str) -> list[str]:
     return sorted(slot.node for slot in held(bench, name).open_slots)
 
 
-async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     clock.now += timedelta(minutes=20)
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
@@ -65,7 +69,8 @@ async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench
     assert (row.state, leaving(bench, "wide")) == (State.RUNNING, [2, 3])
     assert row.requeue_state.given_back is not None
     assert row.requeue_state.given_back.message == (
-        f"Job default/wide (priority 0) gave 2 of its 4 pods back at {time_text(clock.now)}, 40 node-minutes lost, "
+        f"Job default/wide (priority 0) gave 2 of its 4 pods back at {time_text(clock.now)}, "
+        "40 node-minutes lost, "
         "so that Job default/urgent (priority 10) starts: it went on with 2"
     )
     assert (started_pods(row), planned_duration_s(row)) == (2, 7200)
@@ -81,14 +86,18 @@ async def test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on(bench
     assert given_ranks(bench.row("wide")) == {2, 3}
 
 
-async def test_what_is_given_back_counts_against_limits_until_its_pods_have_ended(bench: Bench, shown: ShownPods) -> None:
+async def test_what_is_given_back_counts_against_limits_until_its_pods_have_ended(
+    bench: Bench, shown: ShownPods
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
     urgent = bench.row("urgent")
 
     def refused(cores: int) -> bool:
-        return Quotas({urgent.queue: QueueLimits(cores=cores)}, bench.ledger.live()).refusal(urgent) is not None
+        return (
+            Quotas({urgent.queue: QueueLimits(cores=cores)}, bench.ledger.live()).refusal(urgent) is not None
+        )
 
     assert (leaving(bench, "wide"), refused(47), refused(48)) == ([2, 3], True, False)
     await pods_end(bench, shown, "wide", 3)
@@ -111,7 +120,9 @@ async def test_no_other_work_takes_what_is_free_before_the_rest(bench: Bench, sh
     assert bench.row("urgent").state is State.ALLOCATED
 
 
-async def test_no_more_is_taken_if_the_pods_end_during_a_cycle(bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_is_taken_if_the_pods_end_during_a_cycle(
+    bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
@@ -130,14 +141,18 @@ async def test_no_more_is_taken_if_the_pods_end_during_a_cycle(bench: Bench, sho
     assert bench.row("urgent").state is State.ALLOCATED
 
 
-async def test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice(bench: Bench, shown: ShownPods) -> None:
+async def test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice(
+    bench: Bench, shown: ShownPods
+) -> None:
     await started(bench, shown, moldable("wide", 4, 2))
     await bench.submit(job("urgent", 3, "8", "1h", priority=10))
     await bench.cycle()
     assert (bench.row("wide").state, leaving(bench, "wide")) == (State.DRAINING, [])
 
 
-async def test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 3, 1))
     clock.now += timedelta(minutes=20)
     await started(bench, shown, job("rigid", 1, "8", "1h", priority=-1))
@@ -146,7 +161,9 @@ async def test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evi
     assert (bench.row("rigid").state, leaving(bench, "wide")) == (State.RUNNING, [1, 2])
 
 
-async def test_what_is_given_back_counts_beside_those_that_are_evicted(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_what_is_given_back_counts_beside_those_that_are_evicted(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 2, 1))
     clock.now += timedelta(minutes=1)
     await started(bench, shown, job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
@@ -166,7 +183,9 @@ async def test_the_pods_that_lose_least_end(bench: Bench, shown: ShownPods, cloc
     assert leaving(bench, "wide") == [0, 3]
 
 
-async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 3, 1))
     grown = replace(moldable("grown", 1, 1), kind="Pod", priority=-1_000_000)
     await started(bench, shown, grown)
@@ -174,11 +193,20 @@ async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(bench: Benc
     shown.further["wide"] = ["grown"]
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
-    assert (bench.row("grown").state, bench.row("wide").state, leaving(bench, "wide")) == (State.DRAINING, State.RUNNING, [])
-    assert re.match(r"Job default/wide \(priority 0\) gave 1 of its 4 pods back at .* it went on with 3", bench.row("grown").message)
+    assert (bench.row("grown").state, bench.row("wide").state, leaving(bench, "wide")) == (
+        State.DRAINING,
+        State.RUNNING,
+        [],
+    )
+    assert re.match(
+        r"Job default/wide \(priority 0\) gave 1 of its 4 pods back at .* it went on with 3",
+        bench.row("grown").message,
+    )
 
 
-async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(bench: Bench, shown: ShownPods) -> None:
+async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(
+    bench: Bench, shown: ShownPods
+) -> None:
     await started(bench, shown, job("wide", 2, "8", "1h"))
     await started(bench, shown, replace(job("grown", 1, "8", "1h"), kind="Pod"))
     shown.further["wide"] = ["grown"]
@@ -191,7 +219,14 @@ async def test_pods_in_namespaces_without_jobs_are_not_read_as_further_pods(
     bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await started(bench, shown, moldable("wide", 2, 1))
-    await started(bench, shown, *(replace(job(name, 1, "8", "1h", priority=20), kind="Pod", namespace=name) for name in ("web", "api")))
+    await started(
+        bench,
+        shown,
+        *(
+            replace(job(name, 1, "8", "1h", priority=20), kind="Pod", namespace=name)
+            for name in ("web", "api")
+        ),
+    )
     read, shown_view = list[str](), shown.view
 
     def view(workload: Workload, allocation: Allocation) -> VictimView:
@@ -224,7 +259,9 @@ async def test_the_graph_is_the_same_after_it_was_filled_again(bench: Bench, sho
     assert nodes_of(bench, "urgent") == [node]
 
 
-async def test_pods_that_take_long_to_end_keep_their_nodes(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_pods_that_take_long_to_end_keep_their_nodes(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     for _ in range(4):
@@ -236,7 +273,9 @@ async def test_pods_that_take_long_to_end_keep_their_nodes(bench: Bench, shown: 
     assert leaving(bench, "wide") == [2, 3], "a pod that does not end is waited for no longer"
 
 
-async def test_the_grace_and_the_minimum_run_time_hold_for_pods_too(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_the_grace_and_the_minimum_run_time_hold_for_pods_too(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(min_run_seconds=600, grace_seconds=120)
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
@@ -249,7 +288,9 @@ async def test_the_grace_and_the_minimum_run_time_hold_for_pods_too(bench: Bench
     assert given.stop_at == clock.now + timedelta(seconds=120)
 
 
-async def test_slots_end_after_the_grace_also_in_a_graph_that_was_filled_again(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_slots_end_after_the_grace_also_in_a_graph_that_was_filled_again(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=300)
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
@@ -263,7 +304,9 @@ async def test_slots_end_after_the_grace_also_in_a_graph_that_was_filled_again(b
     assert (await bench.graph.fluxion.info(planned, call=bench.graph.call())).end == before
 
 
-async def test_what_a_job_gives_back_near_its_end_is_not_planned_beyond_that(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_what_a_job_gives_back_near_its_end_is_not_planned_beyond_that(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     """The nodes are reserved from the end of the Job on."""
     bench.preemption_rules = PreemptionRules(grace_seconds=300)
     await started(bench, shown, moldable("wide", 4, 1, duration="10m"))
@@ -301,7 +344,9 @@ async def test_a_slot_that_ends_beside_one_that_is_given_back_loses_no_graph(
     assert sum((await bench.held())[held(bench, "wide").jobid].values()) == 6
 
 
-async def test_a_job_whose_given_pods_do_not_end_is_evicted_with_their_nodes(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_a_job_whose_given_pods_do_not_end_is_evicted_with_their_nodes(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -312,7 +357,9 @@ async def test_a_job_whose_given_pods_do_not_end_is_evicted_with_their_nodes(ben
     assert bench.row("wide").state is State.DRAINING
 
 
-async def test_a_job_of_which_only_given_slots_are_left_loses_no_graph(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_a_job_of_which_only_given_slots_are_left_loses_no_graph(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=300)
     await started(bench, shown, moldable("wide", 4, 1, duration="4m"))
     await bench.submit(job("urgent", 3, "8", "1h", priority=10))
@@ -322,12 +369,16 @@ async def test_a_job_of_which_only_given_slots_are_left_loses_no_graph(bench: Be
     await bench.cycle()
     clock.now += timedelta(minutes=4)
     await bench.cycle()
-    await bench.ledger.evict([Eviction(workload=bench.row("wide").id, reason=Reason.NODES_UNAVAILABLE, message="")])
+    await bench.ledger.evict(
+        [Eviction(workload=bench.row("wide").id, reason=Reason.NODES_UNAVAILABLE, message="")]
+    )
     await bench.cycle()
     assert (bench.graph.rebuilds, leaving(bench, "wide")) == (1, [1, 2, 3])
 
 
-async def test_the_nodes_of_the_pods_that_lose_least_together_are_taken(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_the_nodes_of_the_pods_that_lose_least_together_are_taken(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     """Each of two nodes has a young pod and an old one, two others have pods of an age between."""
     await started(bench, shown, moldable("wide", 8, 1, cpu="4"))
     clock.now += timedelta(minutes=60)
@@ -371,7 +422,9 @@ async def test_it_is_tried_again_once_elastic_work_beyond_that_has_run_enough(
     assert (bench.row("young").state, leaving(bench, "wide")) == (State.RUNNING, [1, 2])
 
 
-async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     bench.preemption_rules = PreemptionRules(grace_seconds=120)
     await started(bench, shown, moldable("wide", 2, 1))
     clock.now += timedelta(minutes=20)
@@ -380,11 +433,14 @@ async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(
     begun = clock.now
     await bench.cycle()
     words = (
-        f"; it waits for Job default/a, Job default/b and 1 pod of Job default/wide to end, since {time_text(begun)}, "
+        "; it waits for Job default/a, Job default/b and 1 pod of Job default/wide to end, "
+        f"since {time_text(begun)}, "
         f"at most until {time_text(begun + timedelta(seconds=420))}: 20 node-minutes lost"
     )
     told = bench.row("urgent").message
-    assert sorted(told.partition("; it waits for ")[2].split(" to end")[0].replace(" and ", ", ").split(", ")) == [
+    assert sorted(
+        told.partition("; it waits for ")[2].split(" to end")[0].replace(" and ", ", ").split(", ")
+    ) == [
         "1 pod of Job default/wide",
         "Job default/a",
         "Job default/b",
@@ -392,7 +448,9 @@ async def test_work_is_told_for_what_it_waits_since_when_and_until_when_at_most(
     assert told.partition(" to end")[2] == words.partition(" to end")[2]
     clock.now += timedelta(seconds=60)
     await bench.cycle()
-    assert bench.row("urgent").message.partition(" to end")[2] == words.partition(" to end")[2], "until it is over"
+    assert bench.row("urgent").message.partition(" to end")[2] == words.partition(" to end")[2], (
+        "until it is over"
+    )
     clock.now += timedelta(seconds=361)
     bench.preemption = Preemption.NEVER
     await bench.cycle()

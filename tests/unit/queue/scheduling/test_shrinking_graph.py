@@ -89,7 +89,9 @@ async def test_a_slot_that_was_given_back_on_a_lost_node_is_held_until_its_pod_i
     lost = Reason.NODES_UNAVAILABLE
     await bench.ledger.evict([Eviction(workload=bench.row("wide").id, reason=lost, message="")])
     remnant = tuple((wide.jobid, rank) for rank in kept)
-    await bench.ledger.requeue([Requeue(workload=bench.row("wide").id, reason=lost, message="", kept=remnant)])
+    await bench.ledger.requeue(
+        [Requeue(workload=bench.row("wide").id, reason=lost, message="", kept=remnant)]
+    )
     for _ in range(4):
         await bench.cycle()
         clock.now += timedelta(seconds=70)
@@ -104,8 +106,12 @@ async def test_a_slot_that_was_given_back_on_a_lost_node_is_held_until_its_pod_i
     assert bench.graph.rebuilds == 1
 
 
-async def test_what_a_job_keeps_is_planned_until_it_ends_with_fewer_pods(bench: Bench, shown: ShownPods) -> None:
-    """Its pods have to do what the others did: nothing is planned on their nodes before. The work that waits is in its way at first."""
+async def test_what_a_job_keeps_is_planned_until_it_ends_with_fewer_pods(
+    bench: Bench, shown: ShownPods
+) -> None:
+    """Its pods have to do what the others did: nothing is planned on their nodes before.
+    The work that waits is in its way at first.
+    """
     await pods_end(bench, shown, "wide", 3)
     await bench.cycle()
     wide = held(bench, "wide")

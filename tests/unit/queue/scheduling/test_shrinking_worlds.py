@@ -1,7 +1,8 @@
-"""Shrinking in all small worlds: no more pods end than the work needs that starts, and no Job goes below its least.
+"""Shrinking in all small worlds: no more pods end than the work needs that starts, and no Job goes below its
+least.
 
-Each world has a few nodes, one or two moldable Jobs that run in all sizes and with every least, and one Job that waits. What must end is
-counted anew here, from the nodes that the pods have.
+Each world has a few nodes, one or two moldable Jobs that run in all sizes and with every least, and one Job
+that waits. What must end is counted anew here, from the nodes that the pods have.
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ class World:
 def worlds(nodes: int, cpu: int, waits_cpu: int) -> Iterator[World]:
     """All worlds of full nodes, with pods of one size that run and pods of one size that wait."""
     most = nodes * NODE // cpu
-    kinds = [(pods, least, priority) for pods in range(1, most + 1) for least in range(1, pods + 1) for priority in (0, 1)]
+    kinds = [
+        (pods, least, priority)
+        for pods in range(1, most + 1)
+        for least in range(1, pods + 1)
+        for priority in (0, 1)
+    ]
     for count in (1, 2):
         for running in itertools.combinations_with_replacement(kinds, count):
             if sum(pods for pods, _, _ in running) == most:
@@ -67,7 +73,10 @@ def spared(world: World, units: list[Unit]) -> Iterator[set[Unit]]:
     for size in range(1, len(may) + 1):
         for chosen in itertools.combinations(may, size):
             counts = Counter(unit[0] for unit in chosen)
-            if all(counts[name] <= pods - least for name, (pods, least, _) in zip(world.names, world.running, strict=True)):
+            if all(
+                counts[name] <= pods - least
+                for name, (pods, least, _) in zip(world.names, world.running, strict=True)
+            ):
                 yield set(chosen)
 
 
@@ -96,14 +105,20 @@ async def judge(bench: Bench, shown: ShownPods, world: World) -> tuple[str, int]
     await bench.cycle()
     if bench.row("waits").state is not State.ALLOCATED:
         return f"{gone} end for what does not start", len(gone)
-    moved = [name for name in world.names if not {slot.node for slot in held(bench, name).open_slots} <= stay[name]]
+    moved = [
+        name for name in world.names if not {slot.node for slot in held(bench, name).open_slots} <= stay[name]
+    ]
     return (f"{moved} moved" if moved else ""), len(gone)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "cpu", "waits_cpu"), [(4, 8, 8), (3, 4, 8), (2, 4, 4)], ids=["a node each", "halves for wholes", "halves for halves"]
+    ("nodes", "cpu", "waits_cpu"),
+    [(4, 8, 8), (3, 4, 8), (2, 4, 4)],
+    ids=["a node each", "halves for wholes", "halves for halves"],
 )
-async def test_no_more_pods_end_than_needed_and_none_below_the_least(nodes: int, cpu: int, waits_cpu: int) -> None:
+async def test_no_more_pods_end_than_needed_and_none_below_the_least(
+    nodes: int, cpu: int, waits_cpu: int
+) -> None:
     faults, counts = list[str](), list[int]()
     for world in worlds(nodes, cpu, waits_cpu):
         shown = ShownPods()

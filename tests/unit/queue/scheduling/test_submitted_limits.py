@@ -1,4 +1,6 @@
-"""Which work is beyond what its account may have submitted: the latest, whatever its priority, and never what has nodes."""
+"""Which work is beyond what its account may have submitted:
+the latest, whatever its priority, and never what has nodes.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,14 @@ from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 
 def accounts(**limits: int) -> AccountTree:
     """The account ``site`` with ``physics`` and ``bio`` below it, and how much each may have submitted."""
-    parents: dict[str, dict[str, Any]] = {"site": {}, "physics": {"parent": "site"}, "bio": {"parent": "site"}}
+    parents: dict[str, dict[str, Any]] = {
+        "site": {},
+        "physics": {"parent": "site"},
+        "bio": {"parent": "site"},
+    }
     documents = [
-        make_account(name, **parent, limits={"submitted": limits[name]} if name in limits else {}) for name, parent in parents.items()
+        make_account(name, **parent, limits={"submitted": limits[name]} if name in limits else {})
+        for name, parent in parents.items()
     ]
     return account_tree(msgspec.convert(documents, list[FluxAccount]))
 
@@ -38,7 +45,9 @@ def test_the_latest_are_beyond_and_what_has_nodes_counts_first() -> None:
     other = work("bio", 3)
     beyond = beyond_submitted([second, other, first, runs], accounts(physics=2))
     assert {workload: over.message for workload, over in beyond.items()} == {
-        second.id: "the account 'physics' may have 2 workloads submitted at once, and 2 were submitted before this"
+        second.id: (
+            "the account 'physics' may have 2 workloads submitted at once, and 2 were submitted before this"
+        )
     }
 
 
@@ -54,7 +63,9 @@ def test_without_such_limits_nothing_is_beyond() -> None:
 
 def test_the_forecast_says_itself_what_has_nodes() -> None:
     first, second = work("physics", 1), work("physics", 2)
-    assert [*beyond_submitted([first, second], accounts(physics=1), lambda workload: workload is second)] == [first.id]
+    assert [*beyond_submitted([first, second], accounts(physics=1), lambda workload: workload is second)] == [
+        first.id
+    ]
 
 
 def test_what_is_beyond_is_not_matched_nor_in_a_trial() -> None:

@@ -20,13 +20,17 @@ from fluxqueue.queue.model.records import NewWorkload
 
 def node(name: str, rack: str, version: int = 2) -> Node:
     builder = make_node(name).uid(f"uid-{name}").allocatable(cpu="8", memory="32Gi", pods="110")
-    builder = builder.label("topology.kubernetes.io/rack", rack).with_("metadata.resourceVersion", str(version))
+    builder = builder.label("topology.kubernetes.io/rack", rack).with_(
+        "metadata.resourceVersion", str(version)
+    )
     return msgspec.convert(builder.build(), Node)
 
 
 def job(name: str, pods: int, cpu: str, host: str = "", **topology: str) -> NewWorkload:
     """An Indexed Job; ``required_topology="rack"`` is the annotation of that name."""
-    builder = make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = (
+        make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    )
     for key, value in topology.items():
         builder = builder.annotation(f"fluxqueue/{key.replace('_', '-')}", value)
     if host:
@@ -54,15 +58,23 @@ async def test_all_pods_of_a_job_get_nodes_of_one_rack_in_order_of_ranks(bench: 
 
 
 async def test_work_waits_with_the_best_rack_in_its_reason(bench: Bench) -> None:
-    await bench.submit(job("a", 1, "8", host="n0"), job("b", 1, "4", host="n3"), job("wide", 4, "4", required_topology="rack"))
+    await bench.submit(
+        job("a", 1, "8", host="n0"),
+        job("b", 1, "4", host="n3"),
+        job("wide", 4, "4", required_topology="rack"),
+    )
     await bench.cycle()
     row = bench.row("wide")
     assert (row.state, row.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
     assert "no rack has free 4 pods: r1 has the most: 3" in row.message
 
 
-async def test_what_no_rack_could_hold_is_unsatisfiable_and_larger_ones_of_its_family_too(bench: Bench) -> None:
-    await bench.submit(job("wide", 5, "4", required_topology="rack"), job("wider", 6, "4", required_topology="rack"))
+async def test_what_no_rack_could_hold_is_unsatisfiable_and_larger_ones_of_its_family_too(
+    bench: Bench,
+) -> None:
+    await bench.submit(
+        job("wide", 5, "4", required_topology="rack"), job("wider", 6, "4", required_topology="rack")
+    )
     await bench.cycle()
     assert [bench.row(name).reason for name in ("wide", "wider")] == [Reason.UNSATISFIABLE] * 2
     assert "no rack holds 5 pods: the largest holds 4" in bench.row("wide").message
@@ -78,7 +90,11 @@ async def test_a_rack_is_reserved_for_what_waits_and_backfill_leaves_it(bench: B
         job("fits", 1, "8", host="n3", duration="30m"),
     )
     await bench.cycle()
-    assert [bench.row(name).state for name in ("wide", "late", "fits")] == [State.PENDING, State.PENDING, State.ALLOCATED]
+    assert [bench.row(name).state for name in ("wide", "late", "fits")] == [
+        State.PENDING,
+        State.PENDING,
+        State.ALLOCATED,
+    ]
     assert "2 nodes are reserved for it from 2026-11-21T08:10:00Z" in bench.row("wide").message
 
 
@@ -90,7 +106,11 @@ async def test_whole_nodes_stay_alone_when_the_graph_is_filled_again(bench: Benc
     await bench.submit(*(job(f"small-{number}", 1, "8") for number in range(3)))
     await bench.cycle()
     assert bench.graph.rebuilds == 2
-    assert [bench.row(f"small-{number}").state for number in range(3)] == [State.ALLOCATED, State.ALLOCATED, State.PENDING]
+    assert [bench.row(f"small-{number}").state for number in range(3)] == [
+        State.ALLOCATED,
+        State.ALLOCATED,
+        State.PENDING,
+    ]
 
 
 async def test_a_node_that_gets_another_label_counts_in_its_new_rack(bench: Bench) -> None:

@@ -37,7 +37,9 @@ class Clock:
 
 
 class Shown(OnlyJobs):
-    """What the cluster shows of workloads, by uid: a view, or how many of its pods a budget selects that allows one to be disrupted."""
+    """What the cluster shows of workloads, by uid: a view, or how many of its pods a budget selects that
+    allows one to be disrupted.
+    """
 
     def __init__(self, **views: VictimView | int) -> None:
         self._views = views
@@ -96,20 +98,29 @@ URGENT = job("urgent", 2, "8", "1h", priority=10)
 
 
 async def test_the_first_few_are_told_one_after_the_other(bench: Bench, clock: Clock) -> None:
-    await running(bench, clock, job("high", 2, "8", "1h", priority=20), job("like", 2, "8", "1h", priority=10))
-    assert await told(bench, job("wide", 3, "8", "30m", priority=10), job("small", 1, "8", "30m", priority=10)) == (
-        "Job default/like (of equal priority) and Job default/high (of higher priority)"
+    await running(
+        bench, clock, job("high", 2, "8", "1h", priority=20), job("like", 2, "8", "1h", priority=10)
     )
+    assert await told(
+        bench, job("wide", 3, "8", "30m", priority=10), job("small", 1, "8", "30m", priority=10)
+    ) == ("Job default/like (of equal priority) and Job default/high (of higher priority)")
     assert said(bench, "small") == ""
     await bench.cycle()
     assert said(bench, "small") == "Job default/like (of equal priority)"
 
 
 @pytest.mark.parametrize(("ahead", "why"), [(8, "Job default/a (of equal priority)"), (9, "")])
-async def test_only_those_with_few_before_them_are_told(bench: Bench, clock: Clock, ahead: int, why: str) -> None:
+async def test_only_those_with_few_before_them_are_told(
+    bench: Bench, clock: Clock, ahead: int, why: str
+) -> None:
     bench.other_queues["other"] = Discipline(Policy.EASY)
     await running(bench, clock, job("a", 4, "8", "1h", priority=10))
-    await bench.submit(*(replace(job(f"first-{number}", 3, "8", "1h", priority=20), queue="other") for number in range(ahead)))
+    await bench.submit(
+        *(
+            replace(job(f"first-{number}", 3, "8", "1h", priority=20), queue="other")
+            for number in range(ahead)
+        )
+    )
     assert await told(bench, job("short", 1, "8", "10m", priority=10)) == why
 
 
@@ -128,13 +139,17 @@ async def test_the_least_important_that_would_suffice_is_named(bench: Bench, clo
 async def test_a_few_are_named_and_the_rest_is_counted(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h", priority=10) for name in "abcd"))
     assert await told(bench, job("wide", 4, "8", "1h", priority=10)) == (
-        "Job default/d (of equal priority), Job default/c (of equal priority), Job default/b (of equal priority) and 1 more"
+        "Job default/d (of equal priority), Job default/c (of equal priority), "
+        "Job default/b (of equal priority) and 1 more"
     )
 
 
 async def test_work_of_other_namespaces_is_not_named(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, *(job(name, 2, "8", "1h", priority=10, namespace=name) for name in "ab"))
-    assert await told(bench, job("wide", 4, "8", "1h", priority=10)) == "work of another namespace (of equal priority) and 1 more"
+    assert (
+        await told(bench, job("wide", 4, "8", "1h", priority=10))
+        == "work of another namespace (of equal priority) and 1 more"
+    )
 
 
 async def test_work_of_a_queue_without_preemption_is_named_as_such(bench: Bench, clock: Clock) -> None:
@@ -150,23 +165,34 @@ async def test_work_of_a_queue_without_preemption_is_named_as_such(bench: Bench,
         (2, "whose budgets of disruption allow no eviction now"),
     ],
 )
-async def test_what_the_cluster_does_not_allow_is_said(bench: Bench, clock: Clock, view: VictimView | int, why: str) -> None:
+async def test_what_the_cluster_does_not_allow_is_said(
+    bench: Bench, clock: Clock, view: VictimView | int, why: str
+) -> None:
     bench.scheduler.show_victims(Shown(a=view))
     await running(bench, clock, job("a", 4, "8", "1h"))
     assert await told(bench, URGENT) == f"Job default/a ({why})"
 
 
 async def test_work_that_is_guaranteed_its_nodes_is_named(bench: Bench, clock: Clock) -> None:
-    documents = [make_account("bio", guaranteed={"nodes": 4}), make_account("physics", guaranteed={"nodes": 2})]
+    documents = [
+        make_account("bio", guaranteed={"nodes": 4}),
+        make_account("physics", guaranteed={"nodes": 2}),
+    ]
     bench.accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
     await running(bench, clock, replace(job("b", 4, "8", "1h"), account="bio"))
-    assert await told(bench, replace(URGENT, account="physics")) == "Job default/b (within what is guaranteed to its account)"
+    assert (
+        await told(bench, replace(URGENT, account="physics"))
+        == "Job default/b (within what is guaranteed to its account)"
+    )
 
 
 async def test_nothing_is_said_where_nothing_that_runs_is_the_cause(bench: Bench, clock: Clock) -> None:
     bench.other_queues["quiet"] = Discipline(Policy.EASY)
     await running(bench, clock, job("a", 4, "8", "1h", priority=20))
-    waiting = job("never", 9, "8", "1h", priority=10), replace(job("quiet", 4, "8", "1h", priority=10), queue="quiet")
+    waiting = (
+        job("never", 9, "8", "1h", priority=10),
+        replace(job("quiet", 4, "8", "1h", priority=10), queue="quiet"),
+    )
     await bench.submit(*waiting)
     await bench.cycle()
     assert all("preempted" not in bench.row(each.uid).message for each in waiting)
@@ -222,7 +248,12 @@ async def test_it_stays_as_it_is_from_cycle_to_cycle_and_a_new_leader_withdraws_
 async def test_a_workload_is_looked_at_once_in_ten_seconds_however_much_changes(
     bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await running(bench, clock, job("a", 2, "8", "1h", priority=20), *(job(name, 1, "8", "1h", priority=10) for name in "bc"))
+    await running(
+        bench,
+        clock,
+        job("a", 2, "8", "1h", priority=20),
+        *(job(name, 1, "8", "1h", priority=10) for name in "bc"),
+    )
     tried: list[int] = []
     nodes = PreemptionTrials.nodes
 

@@ -1,4 +1,6 @@
-"""Preemption that is withdrawn: what was told to stop goes on, or stops for other work, if nobody needs its nodes as they did."""
+"""Preemption that is withdrawn: what was told to stop goes on, or stops for other work,
+if nobody needs its nodes as they did.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ async def gone(bench: Bench, name: str) -> None:
 
 
 async def held(bench: Bench, name: str) -> None:
-    await bench.ledger.set_reasons([ReasonChange(workload=bench.row(name).id, reason=Reason.HELD, message="held")])
+    await bench.ledger.set_reasons(
+        [ReasonChange(workload=bench.row(name).id, reason=Reason.HELD, message="held")]
+    )
 
 
 async def starts_elsewhere(bench: Bench, name: str) -> None:
@@ -91,11 +95,19 @@ async def same_in_a_new_graph(bench: Bench) -> None:
 
 async def graph_of(bench: Bench) -> dict[int, tuple[int, tuple[tuple[str, int], ...]]]:
     jobs = await bench.fluxion.list_jobs(call=bench.graph.call(), with_shares=True)
-    return {each.jobid: (each.end, tuple(sorted((share.node, share.slots["pod"]) for share in each.shares))) for each in jobs}
+    return {
+        each.jobid: (each.end, tuple(sorted((share.node, share.slots["pod"]) for share in each.shares)))
+        for each in jobs
+    }
 
 
-@pytest.mark.parametrize(("why", "words"), [(gone, "is gone"), (held, "waits for something else"), (starts_elsewhere, "on other nodes")])
-async def test_a_victim_in_its_grace_goes_on_if_the_other_is(bench: Bench, clock: Clock, why: object, words: str) -> None:
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [(gone, "is gone"), (held, "waits for something else"), (starts_elsewhere, "on other nodes")],
+)
+async def test_a_victim_in_its_grace_goes_on_if_the_other_is(
+    bench: Bench, clock: Clock, why: object, words: str
+) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
     planned = bench.ledger.allocation(bench.row("d").id)
     assert planned is not None
@@ -160,7 +172,9 @@ async def test_other_work_takes_over_what_it_needs_and_the_rest_goes_on(bench: B
     await bench.cycle()
     assert states(bench, "abcd") == "d"
     row = bench.row("d")
-    assert (row.requeue_state.stop_at, row.requeue_state.preempted_for) == (stop_at, bench.row("next").id), "at the time that it was told"
+    assert (row.requeue_state.stop_at, row.requeue_state.preempted_for) == (stop_at, bench.row("next").id), (
+        "at the time that it was told"
+    )
     assert "preempted by Job default/next" in row.message
     assert [each.detail for each in await bench.store.requeue_reasons(row.id, 10)] == [row.message]
     await bench.cycle()
@@ -170,7 +184,9 @@ async def test_other_work_takes_over_what_it_needs_and_the_rest_goes_on(bench: B
     assert states(bench, "abcd") == ""
 
 
-async def test_work_that_is_more_important_than_the_other_is_not_evicted_for_it_in_the_end(bench: Bench, clock: Clock) -> None:
+async def test_work_that_is_more_important_than_the_other_is_not_evicted_for_it_in_the_end(
+    bench: Bench, clock: Clock
+) -> None:
     """The priority of the work that waits is lowered: the victim would take its nodes back at once."""
     await running(bench, clock, job("a", 4, "8", "1h", priority=3))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
@@ -181,7 +197,9 @@ async def test_work_that_is_more_important_than_the_other_is_not_evicted_for_it_
     assert states(bench, "a") == ""
 
 
-async def test_pods_that_were_to_be_given_back_stay_if_the_other_is_gone(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_pods_that_were_to_be_given_back_stay_if_the_other_is_gone(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     before = await graph_of(bench)
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
@@ -197,7 +215,9 @@ async def test_pods_that_were_to_be_given_back_stay_if_the_other_is_gone(bench: 
     await same_in_a_new_graph(bench)
 
 
-async def test_a_slot_that_ended_meanwhile_stays_given_back(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_a_slot_that_ended_meanwhile_stays_given_back(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 3, "8", "1h", priority=10))
     await bench.cycle()
@@ -208,13 +228,18 @@ async def test_a_slot_that_ended_meanwhile_stays_given_back(bench: Bench, shown:
     row = bench.row("wide")
     assert (leaving(bench, "wide"), given_ranks(row)) == ([], {3})
     assert row.requeue_state.given_back is not None
-    assert row.requeue_state.given_back.message == "Job default/wide gave 1 of its pods back and goes on with the others"
+    assert (
+        row.requeue_state.given_back.message
+        == "Job default/wide gave 1 of its pods back and goes on with the others"
+    )
     await bench.cycle()
     await same_in_a_new_graph(bench)
     assert bench.graph.rebuilds == 2
 
 
-async def test_other_work_takes_over_pods_that_were_to_be_given_back(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_other_work_takes_over_pods_that_were_to_be_given_back(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
@@ -236,7 +261,9 @@ async def test_other_work_takes_over_pods_that_were_to_be_given_back(bench: Benc
     assert bench.row("next").state is State.ALLOCATED
 
 
-async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(bench: Bench, clock: Clock) -> None:
+async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -248,10 +275,14 @@ async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(
     assert other.contents() == bench.ledger.contents()
     assert bench.row("d").state is State.RUNNING
     await bench.ledger.evict([], {}, ids)
-    assert [each.after for each in await bench.store.history(bench.row("d").id)].count(State.RUNNING) == 2, "once more changes nothing"
+    assert [each.after for each in await bench.store.history(bench.row("d").id)].count(State.RUNNING) == 2, (
+        "once more changes nothing"
+    )
 
 
-async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_not_help(bench: Bench, clock: Clock) -> None:
+async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_not_help(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -262,7 +293,9 @@ async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_n
     assert states(bench, "ab") == "", "the nodes would go to nobody before the other ends"
 
 
-async def test_more_important_work_that_comes_later_takes_the_victims_over(bench: Bench, clock: Clock) -> None:
+async def test_more_important_work_that_comes_later_takes_the_victims_over(
+    bench: Bench, clock: Clock
+) -> None:
     await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -274,7 +307,9 @@ async def test_more_important_work_that_comes_later_takes_the_victims_over(bench
     assert (state.preempted_for, state.stop_at) == (bench.row("later").id, stop_at)
 
 
-async def test_the_matcher_is_asked_again_only_if_something_changed(bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_matcher_is_asked_again_only_if_something_changed(
+    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -295,7 +330,9 @@ async def test_the_matcher_is_asked_again_only_if_something_changed(bench: Bench
     assert asked > 0
 
 
-async def test_pods_that_are_being_ended_are_not_taken_over(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+async def test_pods_that_are_being_ended_are_not_taken_over(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
@@ -303,5 +340,7 @@ async def test_pods_that_are_being_ended_are_not_taken_over(bench: Bench, shown:
     given = row.requeue_state.given_back
     assert given is not None
     clock.now += timedelta(seconds=GRACE_S)
-    await bench.ledger.evict([], {row.id: structs.replace(given, ranks=(3,))}, {row.id: "Job default/wide goes on"})
+    await bench.ledger.evict(
+        [], {row.id: structs.replace(given, ranks=(3,))}, {row.id: "Job default/wide goes on"}
+    )
     assert bench.row("wide") == row

@@ -22,7 +22,9 @@ def a_server(pods: int = 2) -> MemoryApi:
     for number in range(pods):
         server.put("pods", make_pod(f"on-{number}").with_("spec.nodeName", "n0").build())
     server.put("pods", make_pod("waits").build())
-    server.put("pods", make_pod("over").with_("spec.nodeName", "n0").with_("status.phase", "Succeeded").build())
+    server.put(
+        "pods", make_pod("over").with_("spec.nodeName", "n0").with_("status.phase", "Succeeded").build()
+    )
     return server
 
 

@@ -21,7 +21,12 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, TopologyLevel, TopologyRequest
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of, with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import (
+    ClusterSnapshot,
+    SiteObjects,
+    snapshot_of,
+    with_more_nodes,
+)
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.main import main
 
@@ -44,15 +49,28 @@ def a_fluxjob(
     reservation: str = "",
     devices: int = 0,
 ) -> FluxJob:
-    """A job with pods of four cores. With hosts it has run for a minute, without it waits, in the order of names."""
+    """A job with pods of four cores.
+    With hosts it has run for a minute, without it waits, in the order of names.
+    """
     rules = PlacementRules(topology=topology, reservation=reservation)
     requests = {"cpu": Decimal(4), **({"devices/gpu.example.com/any": Decimal(devices)} if devices else {})}
     text = jobspec_of(name, [SizedPods(requests, pods)], duration_s=duration_s or None, placement=rules)
-    spec = FluxJobSpec(ObjectRef("batch/v1", "Job", name), queue=queue, duration_seconds=duration_s, pods=pods, jobspec=text, hold=hold)
+    spec = FluxJobSpec(
+        ObjectRef("batch/v1", "Job", name),
+        queue=queue,
+        duration_seconds=duration_s,
+        pods=pods,
+        jobspec=text,
+        hold=hold,
+    )
     since = "2026-11-21T11:59:00Z"
     state = State.RUNNING if hosts else State.PENDING
     status = FluxJobStatus(
-        state=state, nodes=hosts, submitted_at=f"2026-11-21T11:0{name[-1]}:00Z", allocated_at=since if hosts else None, jobid=7
+        state=state,
+        nodes=hosts,
+        submitted_at=f"2026-11-21T11:0{name[-1]}:00Z",
+        allocated_at=since if hosts else None,
+        jobid=7,
     )
     return FluxJob(ObjectMeta(name=name, namespace="team", uid=name), spec, status)
 
@@ -73,10 +91,17 @@ def a_pod(builder: PodBuilder) -> Pod:
 def waits(snapshot: ClusterSnapshot) -> dict[str, int | None]:
     """Return the seconds from now to each start, by name."""
     found = asyncio.run(forecast(snapshot)).starts
-    return {each.name: None if (at := found[each.id]) is None else at - snapshot.now for each in snapshot.pending}
+    return {
+        each.name: None if (at := found[each.id]) is None else at - snapshot.now for each in snapshot.pending
+    }
 
 
-BLOCKED = (a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300), a_fluxjob("long-2", 1, 900), a_fluxjob("short-3", 1, 500))
+BLOCKED = (
+    a_fluxjob("run-0", 1, 600, hosts="n0"),
+    a_fluxjob("wide-1", 2, 300),
+    a_fluxjob("long-2", 1, 900),
+    a_fluxjob("short-3", 1, 500),
+)
 
 
 def test_pending_work_starts_when_running_work_has_ended_as_stated() -> None:
@@ -90,11 +115,15 @@ def test_the_table_distinguishes_policies_and_added_nodes() -> None:
 
 
 def test_the_end_of_work_that_overruns_moves() -> None:
-    assert waits(a_snapshot(a_fluxjob("run-0", 2, 30, hosts="n[0-1]"), a_fluxjob("next-1", 2, 60))) == {"next-1": 15}
+    assert waits(a_snapshot(a_fluxjob("run-0", 2, 30, hosts="n[0-1]"), a_fluxjob("next-1", 2, 60))) == {
+        "next-1": 15
+    }
 
 
 def test_nothing_is_planned_on_nodes_of_work_without_an_end() -> None:
-    assert waits(a_snapshot(a_fluxjob("run-0", 1, 0, hosts="n0"), a_fluxjob("wide-1", 2, 60))) == {"wide-1": None}
+    assert waits(a_snapshot(a_fluxjob("run-0", 1, 0, hosts="n0"), a_fluxjob("wide-1", 2, 60))) == {
+        "wide-1": None
+    }
 
 
 def test_a_request_that_fits_no_node_has_a_reason_and_blocks_no_work() -> None:
@@ -121,7 +150,9 @@ def test_work_that_waits_for_other_work_or_a_time_is_left_out_and_counted(reason
 
 def test_work_that_claims_devices_is_left_out_while_it_waits_and_holds_its_nodes_while_it_runs() -> None:
     snapshot = a_snapshot(
-        a_fluxjob("run-0", 1, 600, hosts="n0", devices=2), a_fluxjob("claims-1", 1, 60, devices=1), a_fluxjob("wide-2", 2, 60)
+        a_fluxjob("run-0", 1, 600, hosts="n0", devices=2),
+        a_fluxjob("claims-1", 1, 60, devices=1),
+        a_fluxjob("wide-2", 2, 60),
     )
     assert snapshot.left_out == (("claims devices, which are not forecast", 1),)
     assert waits(snapshot) == {"wide-2": 540}
@@ -132,7 +163,10 @@ ROWS = (("row", "example.com/row"), ("shelf", "example.com/shelf"))
 
 def in_rows(*jobs: FluxJob, levels: Sequence[TopologyLevel] = ROWS) -> ClusterSnapshot:
     """Four nodes in two rows."""
-    nodes = [msgspec.convert(make_node(f"n{n}", cpu="4").label("example.com/row", f"r{n % 2}").build(), Node) for n in range(4)]
+    nodes = [
+        msgspec.convert(make_node(f"n{n}", cpu="4").label("example.com/row", f"r{n % 2}").build(), Node)
+        for n in range(4)
+    ]
     return snapshot_of(nodes, (), jobs, SiteObjects(), NOW, levels)
 
 
@@ -145,12 +179,18 @@ def test_work_below_levels_of_the_topology_is_forecast() -> None:
 
 
 def test_work_below_an_unknown_level_is_left_out_with_the_remedy() -> None:
-    snapshot = in_rows(a_fluxjob("row-2", 2, 60, topology=TopologyRequest(required="row")), levels=DEFAULT_LEVELS)
-    assert snapshot.left_out == (("asks for the level 'row': fluxqueue simulate takes the levels of the queue by --topology-level", 1),)
+    snapshot = in_rows(
+        a_fluxjob("row-2", 2, 60, topology=TopologyRequest(required="row")), levels=DEFAULT_LEVELS
+    )
+    assert snapshot.left_out == (
+        ("asks for the level 'row': fluxqueue simulate takes the levels of the queue by --topology-level", 1),
+    )
 
 
 def test_foreign_pods_keep_their_nodes() -> None:
-    snapshot = a_snapshot(a_fluxjob("wide-1", 2, 60), a_fluxjob("one-2", 1, 60), pods=[a_pod(make_pod().cpu("1").on_node("n0"))])
+    snapshot = a_snapshot(
+        a_fluxjob("wide-1", 2, 60), a_fluxjob("one-2", 1, 60), pods=[a_pod(make_pod().cpu("1").on_node("n0"))]
+    )
     assert waits(snapshot) == {"wide-1": None, "one-2": 0}
 
 
@@ -175,7 +215,9 @@ def test_limits_of_a_queue_hold_in_a_forecast(limits: dict[str, int]) -> None:
 
 
 def test_a_running_job_whose_node_is_gone_blocks_no_work() -> None:
-    assert waits(a_snapshot(a_fluxjob("run-0", 1, 600, hosts="gone"), a_fluxjob("wide-1", 2, 60))) == {"wide-1": 0}
+    assert waits(a_snapshot(a_fluxjob("run-0", 1, 600, hosts="gone"), a_fluxjob("wide-1", 2, 60))) == {
+        "wide-1": 0
+    }
 
 
 def test_nodes_can_only_be_added_if_there_is_one_to_copy() -> None:
@@ -189,29 +231,42 @@ def test_nodes_can_only_be_added_if_there_is_one_to_copy() -> None:
         (["--from-cluster", "--jobs", "5"], "--jobs belongs to traces"),
         (["--add-nodes", "5"], "--add-nodes belongs to --from-cluster"),
         (["--topology-level", "row=example.com/row"], "--topology-level belongs to --from-cluster"),
-        (["--from-cluster", "--topology-level", "row"], "--topology-level: level 'row' has no label: name the node label"),
+        (
+            ["--from-cluster", "--topology-level", "row"],
+            "--topology-level: level 'row' has no label: name the node label",
+        ),
     ],
 )
-def test_options_of_the_other_source_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_the_other_source_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_limit_of_the_account_of_a_namespace_delays_its_work_in_a_forecast_too() -> None:
     queues = [msgspec.convert(make_queue("default", policy="easy"), FluxQueue)]
-    accounts = [msgspec.convert(make_account("physics", namespaces=["team"], limits={"running": 1}), FluxAccount)]
+    accounts = [
+        msgspec.convert(make_account("physics", namespaces=["team"], limits={"running": 1}), FluxAccount)
+    ]
     jobs = [a_fluxjob("one-1", 1, 600), a_fluxjob("two-2", 1, 600)]
     snapshot = snapshot_of([a_node("n0"), a_node("n1")], (), jobs, SiteObjects(queues, accounts), NOW)
     assert waits(snapshot) == {"one-1": 0, "two-2": 600}
 
 
 def test_the_weights_of_a_queue_order_its_work_in_a_forecast_too() -> None:
-    jobs = [a_fluxjob("run-0", 2, 600, hosts="n[0-1]"), a_fluxjob("first-1", 2, 300), a_fluxjob("wide-2", 2, 300)]
+    jobs = [
+        a_fluxjob("run-0", 2, 600, hosts="n[0-1]"),
+        a_fluxjob("first-1", 2, 300),
+        a_fluxjob("wide-2", 2, 300),
+    ]
     poor = make_account("poor", namespaces=["team"])
     poor["status"] = {"fairShare": {"factor": 0.5}}
     rich = make_account("rich", namespaces=["other"])
     rich["status"] = {"fairShare": {"factor": 1.0}}
-    jobs[2] = msgspec.structs.replace(jobs[2], metadata=ObjectMeta(name="wide-2", namespace="other", uid="wide-2"))
+    jobs[2] = msgspec.structs.replace(
+        jobs[2], metadata=ObjectMeta(name="wide-2", namespace="other", uid="wide-2")
+    )
     for weights, first in (({}, "first-1"), ({"fairShare": 100}, "wide-2")):
         queues = [msgspec.convert(make_queue("default", policy="easy", priorityWeights=weights), FluxQueue)]
         accounts = msgspec.convert([poor, rich], list[FluxAccount])
@@ -225,46 +280,77 @@ IN_TEN_MINUTES = "2026-11-21T12:10:00"
 @pytest.mark.parametrize("policy", ["fcfs", "easy"])
 def test_work_that_would_overlap_a_maintenance_starts_after_it(policy: str) -> None:
     power = make_reservation("power", start=IN_TEN_MINUTES, nodes=["n0", "n1"], maintenance=True)
-    snapshot = a_snapshot(a_fluxjob("long-1", 2, 900), a_fluxjob("next-2", 2, 60), reservations=[power], policy=policy)
+    snapshot = a_snapshot(
+        a_fluxjob("long-1", 2, 900), a_fluxjob("next-2", 2, 60), reservations=[power], policy=policy
+    )
     assert waits(snapshot) == {"long-1": 4_200, "next-2": 0 if policy == "easy" else 5_100}
 
 
 def test_work_of_a_reservation_starts_within_it_on_the_nodes_of_its_status() -> None:
-    course = {**make_reservation("course", start=IN_TEN_MINUTES, nodes={"count": 1}), "status": {"nodes": "n1", "nodeCount": 1}}
-    snapshot = a_snapshot(a_fluxjob("mine-1", 1, 60, reservation="course"), a_fluxjob("other-2", 1, 900), reservations=[course])
+    course = {
+        **make_reservation("course", start=IN_TEN_MINUTES, nodes={"count": 1}),
+        "status": {"nodes": "n1", "nodeCount": 1},
+    }
+    snapshot = a_snapshot(
+        a_fluxjob("mine-1", 1, 60, reservation="course"), a_fluxjob("other-2", 1, 900), reservations=[course]
+    )
     assert [each.nodes for each in snapshot.reservations] == [("n1",)]
     assert waits(snapshot) == {"mine-1": 600, "other-2": 0}
 
 
 def test_work_that_may_not_use_its_reservation_is_left_out_and_counted() -> None:
     lost = a_fluxjob("lost-1", 1, 60, reservation="gone")
-    lost = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, reason="ReservationNotAllowed"))
+    lost = msgspec.structs.replace(
+        lost, status=msgspec.structs.replace(lost.status, reason="ReservationNotAllowed")
+    )
     assert a_snapshot(lost).left_out == (("names a FluxReservation that it may not use", 1),)
 
 
-@pytest.mark.parametrize(("guaranteed", "found"), [({}, {"other-1": 0, "mine-2": 60}), ({"nodes": 1}, {"other-1": 100, "mine-2": 0})])
-def test_work_within_a_guarantee_comes_first_in_a_forecast_too(guaranteed: dict[str, Any], found: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("guaranteed", "found"),
+    [({}, {"other-1": 0, "mine-2": 60}), ({"nodes": 1}, {"other-1": 100, "mine-2": 0})],
+)
+def test_work_within_a_guarantee_comes_first_in_a_forecast_too(
+    guaranteed: dict[str, Any], found: dict[str, int]
+) -> None:
     other, mine = a_fluxjob("other-1", 2, 60), a_fluxjob("mine-2", 1, 100)
     mine = msgspec.structs.replace(mine, metadata=msgspec.structs.replace(mine.metadata, namespace="md"))
     queues = [msgspec.convert(make_queue("default", policy="fcfs"), FluxQueue)]
-    accounts = [msgspec.convert(make_account("physics", namespaces=["md"], guaranteed=guaranteed), FluxAccount)]
-    assert waits(snapshot_of([a_node("n0"), a_node("n1")], (), (other, mine), SiteObjects(queues, accounts), NOW)) == found
+    accounts = [
+        msgspec.convert(make_account("physics", namespaces=["md"], guaranteed=guaranteed), FluxAccount)
+    ]
+    assert (
+        waits(
+            snapshot_of([a_node("n0"), a_node("n1")], (), (other, mine), SiteObjects(queues, accounts), NOW)
+        )
+        == found
+    )
 
 
 def test_a_queue_that_stops_at_a_limit_keeps_its_order_in_a_forecast_too() -> None:
     jobs = (a_fluxjob("run-0", 1, 160, hosts="n0"), a_fluxjob("wide-1", 2, 60), a_fluxjob("thin-2", 1, 60))
-    found = {at_limit: waits(a_snapshot(*jobs, limits={"cores": 8}, atLimit=at_limit))["thin-2"] for at_limit in ("skip", "stop")}
+    found = {
+        at_limit: waits(a_snapshot(*jobs, limits={"cores": 8}, atLimit=at_limit))["thin-2"]
+        for at_limit in ("skip", "stop")
+    }
     assert found == {"skip": 0, "stop": 160}
 
 
 def budgeted(used: float, hours: int, *jobs: FluxJob, name: str = "md") -> ClusterSnapshot:
     """A cluster of two nodes whose namespace has a budget of core-hours a day."""
-    spec = {"namespaces": ["team"], "budget": {"period": "1d", "start": "2026-11-01", "resourceHours": {"cpu": hours}}}
+    spec = {
+        "namespaces": ["team"],
+        "budget": {"period": "1d", "start": "2026-11-01", "resourceHours": {"cpu": hours}},
+    }
     document = make_account(name, **spec)
     shown = [{"name": "cpu", "hours": hours, "used": used}]
-    document["status"] = {"budget": {"start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z", "amounts": shown}}
+    document["status"] = {
+        "budget": {"start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z", "amounts": shown}
+    }
     site = SiteObjects((), [msgspec.convert(document, FluxAccount)])
-    known = [msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account=name)) for job in jobs]
+    known = [
+        msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account=name)) for job in jobs
+    ]
     return snapshot_of([a_node(f"n{number}") for number in range(2)], (), known, site, NOW)
 
 
@@ -283,14 +369,23 @@ def test_running_work_is_counted_once_and_with_what_it_may_still_use() -> None:
 
 
 def test_work_beyond_every_budget_never_starts_and_ends_the_forecast() -> None:
-    assert waits(budgeted(0, 3, a_fluxjob("w-0", 1, 3_600), a_fluxjob("w-1", 1, 600))) == {"w-0": None, "w-1": 0}
+    assert waits(budgeted(0, 3, a_fluxjob("w-0", 1, 3_600), a_fluxjob("w-1", 1, 600))) == {
+        "w-0": None,
+        "w-1": 0,
+    }
 
 
 def test_a_forecast_reaches_the_next_month_also_where_other_budgets_are_for_a_day() -> None:
-    daily = make_account("daily", namespaces=["other"], budget={"period": "1d", "start": "2026-11-01", "nodeHours": 1})
-    document = make_account("md", namespaces=["team"], budget={"start": "2026-11-05", "resourceHours": {"cpu": 5}})
+    daily = make_account(
+        "daily", namespaces=["other"], budget={"period": "1d", "start": "2026-11-01", "nodeHours": 1}
+    )
+    document = make_account(
+        "md", namespaces=["team"], budget={"start": "2026-11-05", "resourceHours": {"cpu": 5}}
+    )
     shown = [{"name": "cpu", "hours": 5, "used": 5}]
-    document["status"] = {"budget": {"start": "2026-11-05T00:00:00Z", "end": "2026-12-05T00:00:00Z", "amounts": shown}}
+    document["status"] = {
+        "budget": {"start": "2026-11-05T00:00:00Z", "end": "2026-12-05T00:00:00Z", "amounts": shown}
+    }
     site = SiteObjects((), [msgspec.convert(each, FluxAccount) for each in (daily, document)])
     job = a_fluxjob("w-0", 1, 3_600)
     job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account="md"))
@@ -303,4 +398,8 @@ def test_the_limits_of_users_hold_for_who_submitted_the_work() -> None:
         msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, submitted_by=user))
         for job, user in ((first, "ada"), (second, "ada"), (other, "bob"))
     ]
-    assert waits(a_snapshot(*named, limits={"perUser": {"running": 1}})) == {"first-1": 0, "second-2": 300, "other-3": 0}
+    assert waits(a_snapshot(*named, limits={"perUser": {"running": 1}})) == {
+        "first-1": 0,
+        "second-2": 300,
+        "other-3": 0,
+    }

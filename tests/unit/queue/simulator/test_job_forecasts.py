@@ -27,7 +27,9 @@ AT = int(NOW.timestamp())
 
 
 def a_fluxjob(name: str, pods: int, duration_s: int, *, hosts: str = "") -> FluxJob:
-    """A job with pods of four cores. With hosts it has run for a minute, without it waits, in the order of names."""
+    """A job with pods of four cores.
+    With hosts it has run for a minute, without it waits, in the order of names.
+    """
     text = jobspec_of(name, [SizedPods({"cpu": Decimal(4)}, pods)], duration_s=duration_s)
     return FluxJob(
         ObjectMeta(name=name, namespace="team", uid=name),
@@ -74,7 +76,9 @@ def test_a_job_that_does_not_fit_starts_when_running_work_has_ended() -> None:
 
 
 def test_a_job_waits_behind_what_is_ahead_of_it_and_delays_nothing() -> None:
-    found = forecast_of(objects(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300)), a_job(1, "1h"))
+    found = forecast_of(
+        objects(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300)), a_job(1, "1h")
+    )
     assert (found.start, found.ahead, found.delayed) == (AT + 840, 1, [])
 
 
@@ -82,7 +86,9 @@ def test_an_urgent_job_says_which_work_it_delays_until_when() -> None:
     urgent = a_job(2, "10m").with_("spec.template.spec.priorityClassName", "urgent")
     found = forecast_of(objects(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300)), urgent)
     assert (found.start, found.ahead) == (AT + 540, 0)
-    assert [(each.name, each.start, each.later) for each in found.delayed] == [("wide-1", AT + 540, AT + 1_140)]
+    assert [(each.name, each.start, each.later) for each in found.delayed] == [
+        ("wide-1", AT + 540, AT + 1_140)
+    ]
 
 
 def test_a_job_that_fits_no_node_says_why() -> None:
@@ -115,14 +121,20 @@ _DEVICE = [{"name": "gpu", "resourceClaimName": "gpu"}]
 @pytest.mark.parametrize(
     ("job", "queue", "why"),
     [
-        (a_job(1, "1h").annotation(names.BEGIN_ANNOTATION, "2026-11-21T13:00:00Z"), {}, "waits for other work or for a time"),
+        (
+            a_job(1, "1h").annotation(names.BEGIN_ANNOTATION, "2026-11-21T13:00:00Z"),
+            {},
+            "waits for other work or for a time",
+        ),
         (a_job(1, "1h").label(names.MANAGED_LABEL, "false"), {}, "leave it alone"),
         (a_job(1, "1h").with_("spec.template.spec.volumes", _CLAIM), {}, "it has volumes"),
         (a_job(1, "1h").with_("spec.template.spec.resourceClaims", _DEVICE), {}, "it claims devices"),
         (a_job(1, "1h").annotation(names.REQUIRED_TOPOLOGY_ANNOTATION, "row"), {}, "a level of the topology"),
     ],
 )
-def test_what_is_not_forecast_is_not_called_impossible(job: JobBuilder, queue: dict[str, Any], why: str) -> None:
+def test_what_is_not_forecast_is_not_called_impossible(
+    job: JobBuilder, queue: dict[str, Any], why: str
+) -> None:
     found = forecast_of(objects(**queue), job)
     assert (found.start, found.reason) == (None, "")
     assert why in found.unknown
@@ -136,9 +148,15 @@ def test_a_sentence_that_sounds_like_an_unknown_level_is_not_taken_for_one() -> 
 
 def test_work_that_cannot_start_as_it_is_holds_nobody_up() -> None:
     waits = a_fluxjob("wide-1", 2, 3_600)
-    blocked = msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, reason="UserSuspended"))
+    blocked = msgspec.structs.replace(
+        waits, status=msgspec.structs.replace(waits.status, reason="UserSuspended")
+    )
     found = forecast_of(objects(blocked), a_job(1, "1h"))
-    assert (found.start, found.ahead, found.left_out) == (AT, 0, (("cannot start as it is (UserSuspended)", 1),))
+    assert (found.start, found.ahead, found.left_out) == (
+        AT,
+        0,
+        (("cannot start as it is (UserSuspended)", 1),),
+    )
 
 
 def test_the_class_that_counts_where_none_is_named_counts() -> None:
@@ -151,12 +169,16 @@ def test_a_deadline_that_would_be_missed_and_preemption_are_said() -> None:
     late = a_job(1, "2h").annotation(names.DEADLINE_ANNOTATION, "2026-11-21T13:00:00Z")
     found = forecast_of(objects(preemption="lowerPriority"), late)
     assert (found.start, found.misses, found.may_preempt) == (AT, AT + 3_600, True)
-    in_time = forecast_of(objects(), a_job(1, "30m").annotation(names.DEADLINE_ANNOTATION, "2026-11-21T13:00:00Z"))
+    in_time = forecast_of(
+        objects(), a_job(1, "30m").annotation(names.DEADLINE_ANNOTATION, "2026-11-21T13:00:00Z")
+    )
     assert (in_time.misses, in_time.may_preempt) == (None, False)
 
 
 def test_what_a_forecast_leaves_out_is_counted() -> None:
-    held = msgspec.structs.replace(a_fluxjob("held-1", 1, 60), spec=msgspec.structs.replace(a_fluxjob("held-1", 1, 60).spec, hold=True))
+    held = msgspec.structs.replace(
+        a_fluxjob("held-1", 1, 60), spec=msgspec.structs.replace(a_fluxjob("held-1", 1, 60).spec, hold=True)
+    )
     assert forecast_of(objects(held), a_job(1, "1h")).left_out == (("is held", 1),)
 
 

@@ -19,7 +19,9 @@ from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 NOW_S = 100
 CALL = CallContext(now=int(EPOCH.timestamp()) + NOW_S)
 SLOT = {"type": "slot", "count": 1, "label": "pod", "with": [{"type": "core", "count": 1}]}
-JOBSPEC = orjson.dumps({"version": 1, "resources": [SLOT], "tasks": [], "attributes": {"system": {}}}).decode()
+JOBSPEC = orjson.dumps(
+    {"version": 1, "resources": [SLOT], "tasks": [], "attributes": {"system": {}}}
+).decode()
 NO_RULES = PreemptionRules()
 
 
@@ -42,7 +44,9 @@ async def victims(
     await fluxion.init("lonode", nodes=nodes, call=CALL)
     end = int(EPOCH.timestamp()) + 1_000
     jobs = [
-        RestoredJob(int(each.id), (NodeShare(f"n{number}", {"pod": 1}, {"core": 1}),), int(EPOCH.timestamp()), end)
+        RestoredJob(
+            int(each.id), (NodeShare(f"n{number}", {"pod": 1}, {"core": 1}),), int(EPOCH.timestamp()), end
+        )
         for number, (each, _) in enumerate(running)
     ]
     await fluxion.restore(jobs, call=CALL)
@@ -50,7 +54,9 @@ async def victims(
     backlog = Backlog()
     backlog.update([first])
     preemption = SimulatedPreemption(fluxion, {"default": discipline}, EPOCH)
-    found = await preemption.choose({"default": backlog}, {}, {each.id: (each, ran) for each, ran in running}, NOW_S)
+    found = await preemption.choose(
+        {"default": backlog}, {}, {each.id: (each, ran) for each, ran in running}, NOW_S
+    )
     await fluxion.close()
     return list(found), preemption.retry_s
 
@@ -68,6 +74,8 @@ async def test_work_that_comes_first_in_order_is_preempted_for_nobody() -> None:
 @pytest.mark.parametrize(("start_s", "preempted"), [(40, True), (41, False)])
 async def test_work_is_spared_until_it_ran_for_its_least_time(start_s: int, preempted: bool) -> None:
     spared = work("spared")
-    found, retry_s = await victims(work("first", priority=10), (spared, Ran(start_s)), rules=PreemptionRules(min_run_seconds=60))
+    found, retry_s = await victims(
+        work("first", priority=10), (spared, Ran(start_s)), rules=PreemptionRules(min_run_seconds=60)
+    )
     assert found == ([spared.id] if preempted else [])
     assert retry_s == (None if preempted else start_s + 60)

@@ -37,7 +37,12 @@ def test_what_ended_is_counted_once_and_only_in_its_period(monkeypatch: pytest.M
         start = NOW + timedelta(hours=number)
         workload, end = a_workload(id=number + 1, account="md"), int((start + timedelta(hours=1)).timestamp())
         jobid, shares = FluxionJobId(number + 1), (NodeShare("n0", {}, {}),)
-        budgets.start(workload, Allocation(jobid=jobid, workload=workload.id, shares=shares, granted_at=start, start=start, end=None))
+        budgets.start(
+            workload,
+            Allocation(
+                jobid=jobid, workload=workload.id, shares=shares, granted_at=start, start=start, end=None
+            ),
+        )
         budgets.end(workload.id, end)
         used.append(budgets.room(end).lines["md"].used["node"] / 3_600)
     assert used == [*range(1, 12), 0, *range(1, 29)], "of December from its first hour on"

@@ -41,22 +41,43 @@ def line(number: int, submit: int, after: int = -1, think: int = -1) -> str:
     return f"{number} {submit} -1 100 1 -1 -1 1 100 -1 1 1 1 1 1 -1 {after} {think}"
 
 
-TRACE = ["; MaxNodes: 4", line(11, 0), line(12, 5, 11, 20), line(13, 5, 12), line(14, 6, 99), line(15, 7, 16), line(16, 8)]
+TRACE = [
+    "; MaxNodes: 4",
+    line(11, 0),
+    line(12, 5, 11, 20),
+    line(13, 5, 12),
+    line(14, 6, 99),
+    line(15, 7, 16),
+    line(16, 8),
+]
 
 
 def test_chains_are_read_on_request_and_only_backwards() -> None:
     read = parse_swf(TRACE, "t", chains=True).jobs
-    assert [(each.number, each.after, each.think_s) for each in read] == [(1, 0, 0), (2, 1, 20), (3, 2, 0), (4, 0, 0), (5, 0, 0), (6, 0, 0)]
+    assert [(each.number, each.after, each.think_s) for each in read] == [
+        (1, 0, 0),
+        (2, 1, 20),
+        (3, 2, 0),
+        (4, 0, 0),
+        (5, 0, 0),
+        (6, 0, 0),
+    ]
     assert {(each.after, each.think_s) for each in parse_swf(TRACE, "t").jobs} == {(0, 0)}
 
 
 def test_a_chain_runs_in_its_order_and_waits_only_for_nodes() -> None:
     trace = Trace("t", 4, (job(1), job(2, 5, after=1, think_s=20), job(3, 5, after=2)))
     ran = asyncio.run(Simulation(trace, Discipline(Policy.EASY)).run())
-    assert [(each.start_s, each.end_s, each.wait_s) for each in ran] == [(0, 100, 0), (120, 220, 0), (220, 320, 0)]
+    assert [(each.start_s, each.end_s, each.wait_s) for each in ran] == [
+        (0, 100, 0),
+        (120, 220, 0),
+        (220, 320, 0),
+    ]
 
 
-def test_the_command_reads_chains_of_a_trace_and_of_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reads_chains_of_a_trace_and_of_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = tmp_path / "t.swf"
     trace.write_text("\n".join(TRACE))
     makespans = []

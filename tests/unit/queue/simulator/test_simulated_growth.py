@@ -24,7 +24,9 @@ EASY = Discipline(Policy.EASY)
 
 def a_trace(*jobs: tuple[int, int, int], percent: int = 25) -> Trace:
     """A trace of jobs as (submit, nodes, runtime), which may start with a part of their nodes."""
-    return Trace("test", NODES, numbered([TraceJob(0, submit, nodes, run, run) for submit, nodes, run in jobs])).moldable(percent)
+    return Trace(
+        "test", NODES, numbered([TraceJob(0, submit, nodes, run, run) for submit, nodes, run in jobs])
+    ).moldable(percent)
 
 
 def simulated(trace: Trace, discipline: Discipline = EASY) -> Sequence[SimulatedJob]:
@@ -66,7 +68,11 @@ def test_what_waits_comes_before_growth() -> None:
 
 
 def test_nothing_grows_past_the_first_that_waits_in_strict_order() -> None:
-    trace = Trace("test", NODES, (TraceJob(1, 0, 2, 310, 310), TraceJob(2, 1, 4, 200, 200, least_nodes=1), TraceJob(3, 2, 3, 50, 50)))
+    trace = Trace(
+        "test",
+        NODES,
+        (TraceJob(1, 0, 2, 310, 310), TraceJob(2, 1, 4, 200, 200, least_nodes=1), TraceJob(3, 2, 3, 50, 50)),
+    )
     assert times(simulated(trace, Discipline(Policy.FCFS))) == [(0, 310), (1, 401), (401, 451)]
 
 
@@ -79,10 +85,14 @@ def test_figures_count_the_nodes_that_a_job_had() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=20),
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=20
+    ),
     st.sampled_from([EASY, Discipline(Policy.FCFS), Discipline(Policy.CONSERVATIVE, 100)]),
 )
-def test_every_job_does_its_work_and_no_node_has_two_jobs(jobs: list[tuple[int, int, int]], discipline: Discipline) -> None:
+def test_every_job_does_its_work_and_no_node_has_two_jobs(
+    jobs: list[tuple[int, int, int]], discipline: Discipline
+) -> None:
     ran = simulated(a_trace(*jobs), discipline)
     for each in ran:
         assert each.job.submit_s <= each.start_s < each.end_s
@@ -90,12 +100,16 @@ def test_every_job_does_its_work_and_no_node_has_two_jobs(jobs: list[tuple[int, 
         work, length = each.job.nodes * each.job.runtime_s, each.end_s - each.start_s
         assert each.started_nodes * length - len(each.hosts) < work <= len(each.hosts) * length
     for node in range(NODES):
-        starts = sorted((each.start_s, each.end_s) for each in ran if node in each.hosts[: each.started_nodes])
+        starts = sorted(
+            (each.start_s, each.end_s) for each in ran if node in each.hosts[: each.started_nodes]
+        )
         assert all(end <= start for (_, end), (start, _) in pairwise(starts))
 
 
 def test_the_command_lets_jobs_start_smaller(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--jobs", "60", "--nodes", "16", "--load", "0.9", "--policy", "easy", "--min-pods", "25"]) == 0
+    assert (
+        main(["--jobs", "60", "--nodes", "16", "--load", "0.9", "--policy", "easy", "--min-pods", "25"]) == 0
+    )
     assert "jobs started with fewer nodes" in capsys.readouterr().out
 
 

@@ -1,4 +1,6 @@
-"""Guarantees on a trace: an account that comes late gets its nodes from one that borrows, and what is not readable is refused."""
+"""Guarantees on a trace: an account that comes late gets its nodes from one that borrows,
+and what is not readable is refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ def jobs(*described: tuple[str, int, int, int]) -> Trace:
         "test",
         4,
         tuple(
-            TraceJob(number, submit_s=submit_s, nodes=nodes, runtime_s=runtime_s, requested_s=runtime_s, account=account)
+            TraceJob(
+                number,
+                submit_s=submit_s,
+                nodes=nodes,
+                runtime_s=runtime_s,
+                requested_s=runtime_s,
+                account=account,
+            )
             for number, (account, submit_s, nodes, runtime_s) in enumerate(described, start=1)
         ),
     )

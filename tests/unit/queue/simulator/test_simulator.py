@@ -32,13 +32,22 @@ POLICIES = [
     Discipline(Policy.CONSERVATIVE, 100),
 ]
 
-exact_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=25)
-any_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(0.3, 4.0)), min_size=1, max_size=25)
+exact_jobs = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=25
+)
+any_jobs = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(0.3, 4.0)),
+    min_size=1,
+    max_size=25,
+)
 
 
 def a_trace(*jobs: tuple[int, int, int] | tuple[int, int, int, float]) -> Trace:
     """A trace of jobs as (submit, nodes, runtime, factor of the stated duration)."""
-    made = [TraceJob(0, job[0], job[1], job[2], max(1, round(job[2] * (job[3] if len(job) == 4 else 1)))) for job in jobs]
+    made = [
+        TraceJob(0, job[0], job[1], job[2], max(1, round(job[2] * (job[3] if len(job) == 4 else 1))))
+        for job in jobs
+    ]
     return Trace("test", NODES, numbered(made))
 
 
@@ -50,10 +59,11 @@ def starts(trace: Trace, policy: Policy) -> list[int]:
     return [each.start_s for each in simulated(trace, Discipline(policy))]
 
 
-# ---- what a policy does, seen on a few jobs --------------------------------------------------------------------------------------------
+# ---- what a policy does, seen on a few jobs ----------------------------------------------------------------
 
 BLOCKED_HEAD = a_trace((0, 3, 100), (1, 4, 50), (2, 1, 99), (3, 1, 90), (4, 1, 98))
-"""A wide job that must wait until 100. For one free node: a job that would end after that, and two that would end before."""
+"""A wide job that must wait until 100.
+For one free node: a job that would end after that, and two that would end before."""
 
 
 def test_fcfs_lets_no_job_overtake_a_blocked_head() -> None:
@@ -66,8 +76,14 @@ def test_easy_backfills_jobs_that_end_before_the_head_needs_their_nodes() -> Non
 
 def test_a_queue_that_enforces_durations_ends_jobs_there() -> None:
     trace = a_trace((0, 4, 100, 0.5), (1, 4, 10))
-    assert [each.end_s for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [50, 60]
-    assert [each.limited for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [True, False]
+    assert [each.end_s for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [
+        50,
+        60,
+    ]
+    assert [each.limited for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [
+        True,
+        False,
+    ]
     assert [each.end_s for each in simulated(trace, Discipline(Policy.EASY))] == [100, 110]
 
 
@@ -77,12 +93,18 @@ def urgent_last(*jobs: tuple[int, int, int]) -> Trace:
 
 
 def preempting(**rules: int) -> Discipline:
-    return Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY, preemption_rules=PreemptionRules(**rules))
+    return Discipline(
+        Policy.EASY, preemption=Preemption.LOWER_PRIORITY, preemption_rules=PreemptionRules(**rules)
+    )
 
 
 def test_the_job_that_loses_least_is_preempted_and_begins_again() -> None:
     ran = simulated(urgent_last((0, 2, 100), (10, 2, 100), (20, 2, 50)), preempting())
-    assert [(each.start_s, each.end_s, each.preempted) for each in ran] == [(0, 100, 0), (70, 170, 1), (20, 70, 0)]
+    assert [(each.start_s, each.end_s, each.preempted) for each in ran] == [
+        (0, 100, 0),
+        (70, 170, 1),
+        (20, 70, 0),
+    ]
 
 
 def test_a_victim_goes_on_for_its_grace_and_may_end_in_it() -> None:
@@ -106,7 +128,9 @@ def test_easy_may_delay_the_second_in_the_queue_and_conservative_does_not() -> N
 
 def test_hybrid_protects_as_many_as_its_depth() -> None:
     trace = a_trace((0, 2, 100), (1, 4, 10), (2, 3, 100), (3, 1, 60), (4, 2, 99))
-    protected = [[each.start_s for each in simulated(trace, Discipline(Policy.HYBRID, depth))] for depth in (1, 2)]
+    protected = [
+        [each.start_s for each in simulated(trace, Discipline(Policy.HYBRID, depth))] for depth in (1, 2)
+    ]
     assert protected[0] == starts(trace, Policy.EASY)
     assert protected[1][:3] == [0, 100, 110]
 
@@ -120,7 +144,9 @@ PREDICTING = Discipline(Policy.EASY, planning=Planning(backfill_durations=Backfi
 
 
 def test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody() -> None:
-    trace = of_one_user((0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 100, 5_000))
+    trace = of_one_user(
+        (0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 100, 5_000)
+    )
     stated = [each.start_s for each in simulated(trace, Discipline(Policy.EASY))]
     predicted = [each.start_s for each in simulated(trace, PREDICTING)]
     assert stated == [0, 0, 200, 1_100, 1_200]
@@ -128,7 +154,9 @@ def test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody() -> 
 
 
 def test_work_beyond_its_prediction_goes_on_and_the_reservation_moves() -> None:
-    trace = of_one_user((0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 3_000, 5_000))
+    trace = of_one_user(
+        (0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 3_000, 5_000)
+    )
     ran = simulated(trace, PREDICTING)
     assert [each.start_s for each in ran] == [0, 0, 200, 3_220, 220]
     assert ran[3].first_reserved_start_s == 1_200
@@ -146,7 +174,7 @@ def test_an_overrun_delays_reservations_and_no_jobs_overlap() -> None:
     assert ran[1].start_s == 100
 
 
-# ---- what holds on any trace -----------------------------------------------------------------------------------------------------------
+# ---- what holds on any trace -------------------------------------------------------------------------------
 
 
 def no_node_is_used_twice(ran: Sequence[SimulatedJob]) -> None:
@@ -157,7 +185,9 @@ def no_node_is_used_twice(ran: Sequence[SimulatedJob]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(any_jobs, st.sampled_from(POLICIES))
-def test_every_job_runs_once_on_nodes_of_its_own(jobs: list[tuple[int, int, int, float]], discipline: Discipline) -> None:
+def test_every_job_runs_once_on_nodes_of_its_own(
+    jobs: list[tuple[int, int, int, float]], discipline: Discipline
+) -> None:
     ran = simulated(a_trace(*jobs), discipline)
     assert all(each.start_s >= each.job.submit_s and len(set(each.hosts)) == each.job.nodes for each in ran)
     no_node_is_used_twice(ran)
@@ -165,14 +195,20 @@ def test_every_job_runs_once_on_nodes_of_its_own(jobs: list[tuple[int, int, int,
 
 @settings(deadline=None, max_examples=60)
 @given(exact_jobs, st.sampled_from(POLICIES))
-def test_with_true_durations_no_job_starts_after_its_first_reservation(jobs: list[tuple[int, int, int]], discipline: Discipline) -> None:
+def test_with_true_durations_no_job_starts_after_its_first_reservation(
+    jobs: list[tuple[int, int, int]], discipline: Discipline
+) -> None:
     for each in simulated(a_trace(*jobs), discipline):
         assert each.first_reserved_start_s is None or each.start_s <= each.first_reserved_start_s
 
 
 @settings(deadline=None, max_examples=80)
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(1.0, 4.0)), min_size=1, max_size=25),
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(1.0, 4.0)),
+        min_size=1,
+        max_size=25,
+    ),
     st.sampled_from(POLICIES),
 )
 def test_if_jobs_end_early_no_job_starts_after_its_first_reservation(
@@ -199,12 +235,14 @@ def test_conservative_never_delays_a_job_for_those_behind(jobs: list[tuple[int, 
         assert [each.start_s for each in part] == whole[:cut]
 
 
-# ---- traces ----------------------------------------------------------------------------------------------------------------------------
+# ---- traces ------------------------------------------------------------------------------------------------
 
 LINE = "{number} {submit} -1 {runtime} {size} -1 -1 {wanted} {said} -1 1 1 1 1 1 -1 -1 -1"
 
 
-def line(number: int = 1, submit: int = 0, runtime: int = 60, size: int = 4, wanted: int = 4, said: int = 120) -> str:
+def line(
+    number: int = 1, submit: int = 0, runtime: int = 60, size: int = 4, wanted: int = 4, said: int = 120
+) -> str:
     return LINE.format(number=number, submit=submit, runtime=runtime, size=size, wanted=wanted, said=said)
 
 
@@ -218,7 +256,14 @@ def test_a_trace_is_read_with_its_header() -> None:
 
 
 def test_gaps_in_a_trace_have_rules_and_are_counted() -> None:
-    lines = [line(runtime=-1), line(size=-1, wanted=-1), line(submit=-1), line(size=-1, wanted=2), line(said=-1), line(size=900)]
+    lines = [
+        line(runtime=-1),
+        line(size=-1, wanted=-1),
+        line(submit=-1),
+        line(size=-1, wanted=2),
+        line(said=-1),
+        line(size=900),
+    ]
     trace = parse_swf(["; MaxNodes: 16", *lines], "t")
     assert [(job.nodes, job.requested_s) for job in trace.jobs] == [(2, 120), (4, 60)]
     assert dict(trace.left_out) == {
@@ -258,19 +303,44 @@ def test_a_scaled_trace_has_the_offered_load() -> None:
         trace.scaled(0)
 
 
-# ---- figures and the command -----------------------------------------------------------------------------------------------------------
+# ---- figures and the command -------------------------------------------------------------------------------
 
 
 def test_figures_of_a_machine_that_is_full_for_half_the_time() -> None:
     ran = simulated(a_trace((0, 4, 50), (100, 4, 50)), Discipline(Policy.EASY))
     summary = summarise(ran, NODES, cycles=1, seconds=0.0)
-    assert (summary.utilisation, summary.mean_wait_s, summary.mean_bounded_slowdown, summary.makespan_s) == (0.5, 0.0, 1.0, 150)
+    assert (summary.utilisation, summary.mean_wait_s, summary.mean_bounded_slowdown, summary.makespan_s) == (
+        0.5,
+        0.0,
+        1.0,
+        150,
+    )
     assert summary.eta_error is None
 
 
-def test_the_command_writes_a_table_json_csv_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--jobs", "60", "--nodes", "16", "--load", "0.9", "--policy", "fcfs", "--policy", "conservative:8"]
-    outputs = ["--json", str(tmp_path / "o.json"), "--csv", str(tmp_path / "o.csv"), "--pictures", str(tmp_path / "p")]
+def test_the_command_writes_a_table_json_csv_and_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--jobs",
+        "60",
+        "--nodes",
+        "16",
+        "--load",
+        "0.9",
+        "--policy",
+        "fcfs",
+        "--policy",
+        "conservative:8",
+    ]
+    outputs = [
+        "--json",
+        str(tmp_path / "o.json"),
+        "--csv",
+        str(tmp_path / "o.csv"),
+        "--pictures",
+        str(tmp_path / "p"),
+    ]
     assert main([*options, *outputs]) == 0
     table = capsys.readouterr().out
     assert "offered load 90.0%" in table
@@ -306,7 +376,9 @@ def test_the_command_writes_a_table_json_csv_and_pictures(tmp_path: Path, capsys
         (["--json", "/nowhere/o.json"], "there is no directory /nowhere"),
     ],
 )
-def test_an_invalid_command_line_is_reported_in_a_sentence(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_command_line_is_reported_in_a_sentence(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--jobs", "10", "--nodes", "4", *argv]) == 2
     assert words in capsys.readouterr().err
 

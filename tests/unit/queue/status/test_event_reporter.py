@@ -41,7 +41,9 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
-async def reporter(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[EventReporter]:
+async def reporter(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> AsyncIterator[EventReporter]:
     reporter = EventReporter(memory.api, managed_caches(memory), ledger, events.recorder)
     async with running(reporter.run()):
         yield reporter
@@ -71,16 +73,22 @@ async def test_a_single_pod_gets_the_label_too(memory: MemoryApi, ledger: Record
 
 
 @pytest.mark.usefixtures("reporter")
-async def test_a_requeue_is_reported_before_its_cause_is_overwritten(ledger: RecordingLedger, events: RecordedEvents) -> None:
+async def test_a_requeue_is_reported_before_its_cause_is_overwritten(
+    ledger: RecordingLedger, events: RecordedEvents
+) -> None:
     ledger.put(IMPOSSIBLE)
     await until(lambda: events.events)
     requeued = replace(IMPOSSIBLE, reason=Reason.START_TIMEOUT, message="pod x was not bound", requeues=1)
     ledger.put(requeued)
     ledger.put(replace(requeued, reason=Reason.WAITING_FOR_NODES, message=""))
-    assert [(reason, message) for _, reason, message, _ in events.events][1:] == [("Requeued", "pod x was not bound")]
+    assert [(reason, message) for _, reason, message, _ in events.events][1:] == [
+        ("Requeued", "pod x was not bound")
+    ]
 
 
-async def test_what_a_new_leader_finds_counts_as_reported(ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter) -> None:
+async def test_what_a_new_leader_finds_counts_as_reported(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+) -> None:
     ledger._put_workload(IMPOSSIBLE)
     reporter.resync()
     ledger.put(replace(IMPOSSIBLE, message="no node has 98 cpu"))
@@ -119,7 +127,10 @@ async def test_of_many_first_waits_the_first_hundred_are_reported_at_once(
 async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
     ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
 ) -> None:
-    burst = [replace(IMPOSSIBLE, id=WorkloadId(number + 1), reason=Reason.WAITING_FOR_NODES, message="") for number in range(50)]
+    burst = [
+        replace(IMPOSSIBLE, id=WorkloadId(number + 1), reason=Reason.WAITING_FOR_NODES, message="")
+        for number in range(50)
+    ]
     reporter.resync()
     for workload in burst:
         ledger._put_workload(workload)
@@ -134,9 +145,15 @@ async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
 
 
 @pytest.mark.usefixtures("reporter")
-async def test_the_release_of_work_that_waited_is_reported(ledger: RecordingLedger, events: RecordedEvents) -> None:
+async def test_the_release_of_work_that_waited_is_reported(
+    ledger: RecordingLedger, events: RecordedEvents
+) -> None:
     waited = replace(IMPOSSIBLE, reason=Reason.HELD, message="by a person")
     ledger.put(waited)
     await until(lambda: events.reasons == ["Held"])
-    ledger.put(replace(waited, state=State.ALLOCATED, reason=Reason.NONE, message="", jobid=FluxionJobId(7), hosts="n1"))
+    ledger.put(
+        replace(
+            waited, state=State.ALLOCATED, reason=Reason.NONE, message="", jobid=FluxionJobId(7), hosts="n1"
+        )
+    )
     await until(lambda: events.reasons == ["Held", "Released"])

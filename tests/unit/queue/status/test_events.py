@@ -17,13 +17,17 @@ from fluxqueue.queue.status.events import AGAIN_S, EXPIRES_S, NOTABLE_S, LastRep
 NEW = LastReport()
 
 
-def after(workload: Workload, seconds: float, last: LastReport = NEW) -> tuple[list[str], LastReport, float | None]:
+def after(
+    workload: Workload, seconds: float, last: LastReport = NEW
+) -> tuple[list[str], LastReport, float | None]:
     """Reasons of the Events that are due this long after the submission."""
     events, last, again_s = due_events(workload, last, workload.submitted_at + timedelta(seconds=seconds))
     return [event.reason for event in events], last, again_s
 
 
-def waiting(reason: Reason = Reason.WAITING_FOR_NODES, message: str = "8 cpu are short", **changes: Any) -> Workload:
+def waiting(
+    reason: Reason = Reason.WAITING_FOR_NODES, message: str = "8 cpu are short", **changes: Any
+) -> Workload:
     return a_workload(reason=reason, message=message, **changes)
 
 
@@ -52,7 +56,9 @@ def test_of_the_reasons_to_wait_that_follow_each_other_only_the_first_is_reporte
     assert after(waiting(message="4 cpu are short"), 40, last)[0] == []
 
 
-@pytest.mark.parametrize("reason", [Reason.UNSATISFIABLE, Reason.INVALID_REQUEST, Reason.UNKNOWN_QUEUE, Reason.QUEUE_NOT_ALLOWED])
+@pytest.mark.parametrize(
+    "reason", [Reason.UNSATISFIABLE, Reason.INVALID_REQUEST, Reason.UNKNOWN_QUEUE, Reason.QUEUE_NOT_ALLOWED]
+)
 def test_a_problem_for_a_person_is_reported_at_once_and_again_when_it_changes(reason: Reason) -> None:
     events, last, _ = after(waiting(reason, "the cpu"), 0.5)
     assert events == [str(reason)]
@@ -96,16 +102,24 @@ def expected(minutes: float, position: int = 3) -> Estimate:
     return Estimate(position=position, eta=WAITS.submitted_at + timedelta(minutes=minutes))
 
 
-def told(workload: Workload, seconds: float, last: LastReport, estimate: Estimate | None) -> tuple[list[tuple[str, bool]], LastReport]:
-    """Messages of the Events that are due, each with whether it repeats another, and the report after them."""
-    events, last, _ = due_events(workload, last, workload.submitted_at + timedelta(seconds=seconds), estimate=estimate)
+def told(
+    workload: Workload, seconds: float, last: LastReport, estimate: Estimate | None
+) -> tuple[list[tuple[str, bool]], LastReport]:
+    """Messages of the Events that are due, each with whether it repeats another,
+    and the report after them.
+    """
+    events, last, _ = due_events(
+        workload, last, workload.submitted_at + timedelta(seconds=seconds), estimate=estimate
+    )
     return [(event.message, event.repeats) for event in events], last
 
 
 def test_the_event_about_a_wait_says_until_when() -> None:
     events, last = told(WAITS, 20, NEW, expected(30))
     at = f"{WAITS.submitted_at + timedelta(minutes=30):%Y-%m-%dT%H:%M:%SZ}"
-    assert events == [(f"8 cpu are short; expected to start by {at}, position 3 in the queue 'default'", False)]
+    assert events == [
+        (f"8 cpu are short; expected to start by {at}, position 3 in the queue 'default'", False)
+    ]
     assert isinstance(last.eta, datetime)
 
 

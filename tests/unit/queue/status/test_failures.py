@@ -1,4 +1,6 @@
-"""A failure is reported on the object that causes it, and on none while Postgres or the API server is unavailable."""
+"""A failure is reported on the object that causes it, and on none while Postgres or the API server is
+unavailable.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,30 @@ def reporter(events: RecordedEvents) -> FailureReporter[str]:
     return FailureReporter(events.recorder, "taken in", lambda _key: [JOB])
 
 
-def test_a_failure_is_a_warning_with_one_sentence(reporter: FailureReporter[str], events: RecordedEvents) -> None:
+def test_a_failure_is_a_warning_with_one_sentence(
+    reporter: FailureReporter[str], events: RecordedEvents
+) -> None:
     reporter.report("uid", ValueError("no closing\n quotation"))
     ((subject, reason, message, severity),) = events.events
     assert (subject, reason, severity) == ("Job bad", "ProcessingFailed", Severity.WARNING)
-    assert message.startswith("Job default/bad could not be taken in: no closing quotation; it is tried again")
+    assert message.startswith(
+        "Job default/bad could not be taken in: no closing quotation; it is tried again"
+    )
 
 
 @pytest.mark.parametrize(
     "error",
-    [DatabaseUnavailable("away"), StaleLeader("newer"), ServerError(500, "InternalError", "down"), NotLeading("lost")],
+    [
+        DatabaseUnavailable("away"),
+        StaleLeader("newer"),
+        ServerError(500, "InternalError", "down"),
+        NotLeading("lost"),
+    ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_outage_is_reported_on_no_object(error: Exception, reporter: FailureReporter[str], events: RecordedEvents) -> None:
+def test_an_outage_is_reported_on_no_object(
+    error: Exception, reporter: FailureReporter[str], events: RecordedEvents
+) -> None:
     reporter.report("uid", error)
     assert events.events == []
 
@@ -64,14 +77,18 @@ def test_without_a_recorder_nothing_is_reported() -> None:
 def test_a_message_names_the_error_if_it_has_no_text_and_cuts_a_long_one() -> None:
     assert "could not be released: KeyError;" in failure_message(JOB, "released", KeyError())
     assert len(failure_message(JOB, "released", ValueError("x" * 10_000))) < 500
-    assert failure_message(Subject("v1", "Node", "", "n1", ""), "read", ValueError("x")).startswith("Node n1 could")
+    assert failure_message(Subject("v1", "Node", "", "n1", ""), "read", ValueError("x")).startswith(
+        "Node n1 could"
+    )
 
 
 def test_the_subject_of_a_uid_is_its_job_or_pod_and_of_a_group_its_first_pods() -> None:
     memory = MemoryApi()
     memory.put("jobs", make_job("lammps").uid("job-uid").build())
     for number in range(5):
-        memory.put("pods", make_pod(f"p{number}").uid(f"pod-{number}").label(names.POD_GROUP_LABEL, "gang").build())
+        memory.put(
+            "pods", make_pod(f"p{number}").uid(f"pod-{number}").label(names.POD_GROUP_LABEL, "gang").build()
+        )
     find = object_subjects(managed_caches(memory))
     assert [subject.name for subject in find("job-uid")] == ["lammps"]
     assert [subject.name for subject in find("pod-3")] == ["p3"]

@@ -43,7 +43,9 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
-async def writer(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[FluxAccountWriter]:
+async def writer(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> AsyncIterator[FluxAccountWriter]:
     writer = FluxAccountWriter(memory.api, managed_caches(memory), ledger, events.recorder)
     async with running(writer.run()):
         yield writer
@@ -58,14 +60,25 @@ async def test_counts_follow_the_rows_up_the_tree_and_return_to_zero(
 ) -> None:
     writer.resync()
     await until(lambda: status(memory, "site").get("running") == 0)
-    started = ledger.put(a_workload(state=State.RUNNING, jobid=7, account="physics"), an_allocation(["n1", "n2"]))
-    await until(lambda: all((shown := status(memory, name))["running"] == 1 and shown["nodesInUse"] == 2 for name in ("site", "physics")))
+    started = ledger.put(
+        a_workload(state=State.RUNNING, jobid=7, account="physics"), an_allocation(["n1", "n2"])
+    )
+    await until(
+        lambda: all(
+            (shown := status(memory, name))["running"] == 1 and shown["nodesInUse"] == 2
+            for name in ("site", "physics")
+        )
+    )
     ledger.end(replace(started, state=State.COMPLETED))
     await until(lambda: status(memory, "site")["running"] == 0)
 
 
-async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(memory: MemoryApi, writer: FluxAccountWriter) -> None:
-    writer.show(lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 0.666667)})
+async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(
+    memory: MemoryApi, writer: FluxAccountWriter
+) -> None:
+    writer.show(
+        lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 0.666667)}
+    )
     writer.resync()
     await until(lambda: status(memory, "site") and status(memory, "physics"))
     assert status(memory, "site")["fairShare"] == {"share": 1.0, "use": 1_230_000}
@@ -73,15 +86,21 @@ async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(m
     writer.show(dict)
     memory.put("fluxaccounts", make_account("md"))
     await until(lambda: status(memory, "md"))
-    assert status(memory, "site")["fairShare"]["use"] == 1_230_000, "what is not known yet stays as it is shown"
+    assert status(memory, "site")["fairShare"]["use"] == 1_230_000, (
+        "what is not known yet stays as it is shown"
+    )
 
 
-async def test_what_is_guaranteed_is_shown_and_goes_with_the_guarantee(memory: MemoryApi, writer: FluxAccountWriter) -> None:
+async def test_what_is_guaranteed_is_shown_and_goes_with_the_guarantee(
+    memory: MemoryApi, writer: FluxAccountWriter
+) -> None:
     shown = {"physics": [GuaranteedStatus("nodes", "2", "3", "1")]}
     writer.show_guarantees(lambda: lambda name: shown.get(name, []))
     writer.resync()
     await until(lambda: status(memory, "physics").get("guaranteed"))
-    assert status(memory, "physics")["guaranteed"] == [{"name": "nodes", "guaranteed": "2", "used": "3", "borrowed": "1"}]
+    assert status(memory, "physics")["guaranteed"] == [
+        {"name": "nodes", "guaranteed": "2", "used": "3", "borrowed": "1"}
+    ]
     assert not status(memory, "site").get("guaranteed")
     shown.clear()
     writer.resync()
@@ -90,12 +109,16 @@ async def test_what_is_guaranteed_is_shown_and_goes_with_the_guarantee(memory: M
 
 async def test_a_parent_that_appears_ends_the_problem(memory: MemoryApi, writer: FluxAccountWriter) -> None:
     memory.put("fluxaccounts", make_account("md", parent="chemistry"))
-    await until(lambda: status(memory, "md") and status(memory, "md")["conditions"][0]["reason"] == "ParentMissing")
+    await until(
+        lambda: status(memory, "md") and status(memory, "md")["conditions"][0]["reason"] == "ParentMissing"
+    )
     memory.put("fluxaccounts", make_account("chemistry"))
     await until(lambda: status(memory, "md")["conditions"][0]["status"] == "True")
 
 
-async def test_a_failure_of_one_account_is_reported_on_it(memory: MemoryApi, writer: FluxAccountWriter, events: RecordedEvents) -> None:
+async def test_a_failure_of_one_account_is_reported_on_it(
+    memory: MemoryApi, writer: FluxAccountWriter, events: RecordedEvents
+) -> None:
     memory.fail_next("patch", "fluxaccounts/status", 422, "Invalid", "no such field")
     writer.resync()
     await until(lambda: status(memory, "site") and status(memory, "physics"))

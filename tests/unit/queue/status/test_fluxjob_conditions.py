@@ -2,7 +2,15 @@
 
 import pytest
 
-from fluxqueue.api.fluxjobs import Condition, ConditionReason, FluxJobStatus, Outcome, Reason, RequeueReason, State
+from fluxqueue.api.fluxjobs import (
+    Condition,
+    ConditionReason,
+    FluxJobStatus,
+    Outcome,
+    Reason,
+    RequeueReason,
+    State,
+)
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 
 SUBMITTED, FOUND, RAN, ENDED = (f"2026-03-02T12:00:0{second}Z" for second in range(4))
@@ -26,7 +34,9 @@ def test_work_that_waits_says_for_what_and_is_on_its_way() -> None:
 
 
 def test_the_sentence_of_the_reason_is_in_the_condition_that_is_missing() -> None:
-    allocated, *others = conditions_of(FluxJobStatus(state="Pending", reason="Held", message="by a person", submitted_at=SUBMITTED))
+    allocated, *others = conditions_of(
+        FluxJobStatus(state="Pending", reason="Held", message="by a person", submitted_at=SUBMITTED)
+    )
     assert allocated["message"] == "by a person"
     assert not any("message" in each for each in others)
 
@@ -55,12 +65,19 @@ def test_work_that_runs_is_as_it_should_be() -> None:
 
 @pytest.mark.parametrize(
     ("state", "outcome", "stalled"),
-    [("Completed", "Succeeded", False), ("Failed", "Failed", True), ("Failed", "TimeLimit", True), ("Cancelled", "Cancelled", False)],
+    [
+        ("Completed", "Succeeded", False),
+        ("Failed", "Failed", True),
+        ("Failed", "TimeLimit", True),
+        ("Cancelled", "Cancelled", False),
+    ],
 )
 def test_work_that_has_ended_says_how(state: str, outcome: str, stalled: bool) -> None:
     conditions = shown(state=state, outcome=outcome, **WITH_NODES, started_at=RAN, finished_at=ENDED)
     assert conditions["Finished"] == ("True", outcome, ENDED)
-    assert [conditions["Allocated"][0], conditions["Started"][0]] == ["True", "True"], "who waited for the start sees it"
+    assert [conditions["Allocated"][0], conditions["Started"][0]] == ["True", "True"], (
+        "who waited for the start sees it"
+    )
     assert ("Stalled" in conditions) is stalled
     assert "Reconciling" not in conditions
 
@@ -74,10 +91,16 @@ def test_work_that_was_cancelled_before_it_started_never_was() -> None:
 @pytest.mark.parametrize("state", list(State))
 @pytest.mark.parametrize("reason", list(Reason))
 def test_types_and_reasons_are_of_a_closed_set_and_every_time_is_known(state: State, reason: Reason) -> None:
-    status = FluxJobStatus(state=str(state), reason=str(reason), submitted_at=SUBMITTED, finished_at=ENDED, outcome="Failed")
+    status = FluxJobStatus(
+        state=str(state), reason=str(reason), submitted_at=SUBMITTED, finished_at=ENDED, outcome="Failed"
+    )
     conditions = conditions_of(status)
     assert {each["type"] for each in conditions} <= set(Condition)
-    assert {each["reason"] for each in conditions} <= {*map(str, Reason), *map(str, Outcome), *map(str, ConditionReason)} - {""}
+    assert {each["reason"] for each in conditions} <= {
+        *map(str, Reason),
+        *map(str, Outcome),
+        *map(str, ConditionReason),
+    } - {""}
     assert all(each["lastTransitionTime"] for each in conditions)
     both = {each["type"] for each in conditions} & {Condition.RECONCILING, Condition.STALLED}
     assert len(both) <= 1, "kstatus takes the first that is true"
@@ -88,7 +111,9 @@ def test_a_row_without_a_time_of_submission_has_none() -> None:
 
 
 def kstatus(status: FluxJobStatus) -> str:
-    """Return what kstatus computes for an object of a kind that it does not know (sigs.k8s.io/cli-utils, generic rules)."""
+    """Return what kstatus computes for an object of a kind that it does not know (sigs.k8s.io/cli-utils,
+    generic rules).
+    """
     conditions = {each["type"]: each["status"] for each in conditions_of(status)}
     if conditions.get("Reconciling") == "True":
         return "InProgress"
@@ -113,4 +138,11 @@ def kstatus(status: FluxJobStatus) -> str:
     ],
 )
 def test_kstatus_computes_what_people_expect(state: str, reason: str, computed: str) -> None:
-    assert kstatus(FluxJobStatus(state=state, reason=reason, outcome="Failed", submitted_at=SUBMITTED, finished_at=ENDED)) == computed
+    assert (
+        kstatus(
+            FluxJobStatus(
+                state=state, reason=reason, outcome="Failed", submitted_at=SUBMITTED, finished_at=ENDED
+            )
+        )
+        == computed
+    )

@@ -25,7 +25,9 @@ def fluxjob(workload: Workload, **edited: Any) -> FluxJob:
     """As the queue wrote it for this workload, with a person's edits."""
     note = acknowledgement(expected_spec(workload))
     spec = {**AS_WRITTEN, **{name: getattr(expected_spec(workload), name) for name in AS_WRITTEN}, **edited}
-    return FluxJob(metadata=ObjectMeta(annotations={names.ACKNOWLEDGED_ANNOTATION: note}), spec=FluxJobSpec(**spec))
+    return FluxJob(
+        metadata=ObjectMeta(annotations={names.ACKNOWLEDGED_ANNOTATION: note}), spec=FluxJobSpec(**spec)
+    )
 
 
 def set_by(workload: Workload, edited: FluxJob | None) -> SpecOverrides:
@@ -49,7 +51,9 @@ def test_what_the_queue_wrote_is_no_edit() -> None:
         ({"cancel": True}, SpecOverrides(cancel=True)),
     ],
 )
-def test_an_edit_becomes_an_override_and_nothing_else_does(edited: dict[str, Any], overrides: SpecOverrides) -> None:
+def test_an_edit_becomes_an_override_and_nothing_else_does(
+    edited: dict[str, Any], overrides: SpecOverrides
+) -> None:
     workload = a_workload()
     assert set_by(workload, fluxjob(workload, **edited)) == overrides
 
@@ -134,6 +138,10 @@ def test_the_annotation_has_the_four_fields_as_the_spec_has_them() -> None:
 
 
 def test_a_refusal_names_the_object_the_fields_and_what_to_do() -> None:
-    message = refusal_message(a_workload("lammps", state=State.RUNNING), {"hold": True, "duration_seconds": 5})
-    assert message.startswith("Job default/lammps runs: spec.hold, spec.durationSeconds cannot change any more")
+    message = refusal_message(
+        a_workload("lammps", state=State.RUNNING), {"hold": True, "duration_seconds": 5}
+    )
+    assert message.startswith(
+        "Job default/lammps runs: spec.hold, spec.durationSeconds cannot change any more"
+    )
     assert "suspend the Job" in message

@@ -29,7 +29,9 @@ def pace(ledger: RecordingLedger) -> FluxJobPace:
 
 
 def a_running(ledger: RecordingLedger, number: int = 1) -> Workload:
-    return replace(WAITING, id=WorkloadId(number), state=State.RUNNING, reason=Reason.NONE, started_at=ledger.clock())
+    return replace(
+        WAITING, id=WorkloadId(number), state=State.RUNNING, reason=Reason.NONE, started_at=ledger.clock()
+    )
 
 
 def start_and_end(pace: FluxJobPace, ledger: RecordingLedger, numbers: range) -> None:
@@ -38,7 +40,9 @@ def start_and_end(pace: FluxJobPace, ledger: RecordingLedger, numbers: range) ->
         pace.count(WorkloadId(number), None)
 
 
-def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(
+    pace: FluxJobPace, ledger: RecordingLedger
+) -> None:
     running = a_running(ledger)
     before = pace.delay_s(running, exists=True), pace.too_early_to_write_s(running), pace.estimates_at_once
     start_and_end(pace, ledger, range(2, 32))
@@ -48,7 +52,11 @@ def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(pace
     assert pace.estimates_at_once < before[2]
     ledger.now += timedelta(seconds=2)
     assert not pace.hurried, "half as many count, and fewer are not many"
-    assert (pace.delay_s(running, exists=True), pace.too_early_to_write_s(running), pace.estimates_at_once) == before
+    assert (
+        pace.delay_s(running, exists=True),
+        pace.too_early_to_write_s(running),
+        pace.estimates_at_once,
+    ) == before
 
 
 def test_an_end_never_waits(pace: FluxJobPace, ledger: RecordingLedger) -> None:
@@ -76,14 +84,19 @@ def test_other_changes_of_running_work_are_no_starts(pace: FluxJobPace, ledger: 
 @pytest.mark.parametrize("pods", [1, 64])
 def test_the_pods_of_a_gang_that_starts_count(pace: FluxJobPace, ledger: RecordingLedger, pods: int) -> None:
     started = replace(a_running(ledger), submitted_at=ledger.clock())
-    pace.count(WorkloadId(2), replace(WAITING, id=WorkloadId(2), state=State.ALLOCATED, pods=pods, allocated_at=ledger.clock()))
+    pace.count(
+        WorkloadId(2),
+        replace(WAITING, id=WorkloadId(2), state=State.ALLOCATED, pods=pods, allocated_at=ledger.clock()),
+    )
     assert (pace.too_early_to_create_s(started) > 0) is (pods > 20)
     ledger.now += timedelta(seconds=20)
     started = replace(started, submitted_at=ledger.clock())
     assert pace.too_early_to_create_s(started) == 0.0, "a gang that does not start for long delays nothing"
 
 
-def test_early_estimates_are_written_at_once_and_then_one_a_second(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+def test_early_estimates_are_written_at_once_and_then_one_a_second(
+    pace: FluxJobPace, ledger: RecordingLedger
+) -> None:
     assert pace.early_estimates(2) == 20
     pace.count_early_estimates(20)
     assert [pace.early_estimates(2), pace.early_estimates(2), pace.early_estimates(60)] == [2, 4, 20]

@@ -11,7 +11,13 @@ from support.queue_builders import EPOCH, a_workload
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Epoch, FluxionJobId, GivenBack, RequeueState, Transition, WorkloadId
-from fluxqueue.queue.status.fluxjob_status import ShownEstimates, estimates_to_show, published_promise, status_json, status_of
+from fluxqueue.queue.status.fluxjob_status import (
+    ShownEstimates,
+    estimates_to_show,
+    published_promise,
+    status_json,
+    status_of,
+)
 
 ONE, TWO = WorkloadId(1), WorkloadId(2)
 SPEC = {"objectRef": {"kind": "Job", "name": "a", "uid": "uid-a"}}
@@ -19,12 +25,22 @@ SPEC = {"objectRef": {"kind": "Job", "name": "a", "uid": "uid-a"}}
 
 def at(minutes: int, position: int = 1, *, reserved: bool = False) -> Estimate:
     eta = EPOCH + timedelta(minutes=minutes)
-    return Estimate(position=position, eta=eta, eta_soonest=EPOCH, eta_first=EPOCH + timedelta(minutes=9), reserved=reserved)
+    return Estimate(
+        position=position,
+        eta=eta,
+        eta_soonest=EPOCH,
+        eta_first=EPOCH + timedelta(minutes=9),
+        reserved=reserved,
+    )
 
 
 def test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact() -> None:
     status = status_of(a_workload(), at(5, reserved=True))
-    assert (status.position, status.eta, status.reserved_at) == (1, "2026-01-01T00:05:00Z", "2026-01-01T00:05:00Z")
+    assert (status.position, status.eta, status.reserved_at) == (
+        1,
+        "2026-01-01T00:05:00Z",
+        "2026-01-01T00:05:00Z",
+    )
     assert (status.eta_soonest, status.eta_first) == ("2026-01-01T00:00:00Z", "2026-01-01T00:09:00Z")
 
 
@@ -32,12 +48,16 @@ def test_the_first_estimate_is_shown_to_the_end() -> None:
     promised = a_workload(state=State.RUNNING, promised_at=EPOCH + timedelta(minutes=9))
     assert status_of(promised).eta_first == "2026-01-01T00:09:00Z"
     waits_again = a_workload(promised_at=EPOCH)
-    assert status_of(waits_again, at(5)).eta_first == "2026-01-01T00:00:00Z", "the first estimate does not change"
+    assert status_of(waits_again, at(5)).eta_first == "2026-01-01T00:00:00Z", (
+        "the first estimate does not change"
+    )
 
 
 def test_the_first_estimate_of_a_former_leader_is_read_for_the_same_wait_only() -> None:
     workload = a_workload()
-    shown = msgspec.convert({"status": status_json(status_of(workload, at(5))), "metadata": {"name": "a"}, "spec": SPEC}, FluxJob)
+    shown = msgspec.convert(
+        {"status": status_json(status_of(workload, at(5))), "metadata": {"name": "a"}, "spec": SPEC}, FluxJob
+    )
     assert published_promise(shown, workload) == EPOCH + timedelta(minutes=9)
     assert published_promise(shown, replace(workload, submitted_at=EPOCH + timedelta(hours=1))) is None
     assert published_promise(None, workload) is None
@@ -56,7 +76,9 @@ def test_work_without_an_estimate_shows_its_state() -> None:
 
 
 def test_a_job_that_gave_pods_back_shows_the_nodes_that_it_kept_and_why() -> None:
-    given = RequeueState(given_back=GivenBack(jobid=7, ranks=(0, 2), stop_at=EPOCH, message="2 pods end of the 4"))
+    given = RequeueState(
+        given_back=GivenBack(jobid=7, ranks=(0, 2), stop_at=EPOCH, message="2 pods end of the 4")
+    )
     workload = a_workload(state=State.RUNNING, jobid=7, hosts="n[0-3]", requeue_state=given)
     assert (status_of(workload).nodes, status_of(workload).message) == ("n[1,3]", "2 pods end of the 4")
     again = replace(workload, jobid=FluxionJobId(8))

@@ -29,14 +29,21 @@ def state(memory: MemoryApi) -> str:
     return str(memory.get("fluxjobs", "job-lammps")["status"]["state"])
 
 
-@pytest.mark.parametrize(("subresource", "requests"), [(False, ["fluxjobs"]), (True, ["fluxjobs", "fluxjobs/status"])])
-async def test_it_writes_by_the_way_that_the_crd_has(memory: MemoryApi, subresource: bool, requests: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("subresource", "requests"), [(False, ["fluxjobs"]), (True, ["fluxjobs", "fluxjobs/status"])]
+)
+async def test_it_writes_by_the_way_that_the_crd_has(
+    memory: MemoryApi, subresource: bool, requests: list[str]
+) -> None:
     memory.status_subresources["fluxjobs"] = subresource
     writes = FluxJobStatusWrites(memory.api)
     await writes.write(meta(memory), RUNNING)
     assert (state(memory), [write.resource for write in memory.writes]) == ("Running", requests)
     await writes.write(meta(memory), COMPLETED)
-    assert (state(memory), [write.resource for write in memory.writes]) == ("Completed", [*requests, requests[-1]]), "it knows the way now"
+    assert (state(memory), [write.resource for write in memory.writes]) == (
+        "Completed",
+        [*requests, requests[-1]],
+    ), "it knows the way now"
 
 
 @pytest.mark.parametrize("before", [False, True])

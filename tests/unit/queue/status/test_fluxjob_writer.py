@@ -1,4 +1,6 @@
-"""A FluxJob is created for each workload, follows its row, and is never written over an edit that is not stored."""
+"""A FluxJob is created for each workload, follows its row,
+and is never written over an edit that is not stored.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,22 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_names
 from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
 from fluxqueue.queue.model.estimates import Estimate
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState, SpecOverrides, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    FluxionJobId,
+    ReleaseMode,
+    SlotState,
+    SpecOverrides,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.status import fluxjob_pace, fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 
 WAITING = a_workload("lammps", uid="job-uid", reason=Reason.WAITING_FOR_NODES, message="8 cpu are short")
-RUNNING = replace(WAITING, state=State.RUNNING, jobid=FluxionJobId(7), hosts="n1", reason=Reason.NONE, message="")
+RUNNING = replace(
+    WAITING, state=State.RUNNING, jobid=FluxionJobId(7), hosts="n1", reason=Reason.NONE, message=""
+)
 NAME, NEXT_NAME, *_ = fluxjob_names("Job", "lammps", "job-uid")
 
 
@@ -48,7 +59,9 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
-async def writer(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[FluxJobWriter]:
+async def writer(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> AsyncIterator[FluxJobWriter]:
     writer = FluxJobWriter(memory.api, managed_caches(memory), ledger, events.recorder)
     async with running(writer.run()):
         yield writer
@@ -63,13 +76,17 @@ def status(memory: MemoryApi, name: str = NAME) -> Any:
 
 
 @pytest.mark.usefixtures("writer")
-async def test_a_workload_gets_a_fluxjob_that_its_object_owns(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_a_workload_gets_a_fluxjob_that_its_object_owns(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     ledger.put(WAITING)
     await until(lambda: status(memory))
     assert status(memory)["reason"] == "WaitingForNodes"
     assert fluxjob(memory)["spec"]["queue"] == "default"
     assert [owner["uid"] for owner in fluxjob(memory)["metadata"]["ownerReferences"]] == ["job-uid"]
-    assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")], "one write, with the status"
+    assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")], (
+        "one write, with the status"
+    )
 
 
 async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
@@ -89,7 +106,11 @@ async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
 async def test_work_that_starts_at_once_costs_one_write(memory: MemoryApi, ledger: RecordingLedger) -> None:
     submitted = replace(WAITING, reason=Reason.NONE, message="", submitted_at=ledger.clock())
     ledger.put(submitted)
-    ledger.put(replace(submitted, state=State.ALLOCATED, jobid=FluxionJobId(7), hosts="n1", allocated_at=ledger.clock()))
+    ledger.put(
+        replace(
+            submitted, state=State.ALLOCATED, jobid=FluxionJobId(7), hosts="n1", allocated_at=ledger.clock()
+        )
+    )
     ledger.put(replace(RUNNING, submitted_at=submitted.submitted_at))
     await until(lambda: status(memory))
     assert status(memory)["state"] == "Running"
@@ -98,7 +119,12 @@ async def test_work_that_starts_at_once_costs_one_write(memory: MemoryApi, ledge
 
 @pytest.mark.parametrize(("busy", "early_s"), [(False, None), (True, 8.0)])
 async def test_among_much_work_a_fluxjob_waits_longer_for_the_start(
-    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch, busy: bool, early_s: float | None
+    memory: MemoryApi,
+    ledger: RecordingLedger,
+    writer: FluxJobWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    busy: bool,
+    early_s: float | None,
 ) -> None:
     if busy:
         monkeypatch.setattr(fluxjob_pace, "_BUSY", -1)
@@ -138,7 +164,9 @@ async def test_work_that_does_not_start_keeps_no_fluxjob_waiting(
     memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fluxjob_pace, "_STARTING", 0)
-    stuck = a_workload("next", uid="next-uid", state=State.ALLOCATED, allocated_at=ledger.clock() - timedelta(seconds=20))
+    stuck = a_workload(
+        "next", uid="next-uid", state=State.ALLOCATED, allocated_at=ledger.clock() - timedelta(seconds=20)
+    )
     ledger.put(stuck)
     started = replace(RUNNING, submitted_at=ledger.clock())
     ledger.put(started)
@@ -200,7 +228,9 @@ async def test_while_many_start_and_end_a_short_run_is_not_written(
 
 
 @pytest.mark.usefixtures("writer")
-async def test_work_that_has_ended_before_it_had_a_fluxjob_gets_one(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_work_that_has_ended_before_it_had_a_fluxjob_gets_one(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     ledger.put(RUNNING)
     ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
     await until(lambda: status(memory))
@@ -221,7 +251,9 @@ async def test_work_that_no_cycle_looks_at_gets_a_fluxjob_after_a_while(
 
 
 @pytest.mark.usefixtures("writer")
-async def test_an_older_crd_gets_the_status_by_its_subresource(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_an_older_crd_gets_the_status_by_its_subresource(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     memory.status_subresources["fluxjobs"] = True
     ledger.put(RUNNING)
     await until(lambda: status(memory).get("state") == "Running")
@@ -240,7 +272,9 @@ async def test_an_end_without_a_fluxjob_is_found_by_the_next_leader(
 
 
 @pytest.mark.usefixtures("writer")
-async def test_a_workload_whose_object_is_deleted_gets_none(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_a_workload_whose_object_is_deleted_gets_none(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     ledger.put(a_workload("gone", uid="gone-uid", reason=Reason.WAITING_FOR_NODES))
     ledger.put(WAITING)
     await until(lambda: status(memory))
@@ -289,9 +323,18 @@ def pod_of_ring(uid: str) -> Any:
 
 
 @pytest.mark.usefixtures("writer")
-async def test_a_group_whose_pods_are_all_replaced_gets_its_fluxjob_back(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_a_group_whose_pods_are_all_replaced_gets_its_fluxjob_back(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     """A FluxJob goes with the last pod that it has as owner, and the next pod may come later."""
-    ring = replace(RUNNING, kind="PodGroup", api_version="v1", name="ring", uid="ring-uid", release_mode=ReleaseMode.GROUP)
+    ring = replace(
+        RUNNING,
+        kind="PodGroup",
+        api_version="v1",
+        name="ring",
+        uid="ring-uid",
+        release_mode=ReleaseMode.GROUP,
+    )
     name, *_ = fluxjob_names("PodGroup", "ring", "ring-uid")
     memory.put("pods", pod_of_ring("first"))
     ledger.put(ring, an_allocation(["n1"], states=[SlotState.TAKEN], pods=["first"]))
@@ -308,9 +351,18 @@ async def test_a_group_whose_pods_are_all_replaced_gets_its_fluxjob_back(memory:
 
 
 @pytest.mark.usefixtures("writer")
-async def test_a_pod_that_joins_its_group_later_owns_the_fluxjob_too(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_a_pod_that_joins_its_group_later_owns_the_fluxjob_too(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     """The launcher of an MPIJob comes when its workers run, and remains when they are deleted."""
-    ring = replace(RUNNING, kind="PodGroup", api_version="v1", name="ring", uid="ring-uid", release_mode=ReleaseMode.GROUP)
+    ring = replace(
+        RUNNING,
+        kind="PodGroup",
+        api_version="v1",
+        name="ring",
+        uid="ring-uid",
+        release_mode=ReleaseMode.GROUP,
+    )
     name, *_ = fluxjob_names("PodGroup", "ring", "ring-uid")
     memory.put("pods", pod_of_ring("worker"))
     allocated = an_allocation(["n1", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["worker", None])
@@ -319,11 +371,16 @@ async def test_a_pod_that_joins_its_group_later_owns_the_fluxjob_too(memory: Mem
     memory.put("pods", pod_of_ring("launcher"))
     await ledger.write_slots(SlotWrites(taken=[TakenSlot(FluxionJobId(7), 1, "launcher", "ring-launcher")]))
     await until(lambda: len(fluxjob(memory, name)["metadata"]["ownerReferences"]) == 2)
-    assert {owner["uid"] for owner in fluxjob(memory, name)["metadata"]["ownerReferences"]} == {"worker", "launcher"}
+    assert {owner["uid"] for owner in fluxjob(memory, name)["metadata"]["ownerReferences"]} == {
+        "worker",
+        "launcher",
+    }
 
 
 @pytest.mark.usefixtures("writer")
-async def test_an_edit_is_not_overwritten_before_it_is_stored(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_an_edit_is_not_overwritten_before_it_is_stored(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     ledger.put(WAITING)
     await until(lambda: status(memory))
     memory.put("fluxjobs", {**fluxjob(memory), "spec": {**fluxjob(memory)["spec"], "priority": 9}})
@@ -331,7 +388,9 @@ async def test_an_edit_is_not_overwritten_before_it_is_stored(memory: MemoryApi,
     await until(lambda: status(memory)["message"] == "4 cpu are short")
     assert fluxjob(memory)["spec"]["priority"] == 9
     ledger.put(replace(WAITING, priority=9, overrides=SpecOverrides(priority=9)))
-    await until(lambda: '"priority":9' in fluxjob(memory)["metadata"]["annotations"]["fluxqueue/acknowledged"])
+    await until(
+        lambda: '"priority":9' in fluxjob(memory)["metadata"]["annotations"]["fluxqueue/acknowledged"]
+    )
 
 
 @pytest.mark.usefixtures("writer")
@@ -348,7 +407,9 @@ async def test_an_edit_of_running_work_is_reverted_with_an_event(
 
 
 @pytest.mark.usefixtures("writer")
-async def test_a_fluxjob_without_owners_is_deleted_with_the_end_of_its_work(memory: MemoryApi, ledger: RecordingLedger) -> None:
+async def test_a_fluxjob_without_owners_is_deleted_with_the_end_of_its_work(
+    memory: MemoryApi, ledger: RecordingLedger
+) -> None:
     ledger.put(RUNNING)
     await until(lambda: status(memory).get("state") == "Running")
     orphan = {**fluxjob(memory), "metadata": {**fluxjob(memory)["metadata"], "ownerReferences": []}}
@@ -379,7 +440,9 @@ async def test_a_resync_compares_what_changed_since_the_last_one(
         return expected_spec(workload)
 
     monkeypatch.setattr(fluxjob_writer, "expected_spec", expected)
-    other = replace(a_workload("other", uid="other-uid"), reason=Reason.WAITING_FOR_NODES, message="8 cpu are short")
+    other = replace(
+        a_workload("other", uid="other-uid"), reason=Reason.WAITING_FOR_NODES, message="8 cpu are short"
+    )
     memory.put("jobs", make_job("other").uid("other-uid").build())
     for row in (WAITING, other):
         ledger.put(row)

@@ -23,8 +23,14 @@ def a_queue(**spec: Any) -> FluxQueue:
 
 
 def conditions(queue: FluxQueue, *labels: dict[str, str]) -> dict[str, tuple[str, str]]:
-    nodes = [msgspec.convert(make_node(f"n{at}").with_("metadata.labels", of).build(), Node) for at, of in enumerate(labels)]
-    return {found.type: (found.status, found.reason) for found in queue_status(queue, WorkUsage(), nodes, NOW).conditions or ()}
+    nodes = [
+        msgspec.convert(make_node(f"n{at}").with_("metadata.labels", of).build(), Node)
+        for at, of in enumerate(labels)
+    ]
+    return {
+        found.type: (found.status, found.reason)
+        for found in queue_status(queue, WorkUsage(), nodes, NOW).conditions or ()
+    }
 
 
 def test_a_node_counts_once_for_each_queue_and_only_while_it_has_an_open_slot() -> None:
@@ -48,7 +54,9 @@ def test_a_node_counts_once_for_each_queue_and_only_while_it_has_an_open_slot() 
         (QueueState.DRAINED, ("False", "Drained"), ("True", "Open")),
     ],
 )
-def test_conditions_explain_the_state(state: QueueState, accepting: tuple[str, str], starting: tuple[str, str]) -> None:
+def test_conditions_explain_the_state(
+    state: QueueState, accepting: tuple[str, str], starting: tuple[str, str]
+) -> None:
     assert conditions(a_queue(state=state), {}) == {"Accepting": accepting, "Starting": starting}
 
 
@@ -63,10 +71,16 @@ def test_a_node_selector_that_matches_no_node_is_reported() -> None:
     [
         ({"policy": Policy.FCFS}, "True", ""),
         ({}, "False", "not in force: spec.policy easy"),
-        ({"policy": Policy.CONSERVATIVE, "match_policy": "first"}, "False", "not in force: spec.policy conservative, spec.matchPolicy"),
+        (
+            {"policy": Policy.CONSERVATIVE, "match_policy": "first"},
+            "False",
+            "not in force: spec.policy conservative, spec.matchPolicy",
+        ),
     ],
 )
-def test_a_foreign_matcher_is_said_with_what_it_cannot_do(spec: dict[str, Any], status: str, lost: str) -> None:
+def test_a_foreign_matcher_is_said_with_what_it_cannot_do(
+    spec: dict[str, Any], status: str, lost: str
+) -> None:
     shown = queue_status(a_queue(**spec), WorkUsage(), [], NOW, foreign_matcher=True).conditions or []
     (condition,) = (each for each in shown if each.type == "PolicyInForce")
     assert (condition.status, condition.reason) == (status, "ForeignMatcher")
@@ -85,7 +99,10 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     assert queue_status(shown, WorkUsage(1, 2, 3), [], LATER) == first
     held = msgspec.structs.replace(shown, spec=FluxQueueSpec(state=QueueState.HELD))
     accepting, starting = queue_status(held, WorkUsage(1, 2, 3), [], LATER).conditions or []
-    assert (accepting.last_transition_time, starting.last_transition_time) == ("2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z")
+    assert (accepting.last_transition_time, starting.last_transition_time) == (
+        "2026-03-01T12:00:00Z",
+        "2026-03-01T13:00:00Z",
+    )
 
 
 @pytest.mark.parametrize(

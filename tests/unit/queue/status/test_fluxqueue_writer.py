@@ -42,7 +42,9 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
-async def writer(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[FluxQueueWriter]:
+async def writer(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> AsyncIterator[FluxQueueWriter]:
     writer = FluxQueueWriter(memory.api, managed_caches(memory), ledger, events.recorder)
     async with running(writer.run()):
         yield writer
@@ -52,18 +54,26 @@ def status(memory: MemoryApi, name: str = "default") -> Any:
     return memory.get("fluxqueues", name).get("status", {})
 
 
-async def test_counts_follow_the_rows_and_return_to_zero(memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter) -> None:
+async def test_counts_follow_the_rows_and_return_to_zero(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter
+) -> None:
     writer.resync()
     await until(lambda: status(memory).get("pending") == 0)
     waiting = ledger.put(a_workload())
     started = ledger.put(a_workload(state=State.RUNNING, jobid=7), an_allocation(["n1", "n2"]))
-    await until(lambda: (status(memory)["pending"], status(memory)["running"], status(memory)["nodesInUse"]) == (1, 1, 2))
+    await until(
+        lambda: (
+            (status(memory)["pending"], status(memory)["running"], status(memory)["nodesInUse"]) == (1, 1, 2)
+        )
+    )
     ledger.end(replace(started, state=State.COMPLETED))
     ledger.end(waiting)
     await until(lambda: (status(memory)["pending"], status(memory)["running"]) == (0, 0))
 
 
-async def test_an_equal_status_is_not_written_again(memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter) -> None:
+async def test_an_equal_status_is_not_written_again(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter
+) -> None:
     writer.resync()
     await until(lambda: status(memory) and status(memory, "gpu"))
     before = len(memory.writes)
@@ -89,7 +99,9 @@ async def test_busy_queues_take_turns(memory: MemoryApi, ledger: RecordingLedger
     assert sorted(name for each in rounds for name in each) == names, "each once"
 
 
-async def test_a_rule_is_shown_before_counts(memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter) -> None:
+async def test_a_rule_is_shown_before_counts(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxQueueWriter
+) -> None:
     writer.resync()
     await until(lambda: status(memory, "gpu"))
     with pytest.MonkeyPatch.context() as patched:
@@ -110,7 +122,9 @@ async def test_the_heartbeat_of_a_node_compares_nothing(memory: MemoryApi, write
     assert writer._changed.is_set()
 
 
-async def test_a_failure_of_one_queue_is_reported_on_it(memory: MemoryApi, writer: FluxQueueWriter, events: RecordedEvents) -> None:
+async def test_a_failure_of_one_queue_is_reported_on_it(
+    memory: MemoryApi, writer: FluxQueueWriter, events: RecordedEvents
+) -> None:
     memory.fail_next("patch", "fluxqueues/status", 422, "Invalid", "no such field")
     writer.resync()
     await until(lambda: status(memory) and status(memory, "gpu"))
@@ -120,7 +134,9 @@ async def test_a_failure_of_one_queue_is_reported_on_it(memory: MemoryApi, write
     )
 
 
-async def test_a_selector_without_nodes_is_shown_as_a_condition(memory: MemoryApi, writer: FluxQueueWriter) -> None:
+async def test_a_selector_without_nodes_is_shown_as_a_condition(
+    memory: MemoryApi, writer: FluxQueueWriter
+) -> None:
     memory.put("fluxqueues", {**memory.get("fluxqueues", "gpu"), "spec": {"nodeSelector": {"gpu": "yes"}}})
     writer.resync()
     await until(lambda: status(memory, "gpu"))

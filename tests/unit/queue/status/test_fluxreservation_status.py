@@ -11,7 +11,11 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxreservations import FluxReservation, ReservationState
 from fluxqueue.queue.model.occurrences import Occurrence
 from fluxqueue.queue.model.reservation_plans import BookedReservation, plan_of
-from fluxqueue.queue.status.fluxreservation_status import conflicts_of, reservation_status, usage_by_reservation
+from fluxqueue.queue.status.fluxreservation_status import (
+    conflicts_of,
+    reservation_status,
+    usage_by_reservation,
+)
 from fluxqueue.queue.status.usage import WorkUsage
 
 NINE = 1_796_115_600
@@ -19,7 +23,10 @@ JOBSPEC = '{"attributes":{"system":{"reservation":"course"}}}'
 
 
 def reservation(name: str = "course", **spec: Any) -> FluxReservation:
-    return msgspec.convert(make_reservation(name, **{"start": "2026-12-01T09:00:00", "nodes": ["n1", "n2"], **spec}), FluxReservation)
+    return msgspec.convert(
+        make_reservation(name, **{"start": "2026-12-01T09:00:00", "nodes": ["n1", "n2"], **spec}),
+        FluxReservation,
+    )
 
 
 def booked(*nodes: str, name: str = "course", start: int = NINE, **spec: Any) -> BookedReservation:
@@ -42,13 +49,21 @@ def test_a_status_shows_nodes_and_the_present_or_next_time() -> None:
     assert (status.start, status.end) == ("2026-12-01T09:00:00Z", "2026-12-01T10:00:00Z")
     assert (status.pending, status.running, status.nodes_in_use, status.conflicts) == (1, 2, 3, ["one"])
     assert [(each.type, each.status) for each in status.conditions or ()] == [("Ready", "True")]
-    assert reservation_status(reservation(), booked("n1"), WorkUsage(), (), at(NINE)).state is ReservationState.ACTIVE
+    assert (
+        reservation_status(reservation(), booked("n1"), WorkUsage(), (), at(NINE)).state
+        is ReservationState.ACTIVE
+    )
 
 
 def test_a_reservation_that_is_over_or_not_valid_says_so() -> None:
     over = BookedReservation(plan_of(reservation()))
     status = reservation_status(reservation(), over, WorkUsage(), (), at(NINE))
-    assert (status.state, status.start, status.nodes, status.conflicts) == (ReservationState.OVER, None, "", None)
+    assert (status.state, status.start, status.nodes, status.conflicts) == (
+        ReservationState.OVER,
+        None,
+        "",
+        None,
+    )
     invalid = BookedReservation(plan_of(reservation(start="soon")))
     status = reservation_status(reservation(), invalid, WorkUsage(), (), at(NINE))
     assert status.state is ReservationState.INVALID
@@ -57,8 +72,15 @@ def test_a_reservation_that_is_over_or_not_valid_says_so() -> None:
 
 def test_what_is_in_the_way_is_named() -> None:
     mine = booked("n1", "n9")
-    others = {"course": mine, "power": booked("n1", name="power", start=NINE + 600, maintenance=True), "far": booked("n3", name="far")}
-    endless, own = a_workload(state=State.RUNNING, jobid=7), a_workload(state=State.RUNNING, jobid=8, jobspec=JOBSPEC)
+    others = {
+        "course": mine,
+        "power": booked("n1", name="power", start=NINE + 600, maintenance=True),
+        "far": booked("n3", name="far"),
+    }
+    endless, own = (
+        a_workload(state=State.RUNNING, jobid=7),
+        a_workload(state=State.RUNNING, jobid=8, jobspec=JOBSPEC),
+    )
     live = [(endless, an_allocation(["n1"])), (own, an_allocation(["n1"], jobid=8))]
     assert list(conflicts_of(mine, others, live, {"n1", "n2"})) == [
         "spec.nodes.names: there is no node n9: correct the name, or add the node",

@@ -1,4 +1,6 @@
-"""The status of a FluxReservation is written from what is set aside, and only once a cycle knows its present spec."""
+"""The status of a FluxReservation is written from what is set aside,
+and only once a cycle knows its present spec.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +42,31 @@ async def test_a_status_follows_what_is_set_aside_and_what_is_over_is_removed() 
         booked["course"] = BookedReservation(plan, ("n1",), (Occurrence(32_503_680_000, 32_503_683_600),))
         writer.resync()
         await until(lambda: status().get("state") == "Planned")
-        assert (status()["nodes"], status()["nodeCount"], status()["start"]) == ("n1", 1, "3000-01-01T00:00:00Z")
+        assert (status()["nodes"], status()["nodeCount"], status()["start"]) == (
+            "n1",
+            1,
+            "3000-01-01T00:00:00Z",
+        )
         booked["course"] = BookedReservation(plan)
         writer.resync()
         await until(lambda: status()["state"] == "Over")
         assert (status()["nodes"], status().get("start")) == ("", None)
 
 
-async def test_a_reservation_is_compared_with_the_work_on_its_nodes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of a hundred was compared with all work that runs, every few seconds, and the leader did nothing else for as long."""
+async def test_a_reservation_is_compared_with_the_work_on_its_nodes_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of a hundred was compared with all work that runs, every few seconds,
+    and the leader did nothing else for as long.
+    """
     memory = MemoryApi()
     memory.put("nodes", make_node("n1").build())
     memory.put("fluxreservations", make_reservation("course", start="2026-12-01T09:00:00", nodes=["n1"]))
     caches = managed_caches(memory)
-    here, elsewhere = a_workload("here", state=State.RUNNING, jobid=7), a_workload("elsewhere", state=State.RUNNING, jobid=8)
+    here, elsewhere = (
+        a_workload("here", state=State.RUNNING, jobid=7),
+        a_workload("elsewhere", state=State.RUNNING, jobid=8),
+    )
     ledger = RecordingLedger((here, an_allocation(["n1", "n2"])), (elsewhere, an_allocation(["n2"], jobid=8)))
     plan = caches.reservations.plans["course"]
     booked = {"course": BookedReservation(plan, ("n1",), (Occurrence(1_767_000_000, 1_767_003_600),))}

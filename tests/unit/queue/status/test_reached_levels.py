@@ -9,8 +9,16 @@ from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.status.reached_levels import reached_levels
 
 NODES = {
-    "n1": {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/block": "b", "topology.kubernetes.io/rack": "r1"},
-    "n2": {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/block": "b", "topology.kubernetes.io/rack": "r2"},
+    "n1": {
+        "topology.kubernetes.io/zone": "z",
+        "topology.kubernetes.io/block": "b",
+        "topology.kubernetes.io/rack": "r1",
+    },
+    "n2": {
+        "topology.kubernetes.io/zone": "z",
+        "topology.kubernetes.io/block": "b",
+        "topology.kubernetes.io/rack": "r2",
+    },
     "n3": {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/rack": "r1"},
     "n4": {},
 }
@@ -31,5 +39,7 @@ NODES = {
     ],
 )
 def test_the_lowest_common_vertex_is_named(topology: TopologyRequest, hosts: list[str], words: str) -> None:
-    jobspec = jobspec_of("ns/n", [SizedPods({}, 2)], duration_s=60, placement=PlacementRules(topology=topology))
+    jobspec = jobspec_of(
+        "ns/n", [SizedPods({}, 2)], duration_s=60, placement=PlacementRules(topology=topology)
+    )
     assert reached_levels(jobspec, hosts, lambda host: NODES.get(host, {}), DEFAULT_LEVELS) == words

@@ -39,7 +39,9 @@ def test_a_start_is_named_as_far_as_it_is_known(estimate: Estimate | None, words
         (600, 740, False),
     ],
 )
-def test_a_start_moves_by_ten_minutes_and_a_quarter_of_the_wait(before: int | None, now: int | None, moved: bool) -> None:
+def test_a_start_moves_by_ten_minutes_and_a_quarter_of_the_wait(
+    before: int | None, now: int | None, moved: bool
+) -> None:
     def at(minutes: int | None) -> datetime | None:
         return None if minutes is None else NOON + timedelta(minutes=minutes)
 

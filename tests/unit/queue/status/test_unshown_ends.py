@@ -16,11 +16,20 @@ from fluxqueue.api.fluxjobs import fluxjob_name
 from fluxqueue.queue.status.unshown_ends import outdated_fluxjobs, without_fluxjob
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
-JOB = make_job("lammps").uid("u1").with_("metadata.labels", {names.SEEN_LABEL: names.SEEN_VALUE}).with_("status.conditions", COMPLETE)
+JOB = (
+    make_job("lammps")
+    .uid("u1")
+    .with_("metadata.labels", {names.SEEN_LABEL: names.SEEN_VALUE})
+    .with_("status.conditions", COMPLETE)
+)
 
 
 def fluxjob(state: str) -> Any:
-    return {"metadata": {"name": fluxjob_name("Job", "lammps", "u1")}, "spec": SPEC, "status": {"state": state}}
+    return {
+        "metadata": {"name": fluxjob_name("Job", "lammps", "u1")},
+        "spec": SPEC,
+        "status": {"state": state},
+    }
 
 
 SPEC = {"objectRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "u1"}}
@@ -44,7 +53,10 @@ def test_a_finished_job_of_ours_has_a_fluxjob(job: Any, expected: list[str]) -> 
 
 
 def test_a_finished_pod_is_looked_at_unless_its_job_stands_for_it() -> None:
-    memory, pod = MemoryApi(), make_pod("p").uid("p1").label(names.SEEN_LABEL, names.SEEN_VALUE).with_("status.phase", "Succeeded")
+    memory, pod = (
+        MemoryApi(),
+        make_pod("p").uid("p1").label(names.SEEN_LABEL, names.SEEN_VALUE).with_("status.phase", "Succeeded"),
+    )
     memory.put("pods", pod.build())
     caches = managed_caches(memory)
     assert list(without_fluxjob(caches, RecordingLedger())) == ["p1"]
@@ -53,7 +65,9 @@ def test_a_finished_pod_is_looked_at_unless_its_job_stands_for_it() -> None:
 
 
 @pytest.mark.parametrize(("state", "expected"), [("Running", ["u1"]), ("Completed", [])])
-def test_a_fluxjob_that_shows_no_end_is_outdated_once_its_work_is_not_in_the_queue(state: str, expected: list[str]) -> None:
+def test_a_fluxjob_that_shows_no_end_is_outdated_once_its_work_is_not_in_the_queue(
+    state: str, expected: list[str]
+) -> None:
     memory, ledger = MemoryApi(), RecordingLedger()
     memory.put("fluxjobs", fluxjob(state))
     caches = managed_caches(memory)

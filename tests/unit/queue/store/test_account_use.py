@@ -1,4 +1,6 @@
-"""The store's part about the use of accounts is tested on Postgres: `tests/integration/queue/test_fair_share.py`. Here: its parameters."""
+"""The store's part about the use of accounts is tested on Postgres:
+`tests/integration/queue/test_fair_share.py`. Here: its parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The accounting is tested on Postgres: `tests/integration/queue/test_accounting_queries.py`. Here: its statements."""
+"""The accounting is tested on Postgres: `tests/integration/queue/test_accounting_queries.py`.
+Here: its statements.
+"""
 
 from __future__ import annotations
 

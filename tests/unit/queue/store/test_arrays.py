@@ -1,4 +1,6 @@
-"""Lists as the text of Postgres arrays; that Postgres reads them back is in tests/integration/queue/test_store_database.py."""
+"""Lists as the text of Postgres arrays; that Postgres reads them back is in
+tests/integration/queue/test_store_database.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ def test_every_kind_of_element_has_its_text() -> None:
     assert array_text([]) == "{}"
     assert array_text([1, -2, None]) == "{1,-2,NULL}"
     assert array_text([True, False]) == "{true,false}"
-    assert array_text(["", "NULL", 'a"b', "c\\d", "{e,f}", State.PENDING]) == r'{"","NULL","a\"b","c\\d","{e,f}","Pending"}'
+    assert (
+        array_text(["", "NULL", 'a"b', "c\\d", "{e,f}", State.PENDING])
+        == r'{"","NULL","a\"b","c\\d","{e,f}","Pending"}'
+    )
     assert array_text([datetime(2026, 11, 23, 1, 2, 3, 4, UTC)]) == '{"2026-11-23T01:02:03.000004+00:00"}'
 
 

@@ -34,7 +34,9 @@ class World:
     def clock(self) -> LeaderClock:
         """Return the clock of a new leader."""
         machine = lambda: self.true + self.wrong["machine"]  # noqa: E731
-        clock = LeaderClock(cast("Any", self), Epoch(1), self._ask_api_server, machine=machine, pace=lambda: self.seconds)
+        clock = LeaderClock(
+            cast("Any", self), Epoch(1), self._ask_api_server, machine=machine, pace=lambda: self.seconds
+        )
         clock.stepped = self._step
         return clock
 

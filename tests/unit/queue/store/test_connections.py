@@ -9,7 +9,10 @@ from fluxqueue.queue.store.connections import cause_of, place_of, pooled_dsn, se
 
 def test_a_session_has_our_settings_and_keeps_those_of_the_site() -> None:
     parts = conninfo_to_dict(
-        session_dsn("postgresql://queue@db/flux?options=-c%20jit%3Doff&connect_timeout=3&application_name=site", "ours")
+        session_dsn(
+            "postgresql://queue@db/flux?options=-c%20jit%3Doff&connect_timeout=3&application_name=site",
+            "ours",
+        )
     )
     assert str(parts["options"]).startswith("-c search_path=fluxqueue,procrastinate ")
     assert str(parts["options"]).endswith(" -c jit=off -c default_transaction_isolation=read\\ committed")

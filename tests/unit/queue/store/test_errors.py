@@ -9,7 +9,22 @@ from fluxqueue.queue.store.connections import cause_of
 from fluxqueue.queue.store.errors import is_unavailable, is_unstorable
 
 UNAVAILABLE = [
-    *("08006", "25001", "25006", "25P03", "25P04", "28P01", "42501", "53100", "53300", "55P03", "57014", "57P01", "57P03", "58030"),
+    *(
+        "08006",
+        "25001",
+        "25006",
+        "25P03",
+        "25P04",
+        "28P01",
+        "42501",
+        "53100",
+        "53300",
+        "55P03",
+        "57014",
+        "57P01",
+        "57P03",
+        "58030",
+    ),
 ]
 
 
@@ -31,7 +46,9 @@ def test_a_value_that_does_not_fit_fails_for_its_object(sqlstate: str) -> None:
     assert not is_unavailable(error_of(sqlstate))
 
 
-@pytest.mark.parametrize("error", [psycopg.DataError("a NUL"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "half a character")])
+@pytest.mark.parametrize(
+    "error", [psycopg.DataError("a NUL"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "half a character")]
+)
 def test_what_cannot_be_sent_fails_for_its_object(error: Exception) -> None:
     assert is_unstorable(error)
 
@@ -58,5 +75,7 @@ def test_a_broken_connection_is_waited_for_although_it_has_no_code() -> None:
 )
 def test_what_does_not_end_by_itself_is_told_with_its_remedy(sqlstate: str, remedy: str) -> None:
     message = "terminating connection due to transaction timeout\nCONTEXT: a statement"
-    assert cause_of(error_of(sqlstate, message)).startswith("terminating connection due to transaction timeout; ")
+    assert cause_of(error_of(sqlstate, message)).startswith(
+        "terminating connection due to transaction timeout; "
+    )
     assert remedy in cause_of(error_of(sqlstate, message))

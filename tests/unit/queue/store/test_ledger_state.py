@@ -33,7 +33,15 @@ def work(number: int) -> Workload:
 
 def allocation(number: int, *, remnant: bool = False) -> Allocation:
     jobid = FluxionJobId(number + 10 * remnant)
-    return Allocation(jobid=jobid, workload=WorkloadId(number), shares=(), granted_at=START, start=START, end=START, remnant=remnant)
+    return Allocation(
+        jobid=jobid,
+        workload=WorkloadId(number),
+        shares=(),
+        granted_at=START,
+        start=START,
+        end=START,
+        remnant=remnant,
+    )
 
 
 @given(STEPS)
@@ -51,7 +59,9 @@ def test_live_work_is_that_of_the_rows_after_any_changes(steps: list[tuple[str, 
         assert list(state.live()) == wanted()
         at = START + timedelta(seconds=4)
         ends = [(each.end or at, each.jobid) for _, each in wanted()]
-        assert [each.jobid for _, each in state.planned_to_end(at)] == [jobid for end, jobid in sorted(ends) if end <= at]
+        assert [each.jobid for _, each in state.planned_to_end(at)] == [
+            jobid for end, jobid in sorted(ends) if end <= at
+        ]
         assert state.next_planned_end(at) == min((end for end, _ in ends if end > at), default=None)
 
     for what, which, more in steps:
@@ -93,5 +103,10 @@ def test_work_that_drains_to_wait_again_is_found_with_its_allocation() -> None:
     ]
     state.apply(Delta(workload_updates=tuple(drains)))
     assert [(row.id, each.jobid) for row, each in state.evicting()] == [(1, 1)]
-    state.apply(Delta(workload_updates=(WorkloadUpdate(id=WorkloadId(1), state=State.PENDING),), freed=(FluxionJobId(1),)))
+    state.apply(
+        Delta(
+            workload_updates=(WorkloadUpdate(id=WorkloadId(1), state=State.PENDING),),
+            freed=(FluxionJobId(1),),
+        )
+    )
     assert state.evicting() == []

@@ -53,7 +53,9 @@ class TestSpentInMemory(SpentContract):
 
 
 def test_it_has_every_method_of_the_store() -> None:
-    public = {name for name, _ in inspect.getmembers(Store, inspect.iscoroutinefunction) if not name.startswith("_")}
+    public = {
+        name for name, _ in inspect.getmembers(Store, inspect.iscoroutinefunction) if not name.startswith("_")
+    }
     assert {name for name in public if getattr(MemoryStore, name) is getattr(Store, name)} == set()
 
 

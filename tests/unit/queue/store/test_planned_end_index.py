@@ -14,7 +14,10 @@ from fluxqueue.queue.store.planned_end_index import PlannedEndIndex
 SECONDS = st.integers(0, 9)
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.one_of(st.none(), st.just("drop"), SECONDS)), max_size=40), SECONDS)
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.one_of(st.none(), st.just("drop"), SECONDS)), max_size=40),
+    SECONDS,
+)
 def test_ends_are_found_by_time_after_any_changes(steps: list[tuple[int, int | str | None]], at: int) -> None:
     index, ends = PlannedEndIndex(), dict[FluxionJobId, int]()
     now = START + timedelta(seconds=at)

@@ -12,7 +12,14 @@ from fluxqueue.queue.store.release_turns import ReleaseTurns
 
 def test_namespaces_take_turns_each_in_its_own_order() -> None:
     turns = ReleaseTurns()
-    for namespace, jobid in (("crowd", 1), ("crowd", 2), ("crowd", 3), ("one", 4), ("crowd", 5), ("other", 6)):
+    for namespace, jobid in (
+        ("crowd", 1),
+        ("crowd", 2),
+        ("crowd", 3),
+        ("one", 4),
+        ("crowd", 5),
+        ("other", 6),
+    ):
         turns.add(namespace, FluxionJobId(jobid))
     turns.discard(FluxionJobId(2))
     turns.discard(FluxionJobId(99))
@@ -27,7 +34,12 @@ def test_namespaces_take_turns_each_in_its_own_order() -> None:
 
 async def test_the_job_of_a_stranger_is_among_the_first_releases_beside_a_crowd() -> None:
     ledger = await memory_ledger()
-    await ledger.upsert([*(a_new_workload(f"crowd-{number}") for number in range(200)), a_new_workload("own", namespace="stranger")])
+    await ledger.upsert(
+        [
+            *(a_new_workload(f"crowd-{number}") for number in range(200)),
+            a_new_workload("own", namespace="stranger"),
+        ]
+    )
     jobids = await ledger.next_jobids(201)
     shares, now = (NodeShare("n0", {"pod": 1}),), ledger.clock()
     await ledger.grant(

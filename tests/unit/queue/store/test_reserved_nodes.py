@@ -1,4 +1,6 @@
-"""Nodes of FluxReservations are tested on Postgres too: `tests/integration/queue/test_reserved_nodes.py`. Here: the twin in memory."""
+"""Nodes of FluxReservations are tested on Postgres too: `tests/integration/queue/test_reserved_nodes.py`.
+Here: the twin in memory.
+"""
 
 from __future__ import annotations
 

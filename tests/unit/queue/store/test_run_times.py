@@ -1,4 +1,6 @@
-"""Run times are read from Postgres in `tests/integration/queue/test_reservations.py`. Here: the question, which is bounded."""
+"""Run times are read from Postgres in `tests/integration/queue/test_reservations.py`.
+Here: the question, which is bounded.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,11 @@ def test_every_query_is_used_and_every_used_query_exists() -> None:
 def test_only_the_store_speaks_sql() -> None:
     speaks = re.compile(r"\b(?:SELECT|INSERT INTO|UPDATE|DELETE FROM)\b\s+\w")
     room = resources.files("fluxqueue.queue.store").joinpath("..")
-    speakers = [entry.name for entry in room.iterdir() if entry.name.endswith(".py") and speaks.search(entry.read_text("utf-8"))]
+    speakers = [
+        entry.name
+        for entry in room.iterdir()
+        if entry.name.endswith(".py") and speaks.search(entry.read_text("utf-8"))
+    ]
     assert speakers == []
 
 
@@ -85,6 +89,15 @@ def test_psycopg_remembers_how_each_query_is_parsed() -> None:
 
 
 def test_no_row_has_the_time_of_postgres_own_clock() -> None:
-    by_postgres = re.compile(rb"fluxqueue\.clock\(\)|clock_timestamp\(\)|\bnow\(\)|current_timestamp", re.IGNORECASE)
+    by_postgres = re.compile(
+        rb"fluxqueue\.clock\(\)|clock_timestamp\(\)|\bnow\(\)|current_timestamp", re.IGNORECASE
+    )
     reading = {name for name, query in QUERIES.items() if by_postgres.search(query)}
-    assert reading == {"end_stalled_changes", "raise_epoch", "now", "read_clocks", "keep_clock", "stalled_tasks"}
+    assert reading == {
+        "end_stalled_changes",
+        "raise_epoch",
+        "now",
+        "read_clocks",
+        "keep_clock",
+        "stalled_tasks",
+    }

@@ -30,7 +30,11 @@ def test_work_that_was_left_out_is_known_in_the_order_of_submission() -> None:
     first, second, third = (a_workload(jobspec="", reason=Reason.QUEUE_LIMIT) for _ in range(3))
     for row in (third, first, second):
         requests.change(None, row)
-    assert [workload for _, workload in requests.left_out("default")["default"]] == [first.id, second.id, third.id]
+    assert [workload for _, workload in requests.left_out("default")["default"]] == [
+        first.id,
+        second.id,
+        third.id,
+    ]
     requests.change(second, None)
     requests.change(first, replace(first, jobspec="{}", reason=Reason.NONE))
     assert [workload for _, workload in requests.left_out("default")["default"]] == [third.id]

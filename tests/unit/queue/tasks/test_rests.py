@@ -42,7 +42,9 @@ async def test_what_does_not_rest_any_more_is_forgotten() -> None:
     assert (resting._until, resting._turns) == ({}, {})
 
 
-async def test_a_turn_that_took_long_is_followed_by_a_rest_some_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_took_long_is_followed_by_a_rest_some_times_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     again: list[float] = []
     resting: Rests[str] = Rests(lambda _key, delay_s: again.append(delay_s), 10.0)
     loop, turn_s = asyncio.get_running_loop(), 50_000.0

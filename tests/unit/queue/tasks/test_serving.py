@@ -104,7 +104,9 @@ async def test_a_request_ends_the_pause_after_a_failure(work: Work) -> None:
     assert work.done == [SCHEDULE] * 2
 
 
-async def test_an_old_task_ends_when_nothing_is_under_way_and_leaves_requests(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_task_ends_when_nothing_is_under_way_and_leaves_requests(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_LONG_S", 0.0)
 
     async def ask_again() -> float | None:

@@ -22,11 +22,18 @@ FAILED = [{"type": "Failed", "status": "True"}]
 
 
 def job(uid: str) -> JobBuilder:
-    return make_job("train-workers-0").uid(uid).suspended(False).owned_by("JobSet", "train", api_version=JOBSET)
+    return (
+        make_job("train-workers-0").uid(uid).suspended(False).owned_by("JobSet", "train", api_version=JOBSET)
+    )
 
 
 def pod(uid: str, phase: str) -> PodBuilder:
-    labelled = make_pod(uid).uid(uid).owned_by("Job", "train-workers-0").label("jobset.sigs.k8s.io/jobset-name", "train")
+    labelled = (
+        make_pod(uid)
+        .uid(uid)
+        .owned_by("Job", "train-workers-0")
+        .label("jobset.sigs.k8s.io/jobset-name", "train")
+    )
     return labelled.phase(phase).on_node("n0")
 
 
@@ -34,14 +41,37 @@ class Bench:
     """A JobSet with one Job, whose pod failed in its slot."""
 
     def __init__(self, requeue_state: RequeueState | None = None, **jobset: Any) -> None:
-        settings: dict[str, Any] = {"kind": "JobSet", "api_version": JOBSET, "release_mode": ReleaseMode.GROUP, "state": State.RUNNING}
-        row = a_workload("train", uid="uid", jobid=7, started_at=EPOCH, requeue_state=requeue_state or RequeueState(), **settings)
+        settings: dict[str, Any] = {
+            "kind": "JobSet",
+            "api_version": JOBSET,
+            "release_mode": ReleaseMode.GROUP,
+            "state": State.RUNNING,
+        }
+        row = a_workload(
+            "train",
+            uid="uid",
+            jobid=7,
+            started_at=EPOCH,
+            requeue_state=requeue_state or RequeueState(),
+            **settings,
+        )
         self.ledger = RecordingLedger((row, an_allocation(["n0"], states=[SlotState.TAKEN], pods=["first"])))
         self.server = MemoryApi()
         self.caches = managed_caches(self.server)
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
-        self.tracker = Tracker(self.server.api, self.caches, self.ledger, TriggerLog().trigger, gates, lambda _uid: None, grace_s=60)
-        self.server.put("nodes", {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        self.tracker = Tracker(
+            self.server.api,
+            self.caches,
+            self.ledger,
+            TriggerLog().trigger,
+            gates,
+            lambda _uid: None,
+            grace_s=60,
+        )
+        self.server.put(
+            "nodes",
+            {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        )
         self.server.put("jobsets", {"metadata": {"name": "train", "namespace": "default"}, **jobset})
         self.server.put("jobs", job("first-job").with_("status.conditions", FAILED).build())
         self.server.put("pods", pod("first", "Failed").build())
@@ -79,7 +109,9 @@ async def test_the_slots_of_a_jobset_that_is_deleted_end_at_once() -> None:
 
 
 async def test_a_slot_on_a_node_that_refused_its_pod_is_not_kept_for_the_next_one() -> None:
-    bench = Bench(RequeueState(refused={"n0": NodeRefusal(EPOCH + timedelta(seconds=1), EPOCH + timedelta(hours=1))}))
+    bench = Bench(
+        RequeueState(refused={"n0": NodeRefusal(EPOCH + timedelta(seconds=1), EPOCH + timedelta(hours=1))})
+    )
     async with running_controllers(bench.tracker):
         await until(lambda: bench.ledger.written("finish"))
 

@@ -35,13 +35,19 @@ def waiting(count: int) -> list[Pod]:
 
 
 def running(count: int) -> list[Pod]:
-    return [a_pod(bound(f"p{number}", node), uid=f"p{number}") for number, node in enumerate(reversed(hosts(count)))]
+    return [
+        a_pod(bound(f"p{number}", node), uid=f"p{number}")
+        for number, node in enumerate(reversed(hosts(count)))
+    ]
 
 
 @pytest.mark.parametrize("pods", [waiting, running])
 def test_pods_of_a_job_get_their_slots(pods: Callable[[int], list[Pod]]) -> None:
     def plan(count: int) -> Callable[[], object]:
-        job, own = a_job(make_job().pods(count, count).suspended(False).label("fluxqueue/jobid", "7")), pods(count)
+        job, own = (
+            a_job(make_job().pods(count, count).suspended(False).label("fluxqueue/jobid", "7")),
+            pods(count),
+        )
         return lambda: plan_job_slots(job, own, an_allocation(hosts(count)))
 
     assert_linear(plan)
@@ -49,9 +55,14 @@ def test_pods_of_a_job_get_their_slots(pods: Callable[[int], list[Pod]]) -> None
 
 def test_pods_of_a_job_find_the_nodes_that_take_them() -> None:
     def plan(count: int) -> Callable[[], object]:
-        job, own = a_job(make_job().pods(count, count).suspended(False).label("fluxqueue/jobid", "7")), waiting(count)
+        job, own = (
+            a_job(make_job().pods(count, count).suspended(False).label("fluxqueue/jobid", "7")),
+            waiting(count),
+        )
         last = hosts(count)[-1]
-        return lambda: plan_job_slots(job, own, an_allocation(hosts(count)), closed=ClosedNodes(to_job=lambda node: node != last))
+        return lambda: plan_job_slots(
+            job, own, an_allocation(hosts(count)), closed=ClosedNodes(to_job=lambda node: node != last)
+        )
 
     assert_linear(plan)
 
@@ -60,14 +71,19 @@ def test_pods_of_a_job_find_the_nodes_that_take_them() -> None:
 def test_pods_of_a_group_get_their_slots(pods: Callable[[int], list[Pod]]) -> None:
     def plan(count: int) -> Callable[[], object]:
         own, allocation = pods(count), an_allocation(hosts(count))
-        return lambda: plan_group_slots(own, allocation, lambda _pod: "pod", {}, closed=lambda _pod, node: node != "n0")
+        return lambda: plan_group_slots(
+            own, allocation, lambda _pod: "pod", {}, closed=lambda _pod, node: node != "n0"
+        )
 
     assert_linear(plan)
 
 
 def test_pods_of_a_group_that_differ_in_their_rules_get_their_slots() -> None:
     def plan(count: int) -> Callable[[], object]:
-        own = [a_pod(gated(f"p{each}").with_("spec.nodeSelector", {"tier": str(each)}), uid=f"p{each}") for each in range(count)]
+        own = [
+            a_pod(gated(f"p{each}").with_("spec.nodeSelector", {"tier": str(each)}), uid=f"p{each}")
+            for each in range(count)
+        ]
         return lambda: plan_group_slots(own, an_allocation(hosts(count)), lambda _pod: "pod", {})
 
     assert_linear(plan)
@@ -88,10 +104,14 @@ def test_gangs_whose_pods_come_one_by_one_are_planned_as_often_whatever_their_si
 
 def test_slots_of_a_group_that_end_are_found() -> None:
     def plan(count: int) -> Callable[[], object]:
-        allocation = an_allocation(hosts(count), states=[SlotState.TAKEN] * count, pods=[f"gone{number}" for number in range(count)])
+        allocation = an_allocation(
+            hosts(count), states=[SlotState.TAKEN] * count, pods=[f"gone{number}" for number in range(count)]
+        )
 
         def run() -> None:
-            changes = plan_group_slots([], allocation, lambda _pod: "pod", {}, expired=list(range(0, count, 2)))
+            changes = plan_group_slots(
+                [], allocation, lambda _pod: "pod", {}, expired=list(range(0, count, 2))
+            )
             empty_ranks(allocation, changes)
             unplaced_pods([], allocation, changes)
 

@@ -19,7 +19,13 @@ TAKEN = (SlotState.TAKEN,) * 3
 PODS = ("p0", "p1", "p2")
 
 
-def lacks_slot(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = lambda _: False) -> bool:
+def lacks_slot(
+    pod: Pod,
+    job: Job,
+    pods: Iterable[Pod],
+    allocation: Allocation,
+    closed: Callable[[str], bool] = lambda _: False,
+) -> bool:
     return JobSlots(job, pods, allocation, closed).lack(pod)
 
 
@@ -35,7 +41,9 @@ def loose(parallelism: int = 3, completions: int | None = 3) -> Any:
     return released(make_job().pods(parallelism, completions))
 
 
-def pod(uid: str, index: int | None = None, node: str | None = None, phase: str = "Running", gated: bool = False) -> Pod:
+def pod(
+    uid: str, index: int | None = None, node: str | None = None, phase: str = "Running", gated: bool = False
+) -> Pod:
     builder = make_pod(uid).owned_by("Job").phase(phase)
     if index is not None:
         builder = builder.index(index)
@@ -49,7 +57,11 @@ def pod(uid: str, index: int | None = None, node: str | None = None, phase: str 
 def test_pods_of_an_indexed_job_take_the_slot_of_their_index_and_then_it_runs() -> None:
     pods = [pod(f"p{index}", index, host) for index, host in enumerate(HOSTS)]
     slot_changes = plan_job_slots(a_job(indexed()), pods, an_allocation(HOSTS))
-    assert [(rank, taken.metadata.name) for rank, taken in slot_changes.take] == [(0, "p0"), (1, "p1"), (2, "p2")]
+    assert [(rank, taken.metadata.name) for rank, taken in slot_changes.take] == [
+        (0, "p0"),
+        (1, "p1"),
+        (2, "p2"),
+    ]
     assert slot_changes.running
     assert not slot_changes.end
 
@@ -94,7 +106,11 @@ def test_a_pod_that_is_being_deleted_keeps_its_slot_even_if_the_job_is_gone() ->
 def test_a_job_that_was_complete_when_it_vanished_ended_well() -> None:
     complete = indexed().with_("status.conditions", [{"type": "Complete", "status": "True"}])
     slot_changes = plan_job_slots(None, [], an_allocation(HOSTS), a_job(complete))
-    assert (slot_changes.state, slot_changes.outcome, slot_changes.end) == (State.COMPLETED, Outcome.SUCCEEDED, (0, 1, 2))
+    assert (slot_changes.state, slot_changes.outcome, slot_changes.end) == (
+        State.COMPLETED,
+        Outcome.SUCCEEDED,
+        (0, 1, 2),
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +126,9 @@ def test_a_job_that_was_complete_when_it_vanished_ended_well() -> None:
     ],
 )
 def test_a_deleted_job_succeeded_only_if_it_had_all_its_completions(last: Any, state: State) -> None:
-    seen = a_job(last.with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")) if last is not None else None
+    seen = (
+        a_job(last.with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")) if last is not None else None
+    )
     orphans = [pod("p0", 0, "n1", phase="Succeeded"), pod("p1", 1, "n2", phase="Succeeded")]
     assert plan_job_slots(None, orphans, an_allocation(HOSTS), seen).state is state
     assert conclude_job(None, orphans, seen).state is state
@@ -126,8 +144,20 @@ def test_a_job_that_ran_when_it_was_last_seen_and_is_gone_was_cancelled(last: An
 def test_gated_pods_take_free_slots_oldest_first() -> None:
     pods = [pod("late", gated=True), pod("early", gated=True)]
     pods = [
-        a_pod(make_pod("b").owned_by("Job").gate("fluxqueue").with_("metadata.creationTimestamp", "2026-01-01T00:00:02Z"), uid="b"),
-        a_pod(make_pod("a").owned_by("Job").gate("fluxqueue").with_("metadata.creationTimestamp", "2026-01-01T00:00:01Z"), uid="a"),
+        a_pod(
+            make_pod("b")
+            .owned_by("Job")
+            .gate("fluxqueue")
+            .with_("metadata.creationTimestamp", "2026-01-01T00:00:02Z"),
+            uid="b",
+        ),
+        a_pod(
+            make_pod("a")
+            .owned_by("Job")
+            .gate("fluxqueue")
+            .with_("metadata.creationTimestamp", "2026-01-01T00:00:01Z"),
+            uid="a",
+        ),
     ]
     slot_changes = plan_job_slots(a_job(loose()), pods, an_allocation(HOSTS))
     assert [(rank, given.metadata.name) for rank, given in slot_changes.assign] == [(0, "a"), (1, "b")]
@@ -165,23 +195,43 @@ def test_without_indexes_slots_end_as_completions_run_out(succeeded: int, ends: 
         pytest.param("0-2", "3-5", (0, 1, 2), id="none left"),
     ],
 )
-def test_an_index_that_failed_for_good_needs_no_slot(completed: str, failed: str, ends: tuple[int, ...]) -> None:
+def test_an_index_that_failed_for_good_needs_no_slot(
+    completed: str, failed: str, ends: tuple[int, ...]
+) -> None:
     """``backoffLimitPerIndex``: the Job goes on with its other indexes."""
     builder = loose(3, 6).with_("spec.completionMode", "Indexed").with_("spec.backoffLimitPerIndex", 0)
-    status = {"succeeded": len(parse_indexes(completed)), "completedIndexes": completed, "failedIndexes": failed}
+    status = {
+        "succeeded": len(parse_indexes(completed)),
+        "completedIndexes": completed,
+        "failedIndexes": failed,
+    }
     job = a_job(builder.with_("status", status))
     assert plan_job_slots(job, [], an_allocation(HOSTS)).end == ends
 
 
 @pytest.mark.parametrize("decided", ["FailureTarget", "SuccessCriteriaMet"])
-@pytest.mark.parametrize("builder", [indexed(), loose(), loose(3, None)], ids=["elastic", "without indexes", "work queue"])
+@pytest.mark.parametrize(
+    "builder", [indexed(), loose(), loose(3, None)], ids=["elastic", "without indexes", "work queue"]
+)
 @pytest.mark.parametrize("pin_window_open", [True, False])
-def test_a_job_whose_end_is_decided_keeps_only_the_slots_of_pods_that_terminate(decided: str, builder: Any, pin_window_open: bool) -> None:
-    """A failure that no retry follows, a deadline, a success policy: one pod that is stuck keeps the Job, and no other nodes."""
+def test_a_job_whose_end_is_decided_keeps_only_the_slots_of_pods_that_terminate(
+    decided: str, builder: Any, pin_window_open: bool
+) -> None:
+    """A failure that no retry follows, a deadline, a success policy:
+    one pod that is stuck keeps the Job, and no other nodes.
+    """
     job = a_job(builder.with_("status.conditions", [{"type": decided, "status": "True"}]))
-    terminating = make_pod("p1").owned_by("Job").index(1).on_node("n2").with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    terminating = (
+        make_pod("p1")
+        .owned_by("Job")
+        .index(1)
+        .on_node("n2")
+        .with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    )
     stuck = a_pod(terminating, uid="p1")
-    slot_changes = plan_job_slots(job, [stuck], an_allocation(HOSTS, states=TAKEN, pods=PODS), pin_window_open=pin_window_open)
+    slot_changes = plan_job_slots(
+        job, [stuck], an_allocation(HOSTS, states=TAKEN, pods=PODS), pin_window_open=pin_window_open
+    )
     assert (slot_changes.end, slot_changes.state) == ((0, 2), None)
 
 
@@ -202,18 +252,44 @@ def test_a_finished_job_ends_all_slots_except_those_of_living_pods() -> None:
     ("status", "message"),
     [
         (
-            {"containerStatuses": [{"state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}}]},
+            {
+                "containerStatuses": [
+                    {
+                        "state": {
+                            "terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}
+                        }
+                    }
+                ]
+            },
             "no such file",
         ),
-        ({"initContainerStatuses": [{"state": {"terminated": {"reason": "ContainerCannotRun", "message": "denied"}}}]}, "denied"),
-        ({"containerStatuses": [{"state": {"terminated": {"exitCode": 3, "reason": "Error", "message": "of the program"}}}]}, ""),
+        (
+            {
+                "initContainerStatuses": [
+                    {"state": {"terminated": {"reason": "ContainerCannotRun", "message": "denied"}}}
+                ]
+            },
+            "denied",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {"state": {"terminated": {"exitCode": 3, "reason": "Error", "message": "of the program"}}}
+                ]
+            },
+            "",
+        ),
         ({"reason": "NotSupported", "message": "hostPath is not supported"}, "hostPath is not supported"),
         ({"reason": "Evicted"}, "Evicted"),
         ({}, ""),
     ],
 )
-def test_a_failure_before_the_program_ran_is_told_in_the_words_of_the_pod(status: dict[str, Any], message: str) -> None:
-    failed = a_pod(make_pod("last").owned_by("Job").with_("status", {"phase": "Failed", **status}), uid="last")
+def test_a_failure_before_the_program_ran_is_told_in_the_words_of_the_pod(
+    status: dict[str, Any], message: str
+) -> None:
+    failed = a_pod(
+        make_pod("last").owned_by("Job").with_("status", {"phase": "Failed", **status}), uid="last"
+    )
     job = a_job(indexed().with_("status.conditions", [{"type": "Failed", "status": "True"}]))
     assert conclude_job(job, [failed, pod("p0", phase="Succeeded")]).message == (message or "the Job failed")
     assert plan_pod_slot(failed, an_allocation(["n1"])).message == message
@@ -222,14 +298,20 @@ def test_a_failure_before_the_program_ran_is_told_in_the_words_of_the_pod(status
 @pytest.mark.parametrize(
     ("found", "last", "state", "outcome"),
     [
-        pytest.param(a_pod(make_pod().phase("Succeeded")), "", State.COMPLETED, Outcome.SUCCEEDED, id="succeeded"),
+        pytest.param(
+            a_pod(make_pod().phase("Succeeded")), "", State.COMPLETED, Outcome.SUCCEEDED, id="succeeded"
+        ),
         pytest.param(a_pod(make_pod().phase("Failed")), "", State.FAILED, Outcome.FAILED, id="failed"),
         pytest.param(None, "Running", State.CANCELLED, Outcome.CANCELLED, id="deleted while it ran"),
         pytest.param(None, "", State.CANCELLED, Outcome.UNKNOWN, id="vanished unseen"),
     ],
 )
-def test_a_pod_of_its_own_ends_with_its_phase(found: Pod | None, last: str, state: State, outcome: Outcome) -> None:
-    slot_changes = plan_pod_slot(found, an_allocation(["n1"], states=[SlotState.TAKEN], pods=["pod-uid"]), last)
+def test_a_pod_of_its_own_ends_with_its_phase(
+    found: Pod | None, last: str, state: State, outcome: Outcome
+) -> None:
+    slot_changes = plan_pod_slot(
+        found, an_allocation(["n1"], states=[SlotState.TAKEN], pods=["pod-uid"]), last
+    )
     assert (slot_changes.state, slot_changes.outcome, slot_changes.end) == (state, outcome, (0,))
 
 
@@ -255,12 +337,17 @@ def test_a_pod_in_its_slot_that_is_still_gated_is_released_again() -> None:
 def test_a_slot_is_vacated_before_the_next_pod_takes_it() -> None:
     pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2", phase="Failed"), pod("p1b", 1, "n2"), pod("p2", 2, "n3")]
     slot_changes = plan_job_slots(a_job(indexed()), pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
-    assert (slot_changes.vacate, [(rank, taken.metadata.uid) for rank, taken in slot_changes.take]) == ((1,), [(1, "p1b")])
+    assert (slot_changes.vacate, [(rank, taken.metadata.uid) for rank, taken in slot_changes.take]) == (
+        (1,),
+        [(1, "p1b")],
+    )
 
 
 def test_an_indexed_job_that_shrinks_ends_its_highest_slots() -> None:
     shrunk = released(make_job().indexed(2))
-    slot_changes = plan_job_slots(a_job(shrunk), [pod("p0", 0, "n1"), pod("p1", 1, "n2")], an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    slot_changes = plan_job_slots(
+        a_job(shrunk), [pod("p0", 0, "n1"), pod("p1", 1, "n2")], an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    )
     assert slot_changes.end == (2,)
 
 
@@ -278,13 +365,18 @@ def test_a_slot_that_is_given_back_ends_with_its_pod_and_no_other_gets_it() -> N
 
 @pytest.mark.parametrize("leaving", [{3, 4}, {0, 1}], ids=["the highest", "the lowest"])
 @pytest.mark.parametrize("marked", [True, False], ids=["started with fewer", "elastic"])
-def test_a_kept_slot_waits_for_its_next_pod_while_others_are_given_back(leaving: set[int], marked: bool) -> None:
+def test_a_kept_slot_waits_for_its_next_pod_while_others_are_given_back(
+    leaving: set[int], marked: bool
+) -> None:
     hosts, uids = [f"n{rank}" for rank in range(5)], [f"p{rank}" for rank in range(5)]
     builder = released(make_job().indexed(5))
     job = a_job(builder.annotation("fluxqueue/started-pods", "5") if marked else builder)
     allocation = an_allocation(hosts, states=[SlotState.TAKEN] * 5, pods=uids)
     failed, *standing = [rank for rank in range(5) if rank not in leaving]
-    kept = [pod(f"p{failed}", failed, f"n{failed}", phase="Failed"), *(pod(f"p{rank}", rank, f"n{rank}") for rank in standing)]
+    kept = [
+        pod(f"p{failed}", failed, f"n{failed}", phase="Failed"),
+        *(pod(f"p{rank}", rank, f"n{rank}") for rank in standing),
+    ]
     going = [a_pod(_going(f"p{rank}", f"n{rank}").index(rank), uid=f"p{rank}") for rank in leaving]
     replacements = [pod(f"r{rank}", rank, gated=True) for rank in leaving]
     while_they_go = plan_job_slots(job, [*kept, *going], allocation, elsewhere=replacements, leaving=leaving)
@@ -333,9 +425,13 @@ def test_the_replacement_of_a_pod_on_a_lost_node_has_no_slot_there() -> None:
         slot_changes = plan_job_slots(a_job(indexed()), there, allocation, closed=ClosedNodes(lost, lost))
         assert (slot_changes.assign, slot_changes.end) == ((), ())
     both = [*standing, pod("p1", 1, "n2"), replacement]
-    assert not lacks_slot(replacement, a_job(indexed()), both, allocation, lost), "the other pod is still active"
+    assert not lacks_slot(replacement, a_job(indexed()), both, allocation, lost), (
+        "the other pod is still active"
+    )
     loose_replacement, loose_going = pod("q", gated=True), a_pod(_going("p1", "n2"), uid="p1")
-    assert lacks_slot(loose_replacement, a_job(loose()), [*standing, loose_going, loose_replacement], allocation, lost)
+    assert lacks_slot(
+        loose_replacement, a_job(loose()), [*standing, loose_going, loose_replacement], allocation, lost
+    )
 
 
 def test_the_slot_of_a_pod_that_is_replaced_elsewhere_ends_once_the_pod_is_gone() -> None:
@@ -354,11 +450,18 @@ def test_the_slot_on_a_lost_node_stays_open_until_the_replacement_is_bound() -> 
         (indexed(), pod("p1b", 1, gated=True), pod("p1b", 1, "n4")),
         (loose(), pod("q", gated=True), pod("q", node="n4")),
     ):
-        assert plan_job_slots(a_job(job), standing, allocation, elsewhere=[waits], closed=ClosedNodes(lost, lost)).end == ()
+        assert (
+            plan_job_slots(
+                a_job(job), standing, allocation, elsewhere=[waits], closed=ClosedNodes(lost, lost)
+            ).end
+            == ()
+        )
         assert plan_job_slots(a_job(job), standing, allocation, elsewhere=[waits]).end == (1,), (
             "its node is ready again: another pod may get the slot"
         )
-        assert plan_job_slots(a_job(job), standing, allocation, elsewhere=[runs], closed=ClosedNodes(lost, lost)).end == (1,)
+        assert plan_job_slots(
+            a_job(job), standing, allocation, elsewhere=[runs], closed=ClosedNodes(lost, lost)
+        ).end == (1,)
 
 
 def test_slots_of_a_shrink_inside_the_pin_window_end_when_it_closes() -> None:
@@ -369,7 +472,10 @@ def test_slots_of_a_shrink_inside_the_pin_window_end_when_it_closes() -> None:
     assert not plan_job_slots(a_job(indexed()), left, allocation, pin_window_open=True).more_end_later
     assert plan_job_slots(shrunk, left, allocation).end == (1, 2)
     stopped = a_job(released(make_job().pods(0, 3)))
-    assert (plan_job_slots(stopped, [], allocation, pin_window_open=True).end, plan_job_slots(stopped, [], allocation).end) == (
+    assert (
+        plan_job_slots(stopped, [], allocation, pin_window_open=True).end,
+        plan_job_slots(stopped, [], allocation).end,
+    ) == (
         (),
         (0, 1, 2),
     )
@@ -379,22 +485,37 @@ def test_inside_the_pin_window_slots_of_finished_indexes_still_end() -> None:
     allocation, left = an_allocation(HOSTS, states=TAKEN, pods=PODS), [pod("p0", 0, "n1"), pod("p2", 2, "n3")]
     job = a_job(indexed().with_("status.completedIndexes", "1"))
     assert plan_job_slots(job, left, allocation, pin_window_open=True).end == (1,)
-    assert plan_job_slots(a_job(indexed()), [pod("p1", 1, "n2", phase="Succeeded"), *left], allocation, pin_window_open=True).end == (1,)
+    assert plan_job_slots(
+        a_job(indexed()), [pod("p1", 1, "n2", phase="Succeeded"), *left], allocation, pin_window_open=True
+    ).end == (1,)
     one = an_allocation(HOSTS[:1], states=TAKEN[:1], pods=PODS[:1])
-    assert plan_job_slots(a_job(loose(1, 2).with_("status.succeeded", 1)), [], one, pin_window_open=True).end == ()
-    assert plan_job_slots(a_job(loose(1, 2).with_("status.succeeded", 2)), [], one, pin_window_open=True).end == (0,)
+    assert (
+        plan_job_slots(a_job(loose(1, 2).with_("status.succeeded", 1)), [], one, pin_window_open=True).end
+        == ()
+    )
+    assert plan_job_slots(
+        a_job(loose(1, 2).with_("status.succeeded", 2)), [], one, pin_window_open=True
+    ).end == (0,)
 
 
 def test_an_index_matched_elsewhere_keeps_its_slot_until_the_pin_window_closes() -> None:
-    allocation, standing = an_allocation(HOSTS, states=TAKEN, pods=PODS), [pod("p0", 0, "n1"), pod("p2", 2, "n3")]
+    allocation, standing = (
+        an_allocation(HOSTS, states=TAKEN, pods=PODS),
+        [pod("p0", 0, "n1"), pod("p2", 2, "n3")],
+    )
     elsewhere = [pod("p1b", 1, "n4")]
-    assert plan_job_slots(a_job(indexed()), standing, allocation, elsewhere=elsewhere, pin_window_open=True).end == ()
+    assert (
+        plan_job_slots(a_job(indexed()), standing, allocation, elsewhere=elsewhere, pin_window_open=True).end
+        == ()
+    )
     assert plan_job_slots(a_job(indexed()), standing, allocation, elsewhere=elsewhere).end == (1,)
 
 
 def test_a_job_that_is_being_deleted_ends_each_slot_as_its_pod_goes() -> None:
     going = a_job(
-        indexed().with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z").with_("metadata.finalizers", ["foregroundDeletion"])
+        indexed()
+        .with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")
+        .with_("metadata.finalizers", ["foregroundDeletion"])
     )
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     stuck = a_pod(_going("p1", "n2").index(1), uid="p1")
@@ -408,7 +529,9 @@ def test_a_gated_pod_is_not_released_onto_a_closed_node() -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     siblings, replacement = [pod("p0", 0, "n1"), pod("p2", 2, "n3")], pod("p1b", 1, gated=True)
     drained = {"n2"}.__contains__
-    slot_changes = plan_job_slots(a_job(indexed()), [*siblings, replacement], allocation, closed=ClosedNodes(drained, drained))
+    slot_changes = plan_job_slots(
+        a_job(indexed()), [*siblings, replacement], allocation, closed=ClosedNodes(drained, drained)
+    )
     assert (slot_changes.assign, slot_changes.end, slot_changes.vacate) == ((), (), (1,))
     assert lacks_slot(replacement, a_job(indexed()), [*siblings, replacement], allocation, drained)
     own = plan_job_slots(a_job(indexed()), [*siblings, replacement], allocation)
@@ -416,7 +539,13 @@ def test_a_gated_pod_is_not_released_onto_a_closed_node() -> None:
 
 
 def _going(name: str, node: str) -> PodBuilder:
-    return make_pod(name).owned_by("Job").phase("Running").on_node(node).with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")
+    return (
+        make_pod(name)
+        .owned_by("Job")
+        .phase("Running")
+        .on_node(node)
+        .with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")
+    )
 
 
 def test_a_slot_ends_before_the_job_controller_counts_the_success_of_its_pod() -> None:
@@ -425,21 +554,34 @@ def test_a_slot_ends_before_the_job_controller_counts_the_success_of_its_pod() -
     assert plan_job_slots(a_job(indexed()), [done, *others], allocation).end == (1,)
     assert plan_job_slots(a_job(loose()), [done, *others], allocation).end == (1,)
     more = a_job(loose(3, 5).with_("status.succeeded", 1))
-    assert plan_job_slots(more, [done, *others], allocation).end == (), "it may be the one that is counted: a replacement comes for it"
-    assert plan_job_slots(more, [done, pod("former", phase="Succeeded"), pod("first", phase="Succeeded"), *others], allocation).end == (1,)
+    assert plan_job_slots(more, [done, *others], allocation).end == (), (
+        "it may be the one that is counted: a replacement comes for it"
+    )
+    assert plan_job_slots(
+        more, [done, pod("former", phase="Succeeded"), pod("first", phase="Succeeded"), *others], allocation
+    ).end == (1,)
 
 
 def test_a_pod_that_is_released_late_gets_the_slot_that_never_had_a_pod() -> None:
     allocation = an_allocation(HOSTS[:2], states=[SlotState.TAKEN, SlotState.FREE], pods=["p0"])
     ended, late = pod("p0", node="n1", phase="Succeeded"), pod("p1", gated=True)
     slot_changes = plan_job_slots(a_job(loose(2, 2)), [ended, late], allocation)
-    assert ([(rank, assigned.metadata.uid) for rank, assigned in slot_changes.assign], slot_changes.end) == ([(1, "p1")], (0,))
-    assert plan_job_slots(a_job(loose(2, 2)), [ended], allocation).end == (0,), "the other slot is kept for its own pod"
+    assert ([(rank, assigned.metadata.uid) for rank, assigned in slot_changes.assign], slot_changes.end) == (
+        [(1, "p1")],
+        (0,),
+    )
+    assert plan_job_slots(a_job(loose(2, 2)), [ended], allocation).end == (0,), (
+        "the other slot is kept for its own pod"
+    )
 
 
 def test_a_withdrawn_pod_lacks_a_slot_though_it_is_older_than_pods_in_slots() -> None:
-    first = a_pod(make_pod("p0").by_fluxion().with_("metadata.creationTimestamp", "2026-01-01T00:00:00Z"), uid="p0")
-    second = a_pod(make_pod("p1").on_node("n1").with_("metadata.creationTimestamp", "2026-01-01T00:00:01Z"), uid="p1")
+    first = a_pod(
+        make_pod("p0").by_fluxion().with_("metadata.creationTimestamp", "2026-01-01T00:00:00Z"), uid="p0"
+    )
+    second = a_pod(
+        make_pod("p1").on_node("n1").with_("metadata.creationTimestamp", "2026-01-01T00:00:01Z"), uid="p1"
+    )
     allocation = an_allocation(["n0", "n1"], states=[SlotState.ENDED, SlotState.TAKEN], pods=[None, "p1"])
     job = a_job(make_job().pods(2, 2))
     assert lacks_slot(first, job, [first, second], allocation)
@@ -448,16 +590,30 @@ def test_a_withdrawn_pod_lacks_a_slot_though_it_is_older_than_pods_in_slots() ->
 
 def test_a_slot_whose_node_refused_its_pod_ends_once_the_pod_is_matched_alone() -> None:
     alone = pod("again", 1, gated=True)
-    allocation = an_allocation(HOSTS, states=[SlotState.TAKEN, SlotState.FREE, SlotState.TAKEN], pods=["p0", None, "p2"])
+    allocation = an_allocation(
+        HOSTS, states=[SlotState.TAKEN, SlotState.FREE, SlotState.TAKEN], pods=["p0", None, "p2"]
+    )
     standing = [pod("p0", 0, "n1"), pod("p2", 2, "n3")]
 
     def refused(node: str) -> bool:
         return node == "n2"
 
-    assert plan_job_slots(indexed_job(), standing, allocation, elsewhere=[alone], closed=ClosedNodes(to_job=refused)).end == (1,)
-    assert plan_job_slots(indexed_job(), standing, allocation, elsewhere=[alone], closed=ClosedNodes(refused, refused)).end == ()
+    assert plan_job_slots(
+        indexed_job(), standing, allocation, elsewhere=[alone], closed=ClosedNodes(to_job=refused)
+    ).end == (1,)
+    assert (
+        plan_job_slots(
+            indexed_job(), standing, allocation, elsewhere=[alone], closed=ClosedNodes(refused, refused)
+        ).end
+        == ()
+    )
     pinning = plan_job_slots(
-        indexed_job(), standing, allocation, elsewhere=[alone], closed=ClosedNodes(to_job=refused), pin_window_open=True
+        indexed_job(),
+        standing,
+        allocation,
+        elsewhere=[alone],
+        closed=ClosedNodes(to_job=refused),
+        pin_window_open=True,
     )
     assert (pinning.end, pinning.more_end_later) == ((), True)
 

@@ -31,7 +31,9 @@ class Bench:
         self.server.show_in(self.caches)
         self.gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.plans: list[tuple[WorkloadId, float]] = []
-        self.releases = PodReleases(self.gates, lambda workload, delay_s: self.plans.append((workload, delay_s)))
+        self.releases = PodReleases(
+            self.gates, lambda workload, delay_s: self.plans.append((workload, delay_s))
+        )
         self.refused: set[str] = set()
         self.tried: list[str] = []
         call = self.server.call
@@ -50,15 +52,21 @@ class Bench:
         uids = [f"{name}-{rank}" for rank in range(pods)]
         for uid in uids:
             self.server.put("pods", make_pod(uid).uid(uid).gate("fluxqueue").build())
-        row = a_workload(name, uid=name, state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=pods, jobid=jobid)
-        return self.ledger.put(row, an_allocation([f"n{rank}" for rank in range(pods)], jobid=jobid, pods=uids))
+        row = a_workload(
+            name, uid=name, state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=pods, jobid=jobid
+        )
+        return self.ledger.put(
+            row, an_allocation([f"n{rank}" for rank in range(pods)], jobid=jobid, pods=uids)
+        )
 
     def plan(self, gang: Workload) -> None:
         """Hand over the pods that still have the gate."""
         allocation = self.ledger.allocation(gang.id)
         assert allocation is not None
         pods = [(slot.rank, self.caches.pods.get_by_uid(slot.pod_uid or "")) for slot in allocation.slots]
-        self.releases.put(gang, allocation, [(rank, pod) for rank, pod in pods if pod is not None and pod.held])
+        self.releases.put(
+            gang, allocation, [(rank, pod) for rank, pod in pods if pod is not None and pod.held]
+        )
 
     def released(self) -> list[str]:
         return [write.name for write in self.server.written("patch", "pods")]
@@ -117,7 +125,9 @@ async def test_a_later_version_of_a_refused_pod_is_tried_at_once(bench: Bench) -
     bench.plan(gang)
     await until(lambda: bench.plans)
     bench.refused = set()
-    bench.server.put("pods", make_pod("mpi-0").uid("mpi-0").gate("fluxqueue").label("changed", "true").build())
+    bench.server.put(
+        "pods", make_pod("mpi-0").uid("mpi-0").gate("fluxqueue").label("changed", "true").build()
+    )
     bench.plan(gang)
     await until(lambda: bench.released() == ["mpi-0"])
     assert bench.gates._refused == {}

@@ -46,13 +46,20 @@ class Bench:
 
     def __init__(self, grace_s: float) -> None:
         self.looks: list[tuple[WorkloadId, float]] = []
-        self.row = a_workload("web-5d4f-x", kind="Pod", uid="pod-uid", release_mode=ReleaseMode.POD, state=State.RUNNING)
+        self.row = a_workload(
+            "web-5d4f-x", kind="Pod", uid="pod-uid", release_mode=ReleaseMode.POD, state=State.RUNNING
+        )
         self.caches = Caches(cast(Api, None))
         nodes: ObjectCache[Node] = self.caches.nodes
         nodes.replace([msgspec.convert(make_node("n1").uid("n1").build(), Node)])
         self.namespace()
         self.successions = ReplacementSlots(
-            cast(Api, _Api()), self.caches, cast(Ledger, _Ledger(self.row)), cast(Trigger, None), self._look, grace_s=grace_s
+            cast(Api, _Api()),
+            self.caches,
+            cast(Ledger, _Ledger(self.row)),
+            cast(Trigger, None),
+            self._look,
+            grace_s=grace_s,
         )
         self.successions.note_deleted(self._pod())
 
@@ -69,7 +76,9 @@ class Bench:
         self.caches.namespaces.apply(msgspec.convert({"metadata": meta}, Namespace))
 
     async def settle(self) -> list[PlannedChanges]:
-        end = SlotChanges(end=(0,), state=State.CANCELLED, outcome=Outcome.CANCELLED, message="the pod was deleted")
+        end = SlotChanges(
+            end=(0,), state=State.CANCELLED, outcome=Outcome.CANCELLED, message="the pod was deleted"
+        )
         return await self.successions.settle([PlannedChanges(self.row, an_allocation(["n1"]), end)])
 
 

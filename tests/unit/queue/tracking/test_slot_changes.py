@@ -19,7 +19,9 @@ from fluxqueue.queue.tracking.slot_changes import as_preempted, first_bound, pla
 @pytest.mark.parametrize(
     ("now_s", "limit_s", "ends"),
     [
-        pytest.param(59, None, (State.COMPLETED, Outcome.SUCCEEDED), id="within its grace it ended by itself"),
+        pytest.param(
+            59, None, (State.COMPLETED, Outcome.SUCCEEDED), id="within its grace it ended by itself"
+        ),
         pytest.param(60, None, (State.CANCELLED, Outcome.CANCELLED), id="then it was evicted"),
         pytest.param(59, 50, (State.FAILED, Outcome.TIME_LIMIT), id="ended at its limit within its grace"),
         pytest.param(60, 50, (State.FAILED, Outcome.TIME_LIMIT), id="ended at its limit, then evicted"),
@@ -28,7 +30,12 @@ from fluxqueue.queue.tracking.slot_changes import as_preempted, first_bound, pla
 def test_how_a_preempted_pod_that_is_gone_ended(now_s: int, limit_s: int | None, ends: Any) -> None:
     limit = EPOCH + timedelta(seconds=limit_s) if limit_s is not None else None
     state = RequeueState(stop_at=EPOCH + timedelta(seconds=60), time_limit=limit)
-    settings: dict[str, Any] = {"kind": "Pod", "release_mode": ReleaseMode.POD, "reason": Reason.PREEMPTED, "started_at": EPOCH}
+    settings: dict[str, Any] = {
+        "kind": "Pod",
+        "release_mode": ReleaseMode.POD,
+        "reason": Reason.PREEMPTED,
+        "started_at": EPOCH,
+    }
     row = a_workload("a", state=State.DRAINING, requeue_state=state, **settings)
     changes = plan_pod_slot(None, an_allocation(["n0"]), "Succeeded")
     changes = as_preempted(row, None, changes, EPOCH + timedelta(seconds=now_s))
@@ -39,9 +46,15 @@ def test_how_a_preempted_pod_that_is_gone_ended(now_s: int, limit_s: int | None,
 
 def bound_at(*seconds: float, **changes: Any) -> Pod:
     """A pod that got its node then, after `EPOCH`."""
-    times = [f"{EPOCH + timedelta(seconds=each):%Y-%m-%dT%H:%M:%SZ}" for each in seconds] or ["0000-01-01T00:00:00Z"]
+    times = [f"{EPOCH + timedelta(seconds=each):%Y-%m-%dT%H:%M:%SZ}" for each in seconds] or [
+        "0000-01-01T00:00:00Z"
+    ]
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time} for time in times]
-    return a_pod(make_pod().with_("spec.nodeName", "n0").with_("status", {"phase": "Succeeded", "conditions": conditions} | changes))
+    return a_pod(
+        make_pod()
+        .with_("spec.nodeName", "n0")
+        .with_("status", {"phase": "Succeeded", "conditions": conditions} | changes)
+    )
 
 
 def test_work_that_ended_unseen_began_when_its_first_pod_got_its_node() -> None:

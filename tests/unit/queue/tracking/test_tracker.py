@@ -36,19 +36,34 @@ class Bench:
     """A released Job of two pods, in slots 0 and 1 on nodes n0 and n1."""
 
     def __init__(self, job: JobBuilder = JOB, *, released: bool = True) -> None:
-        self.row = a_workload("mpi", uid="uid-of-mpi", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=2, jobid=7)
+        self.row = a_workload(
+            "mpi", uid="uid-of-mpi", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=2, jobid=7
+        )
         allocation = an_allocation(["n0", "n1"])
-        self.ledger = RecordingLedger((self.row, allocation if released else replace(allocation, released_at=None)))
+        self.ledger = RecordingLedger(
+            (self.row, allocation if released else replace(allocation, released_at=None))
+        )
         self.server, self.trigger = MemoryApi(), TriggerLog()
         self.caches = Caches(self.server.api)
         self.gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.reread: list[str] = []
         self.evicted: list[Eviction] = []
-        self.tracker = Tracker(self.server.api, self.caches, self.ledger, self.trigger.trigger, self.gates, self.reread.append, grace_s=30)
+        self.tracker = Tracker(
+            self.server.api,
+            self.caches,
+            self.ledger,
+            self.trigger.trigger,
+            self.gates,
+            self.reread.append,
+            grace_s=30,
+        )
         self.tracker.subscribe(self._evict)
         self.server.show_in(self.caches)
         for node in ("n0", "n1"):
-            self.server.put("nodes", {"metadata": {"name": node}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+            self.server.put(
+                "nodes",
+                {"metadata": {"name": node}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+            )
         self.server.put("jobs", job.build())
 
     async def _evict(self, evictions: Sequence[Eviction]) -> None:
@@ -67,13 +82,18 @@ async def test_a_gated_pod_is_stored_in_its_slot_before_its_gate_is_removed() ->
     bench.put(pod("mpi-0", 0), pod("mpi-1", 1))
     async with running_controllers(bench.tracker):
         await until(lambda: len(bench.released()) == 2)
-    assert [(slot.rank, slot.pod_uid) for slot in bench.ledger.written("take_slots")] == [(0, "mpi-0"), (1, "mpi-1")]
+    assert [(slot.rank, slot.pod_uid) for slot in bench.ledger.written("take_slots")] == [
+        (0, "mpi-0"),
+        (1, "mpi-1"),
+    ]
     patched = bench.server.get("pods", "mpi-1")
     assert not patched["spec"].get("schedulingGates")
     assert patched["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n1"
 
 
-async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
     counted: list[int] = []
 
@@ -126,14 +146,20 @@ async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: py
 
     monkeypatch.setattr(bench.gates, "_remove", remove)
     due = a_pod(pod("mpi-0", 0), uid="mpi-0")
-    await asyncio.gather(*(bench.gates.remove(bench.row, an_allocation(["n0"]), 0, due, 1) for _ in range(100)))
+    await asyncio.gather(
+        *(bench.gates.remove(bench.row, an_allocation(["n0"]), 0, due, 1) for _ in range(100))
+    )
     assert len(under_way) == 100
     assert max(under_way) == 16
 
 
-async def test_a_large_gang_rests_between_its_plans_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_gang_rests_between_its_plans_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
-    small = a_workload("one", kind="Pod", uid="one", state=State.RUNNING, release_mode=ReleaseMode.POD, jobid=8)
+    small = a_workload(
+        "one", kind="Pod", uid="one", state=State.RUNNING, release_mode=ReleaseMode.POD, jobid=8
+    )
     bench.ledger.put(small, an_allocation(["n0"], jobid=8, pods=["one"]))
     monkeypatch.setattr(bench.tracker._rests, "_of_pod_s", 1_000)
     planned: list[str] = []
@@ -210,7 +236,9 @@ async def test_the_slot_of_an_index_that_succeeded_ends_while_its_sibling_runs()
 async def test_a_job_that_was_deleted_complete_ends_well() -> None:
     bench = Bench()
     async with running_controllers(bench.tracker):
-        bench.server.put("jobs", JOB.with_("status.conditions", [{"type": "Complete", "status": "True"}]).build())
+        bench.server.put(
+            "jobs", JOB.with_("status.conditions", [{"type": "Complete", "status": "True"}]).build()
+        )
         bench.server.pause()
         bench.server.remove("jobs", "mpi")
         bench.server.resume()
@@ -229,7 +257,9 @@ async def test_a_job_that_its_user_suspends_is_evicted_and_its_slots_stay() -> N
 async def test_a_job_that_is_suspended_because_it_is_cancelled_is_not_evicted() -> None:
     bench = Bench(JOB.suspended())
     spec = {"objectRef": {"kind": "Job", "name": "mpi", "uid": "uid-of-mpi"}, "cancel": True}
-    bench.server.put("fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec})
+    bench.server.put(
+        "fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec}
+    )
     allocation = bench.ledger.allocation(bench.row.id)
     assert allocation is not None
     assert await bench.tracker._jobs.plan(bench.row, allocation) is None
@@ -254,7 +284,13 @@ async def test_a_job_without_slots_that_is_scaled_to_zero_is_evicted() -> None:
 
 async def test_a_job_whose_template_holds_a_node_is_evicted_before_its_slot_is_freed() -> None:
     """Once its slot were free, a pod that comes when it is scaled up again would still come to the node."""
-    held = make_job("mpi").uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+    held = (
+        make_job("mpi")
+        .uid("uid-of-mpi")
+        .suspended(False)
+        .label("fluxqueue/jobid", "7")
+        .pod_label("fluxqueue/pinned", "yes")
+    )
     bench = Bench(held)
     bench.put(pod("mpi-0", 0, "n0", "Running"))
     async with running_controllers(bench.tracker):
@@ -267,7 +303,14 @@ async def test_a_job_whose_template_holds_a_node_is_evicted_before_its_slot_is_f
 
 
 async def test_a_job_whose_template_holds_a_node_keeps_its_slot_between_its_pods() -> None:
-    held = make_job("mpi").uid("uid-of-mpi").pods(1, 3).suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+    held = (
+        make_job("mpi")
+        .uid("uid-of-mpi")
+        .pods(1, 3)
+        .suspended(False)
+        .label("fluxqueue/jobid", "7")
+        .pod_label("fluxqueue/pinned", "yes")
+    )
     bench = Bench(held)
     bench.ledger.now = EPOCH + timedelta(days=1)
     bench.put(pod("mpi-0", 0, "n0", "Running"))
@@ -275,7 +318,13 @@ async def test_a_job_whose_template_holds_a_node_keeps_its_slot_between_its_pods
         await until(lambda: bench.ledger.written("take_slots"))
         bench.put(pod("mpi-0", 0, "n0", "Succeeded"))
         await until(lambda: bench.ledger.written("vacate_slots"))
-        bench.put(make_pod("mpi-1").uid("mpi-1").owned_by("Job", "mpi").allocation("n0").label("fluxqueue/pinned", "yes"))
+        bench.put(
+            make_pod("mpi-1")
+            .uid("mpi-1")
+            .owned_by("Job", "mpi")
+            .allocation("n0")
+            .label("fluxqueue/pinned", "yes")
+        )
         await until(lambda: len(bench.ledger.written("take_slots")) == 2)
     assert [slot.pod_uid for slot in bench.ledger.written("take_slots")] == ["mpi-0", "mpi-1"]
 
@@ -307,7 +356,9 @@ async def test_a_job_that_its_queue_ended_at_its_limit_has_that_outcome() -> Non
     assert (ending.state, ending.outcome) == (State.FAILED, Outcome.TIME_LIMIT)
 
 
-async def test_what_nobody_waits_for_is_stored_together_and_what_a_cycle_left_waiting_hurries_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_waits_for_is_stored_together_and_what_a_cycle_left_waiting_hurries_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tracker, "_COLLECTED_S", 3600.0)
     bench = Bench()
     bench.ledger.put(replace(bench.row, release_mode=ReleaseMode.PIN), an_allocation(["n0", "n1"]))
@@ -323,7 +374,10 @@ async def test_what_nobody_waits_for_is_stored_together_and_what_a_cycle_left_wa
 
 def released_pin(bench: Bench) -> None:
     """The pods of the Job come with their nodes, and its release is not stored."""
-    bench.ledger.put(replace(bench.row, release_mode=ReleaseMode.PIN), replace(an_allocation(["n0", "n1"]), released_at=None))
+    bench.ledger.put(
+        replace(bench.row, release_mode=ReleaseMode.PIN),
+        replace(an_allocation(["n0", "n1"]), released_at=None),
+    )
 
 
 async def test_a_release_is_stored_with_the_start_of_its_pods() -> None:
@@ -334,14 +388,19 @@ async def test_a_release_is_stored_with_the_start_of_its_pods() -> None:
         bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
         assert bench.ledger.releasing(FluxionJobId(7))
         await until(lambda: bench.ledger.written("mark_started"))
-    assert [name for name, _ in bench.ledger.writes if name.startswith("mark_")] == ["mark_released", "mark_started"]
+    assert [name for name, _ in bench.ledger.writes if name.startswith("mark_")] == [
+        "mark_released",
+        "mark_started",
+    ]
     allocation = bench.ledger.allocation(bench.row.id)
     assert allocation is not None
     assert allocation.released_at is not None
     assert not bench.ledger.releasing(FluxionJobId(7))
 
 
-async def test_a_workload_that_cannot_be_tracked_keeps_no_release_from_being_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workload_that_cannot_be_tracked_keeps_no_release_from_being_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench(released=False)
     released_pin(bench)
 
@@ -355,7 +414,9 @@ async def test_a_workload_that_cannot_be_tracked_keeps_no_release_from_being_sto
     assert bench.ledger.written("mark_released") == [7]
 
 
-async def test_a_large_workload_that_cannot_be_tracked_is_tried_again_and_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_workload_that_cannot_be_tracked_is_tried_again_and_does_not_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tracker, "_REST_OF_SLOT_S", 3600.0)
     bench, tries = Bench(), list[None]()
 
@@ -368,7 +429,9 @@ async def test_a_large_workload_that_cannot_be_tracked_is_tried_again_and_does_n
         await until(lambda: len(tries) > 1)
 
 
-async def test_a_job_that_is_deleted_before_its_release_is_stored_keeps_its_nodes_while_its_pods_run() -> None:
+async def test_a_job_that_is_deleted_before_its_release_is_stored_keeps_its_nodes_while_its_pods_run() -> (
+    None
+):
     bench = Bench(released=False)
     released_pin(bench)
     bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
@@ -381,9 +444,13 @@ async def test_a_job_that_is_deleted_before_its_release_is_stored_keeps_its_node
         await until(lambda: bench.ledger.written("finish"))
 
 
-async def test_the_slot_of_a_pod_that_the_scheduler_refuses_is_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_slot_of_a_pod_that_the_scheduler_refuses_is_stored_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tracker, "_COLLECTED_S", 3600.0)
-    monkeypatch.setattr(tracker, "refusal", lambda pod: "Insufficient cpu" if pod.metadata.name == "mpi-1" else "")
+    monkeypatch.setattr(
+        tracker, "refusal", lambda pod: "Insufficient cpu" if pod.metadata.name == "mpi-1" else ""
+    )
     bench = Bench(released=False)
     released_pin(bench)
     async with running_controllers(bench.tracker):

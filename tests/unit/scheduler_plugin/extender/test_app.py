@@ -47,9 +47,14 @@ class Caller:
         self.headers: dict[bytes, bytes] = {}
         self.status = 0
         for name in ("n1", "n2"):
-            status = {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
+            status = {
+                "allocatable": {"cpu": "4", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
             self.caches.nodes.apply(
-                msgspec.convert({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": status}, Node)
+                msgspec.convert(
+                    {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": status}, Node
+                )
             )
 
     def see(self, builder: PodBuilder, version: str = "5") -> Pod:
@@ -89,7 +94,9 @@ class Caller:
             return answer.decode()
 
     async def filter(self, builder: PodBuilder, version: str = "5") -> Any:
-        return await self.call("/v1/filter", json.dumps({"Pod": document(builder, version), "NodeNames": ["n1", "n2"]}).encode())
+        return await self.call(
+            "/v1/filter", json.dumps({"Pod": document(builder, version), "NodeNames": ["n1", "n2"]}).encode()
+        )
 
     async def bind(self, node: str = "n1") -> str:
         asked = {"PodName": "p", "PodNamespace": "team", "PodUID": "p", "Node": node}
@@ -101,7 +108,12 @@ def document(builder: PodBuilder, version: str) -> dict[str, Any]:
 
 
 def released(node: str = "n1") -> PodBuilder:
-    return make_pod("p").cpu("1").annotation("fluxqueue/allocation", "7").annotation("fluxqueue/fluxion-nodes", node)
+    return (
+        make_pod("p")
+        .cpu("1")
+        .annotation("fluxqueue/allocation", "7")
+        .annotation("fluxqueue/fluxion-nodes", node)
+    )
 
 
 @pytest.fixture
@@ -116,10 +128,14 @@ async def test_a_released_pod_is_filtered_as_the_watch_shows_it(caller: Caller) 
     assert (await asked)["NodeNames"] == ["n2"], "its allocation has changed since kube-scheduler saw it"
 
 
-async def test_a_released_pod_that_the_watch_never_shows_is_an_error(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_released_pod_that_the_watch_never_shows_is_an_error(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fluxqueue.scheduler_plugin.extender.verbs.LAG_S", 0.01)
     caller.see(released(), "4")
-    assert (await caller.filter(released(), "5"))["Error"] == "the extender of fluxqueue has not seen pod team/p in this state yet"
+    assert (await caller.filter(released(), "5"))[
+        "Error"
+    ] == "the extender of fluxqueue has not seen pod team/p in this state yet"
 
 
 async def test_other_pods_need_not_be_known(caller: Caller) -> None:
@@ -129,7 +145,9 @@ async def test_other_pods_need_not_be_known(caller: Caller) -> None:
 async def test_a_released_pod_is_bound_in_the_state_that_was_decided_on(caller: Caller) -> None:
     caller.see(released())
     assert await caller.bind() == ""
-    assert caller.server.bound == [{"name": "p", "node": "n1", "uid": "p", "resource_version": "5", "timeout_s": 4.0}]
+    assert caller.server.bound == [
+        {"name": "p", "node": "n1", "uid": "p", "resource_version": "5", "timeout_s": 4.0}
+    ]
 
 
 async def test_another_pod_that_changed_meanwhile_is_bound_as_it_is_now(caller: Caller) -> None:
@@ -142,7 +160,10 @@ async def test_another_pod_that_changed_meanwhile_is_bound_as_it_is_now(caller: 
 
     caller.server.reply = change
     assert await caller.bind("n2") == ""
-    assert [(sent["node"], sent["resource_version"]) for sent in caller.server.bound] == [("n2", "5"), ("n2", "6")]
+    assert [(sent["node"], sent["resource_version"]) for sent in caller.server.bound] == [
+        ("n2", "5"),
+        ("n2", "6"),
+    ]
 
 
 async def test_a_pod_that_changed_meanwhile_is_decided_on_again(caller: Caller) -> None:
@@ -200,11 +221,16 @@ async def test_an_unreadable_body_gets_a_response(caller: Caller, path: str) -> 
 
 async def test_a_body_beyond_the_limit_is_refused(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extender_app, "MAX_BODY_BYTES", 100)
-    assert "larger than 100 bytes: set nodeCacheCapable" in (await caller.call("/v1/filter", b" " * 101))["Error"]
+    assert (
+        "larger than 100 bytes: set nodeCacheCapable"
+        in (await caller.call("/v1/filter", b" " * 101))["Error"]
+    )
     assert "larger than" in (await caller.call("/v1/bind", b" " * (MAX_BINDING_BYTES + 1)))["Error"]
 
 
-async def test_too_many_requests_at_once_are_turned_away(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_requests_at_once_are_turned_away(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(extender_app, "MOST_AT_ONCE", 1)
     first = asyncio.create_task(caller.filter(released()))
     await asyncio.sleep(0)
@@ -215,7 +241,9 @@ async def test_too_many_requests_at_once_are_turned_away(caller: Caller, monkeyp
 
 async def test_a_request_that_takes_too_long_gets_an_error() -> None:
     caller = Caller(deadline_s=0.01)
-    assert (await caller.filter(released()))["Error"] == "the extender of fluxqueue could not answer within 0.01 s"
+    assert (await caller.filter(released()))[
+        "Error"
+    ] == "the extender of fluxqueue could not answer within 0.01 s"
 
 
 async def test_a_client_that_hangs_up_harms_nothing(caller: Caller) -> None:

@@ -32,13 +32,21 @@ class World:
         document = {
             "metadata": {"name": name, "uid": name, "resourceVersion": str(next(_versions))},
             "spec": {"unschedulable": cordoned},
-            "status": {"allocatable": {"cpu": cpu, "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "allocatable": {"cpu": cpu, "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         }
         self.caches.nodes.apply(msgspec.convert(document, Node))
 
     def add(self, builder: PodBuilder) -> Pod:
         name = builder.build()["metadata"]["name"]
-        document = builder.namespace("team").uid(name).with_("metadata.resourceVersion", str(next(_versions))).build()
+        document = (
+            builder.namespace("team")
+            .uid(name)
+            .with_("metadata.resourceVersion", str(next(_versions)))
+            .build()
+        )
         pod = msgspec.convert(document, Pod)
         self.caches.pods.apply(pod)
         return pod
@@ -69,7 +77,12 @@ def member(name: str, node: str, size: int, cpu: str = "2") -> PodBuilder:
 
 
 def released(name: str, node: str, cpu: str = "2", jobid: int = 7) -> PodBuilder:
-    return make_pod(name).cpu(cpu).annotation("fluxqueue/allocation", str(jobid)).annotation("fluxqueue/fluxion-nodes", node)
+    return (
+        make_pod(name)
+        .cpu(cpu)
+        .annotation("fluxqueue/allocation", str(jobid))
+        .annotation("fluxqueue/fluxion-nodes", node)
+    )
 
 
 def other(name: str = "other", cpu: str = "3") -> PodBuilder:
@@ -115,7 +128,10 @@ def test_a_gang_waits_until_all_of_it_is_released(world: World) -> None:
     second = world.add(member("g1", "n2", 3))
     for pod, node in ((first, "n1"), (second, "n2")):
         why = world.filter(pod).unresolvable[node]
-        assert why == "it starts with the others of its group or not at all, and 2 of 3 pods of allocation 7 are released so far"
+        assert why == (
+            "it starts with the others of its group or not at all, "
+            "and 2 of 3 pods of allocation 7 are released so far"
+        )
     third = world.add(member("g2", "n3", 3))
     assert [world.kept(pod) for pod in (first, second, third)] == [["n1"], ["n2"], ["n3"]]
 
@@ -132,7 +148,11 @@ def test_one_blocked_member_holds_back_the_whole_gang(world: World, blocked: int
     world.node(NODES[blocked], cordoned=True)
     assert [world.kept(pod) for pod in pods] == [[], [], []]
     for rank, pod in enumerate(pods):
-        about = "" if rank == blocked else f"it starts with the others of its group or not at all, and pod g{blocked} cannot start: "
+        about = (
+            ""
+            if rank == blocked
+            else f"it starts with the others of its group or not at all, and pod g{blocked} cannot start: "
+        )
         assert world.filter(pod).unresolvable[NODES[rank]] == f"{about}node {NODES[blocked]} is cordoned"
         assert world.decider.bind_obstacle(pod, NODES[rank]) == f"{about}node {NODES[blocked]} is cordoned"
     world.node(NODES[blocked])
@@ -199,7 +219,9 @@ def test_a_pod_of_higher_priority_may_take_reserved_capacity(world: World) -> No
     world.add(released("q", "n1", "1").with_("spec.priority", 9))
     for priority, kept in ((5, ["n2", "n3"]), (6, [*NODES]), (None, ["n2", "n3"])):
         pod = other(f"of-{priority}", "3")
-        assert world.kept(world.add(pod if priority is None else pod.with_("spec.priority", priority))) == kept
+        assert (
+            world.kept(world.add(pod if priority is None else pod.with_("spec.priority", priority))) == kept
+        )
 
 
 def test_a_host_port_is_reserved_too(world: World) -> None:
@@ -210,7 +232,9 @@ def test_a_host_port_is_reserved_too(world: World) -> None:
 
 def test_resources_that_no_released_pod_requests_are_not_reserved(world: World) -> None:
     world.add(released("p", "n1"))
-    assert world.kept(world.add(other(cpu="1").request("example.com/ignored-by-the-scheduler", "9"))) == [*NODES]
+    assert world.kept(world.add(other(cpu="1").request("example.com/ignored-by-the-scheduler", "9"))) == [
+        *NODES
+    ]
 
 
 def test_scores_prefer_the_own_node_and_avoid_reserved_capacity(world: World) -> None:

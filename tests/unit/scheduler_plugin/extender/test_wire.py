@@ -27,12 +27,18 @@ POD = make_pod("p").namespace("team").uid("u").cpu("1").build()
 
 
 def body(**fields: Any) -> bytes:
-    return json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None, **fields}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"Pod": POD, "Nodes": None, "NodeNames": None, **fields}, separators=(",", ":")
+    ).encode()
 
 
 def node(name: str) -> dict[str, Any]:
     """Return a pod as Go writes it after a watch: without kind, and with fields unknown to us."""
-    return {"metadata": {"name": name, "labels": {"zone": "a"}}, "spec": {"fieldOfTheFuture": [1, {"a": "é"}]}, "status": {}}
+    return {
+        "metadata": {"name": name, "labels": {"zone": "a"}},
+        "spec": {"fieldOfTheFuture": [1, {"a": "é"}]},
+        "status": {},
+    }
 
 
 def read(answer: bytes) -> dict[str, Any]:
@@ -42,7 +48,10 @@ def read(answer: bytes) -> dict[str, Any]:
 
 def test_names_of_nodes_are_read_and_go_back_as_names() -> None:
     arguments = read_arguments(body(NodeNames=["n1", "n2", "n3"]))
-    assert (arguments.pod.metadata.name, arguments.pod.spec.containers[0].resources.requests) == ("p", {"cpu": "1"})
+    assert (arguments.pod.metadata.name, arguments.pod.spec.containers[0].resources.requests) == (
+        "p",
+        {"cpu": "1"},
+    )
     assert arguments.names == ["n1", "n2", "n3"]
     answer = read(encode_filter(FilterResult(["n2"], {"n1": "full"}, {"n3": "closed"}), arguments))
     assert answer == {
@@ -77,7 +86,10 @@ def test_a_failure_is_reported_in_the_response() -> None:
 
 
 def test_scores_are_a_list_of_hosts() -> None:
-    assert json.loads(encode_scores({"n1": 10, "n2": 0})) == [{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}]
+    assert json.loads(encode_scores({"n1": 10, "n2": 0})) == [
+        {"Host": "n1", "Score": 10},
+        {"Host": "n2", "Score": 0},
+    ]
 
 
 def test_a_binding_is_read() -> None:
@@ -94,7 +106,11 @@ def test_a_binding_is_read() -> None:
         pytest.param(b'{"NodeNames":["n1"]}', "cannot be read", id="no pod"),
         pytest.param(b'{"Pod":{},"NodeNames":[1]}', "cannot be read", id="a number for a name"),
         pytest.param(b'{"Pod":{}}', "neither Nodes nor NodeNames", id="no nodes"),
-        pytest.param(b'{"Pod":{},"Nodes":{"items":[{"metadata":{}}]}}', "the Node cannot be read", id="a node without a name"),
+        pytest.param(
+            b'{"Pod":{},"Nodes":{"items":[{"metadata":{}}]}}',
+            "the Node cannot be read",
+            id="a node without a name",
+        ),
     ],
 )
 def test_a_malformed_request_is_refused_with_a_sentence(sent: bytes, sentence: str) -> None:
@@ -117,7 +133,9 @@ def test_endless_nesting_is_refused_without_harm() -> None:
     assert (arguments.pod.metadata.name, arguments.names) == ("p", ["n1"])
 
 
-DOCUMENTS = st.recursive(st.none() | st.text() | st.integers(), st.lists).map(lambda found: json.dumps(found).encode())
+DOCUMENTS = st.recursive(st.none() | st.text() | st.integers(), st.lists).map(
+    lambda found: json.dumps(found).encode()
+)
 
 
 @given(st.one_of(st.binary(), st.text().map(str.encode), DOCUMENTS))

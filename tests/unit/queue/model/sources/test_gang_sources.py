@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.queue.model.sources.gang_sources import Gang, InvalidGang, Role, api_group, limited, named, whole_number
+from fluxqueue.queue.model.sources.gang_sources import (
+    Gang,
+    InvalidGang,
+    Role,
+    api_group,
+    limited,
+    named,
+    whole_number,
+)
 
 
 def test_the_core_group_has_no_name() -> None:

@@ -44,7 +44,10 @@ def test_each_role_needs_its_own_pods() -> None:
     assert without_head is not None
     assert (without_head.reason, names_of(without_head.members)) == (Reason.WAITING_FOR_GROUP, ["a", "b"])
     assert "has 2 of 3 pods" in without_head.message
-    whole = gather(HEAD_AND_TWO, pods_of(*(member(name, "worker") for name in "abc"), member("h", "head"), member("s", "strange")))
+    whole = gather(
+        HEAD_AND_TWO,
+        pods_of(*(member(name, "worker") for name in "abc"), member("h", "head"), member("s", "strange")),
+    )
     assert whole is not None
     assert (whole.reason, whole.size, names_of(whole.members)) == (Reason.NONE, 3, ["h", "a", "b"])
     assert names_of(whole.excess) == ["c", "s"]
@@ -56,7 +59,9 @@ def test_a_pod_beyond_what_has_to_start_is_matched_alone() -> None:
 
 
 def test_a_replacement_waits_for_nobody_that_runs_or_succeeded() -> None:
-    others = pods_of(running("h", "head"), running("a", "worker", "Succeeded"), running("b", "worker", "Failed"))
+    others = pods_of(
+        running("h", "head"), running("a", "worker", "Succeeded"), running("b", "worker", "Failed")
+    )
     found = gather(HEAD_AND_TWO, pods_of(member("b2", "worker")), others=others)
     assert found is not None
     assert (found.reason, found.size, names_of(found.members)) == (Reason.NONE, 1, ["b2"])
@@ -74,7 +79,11 @@ def test_roles_of_one_name_need_the_pods_of_both() -> None:
     assert (part.reason, "has 2 of 4 pods" in part.message) == (Reason.WAITING_FOR_GROUP, True)
     whole = gather(twice, pods_of(member("h", "head"), *(member(name, "worker") for name in "abcd")))
     assert whole is not None
-    assert (whole.reason, names_of(whole.members), names_of(whole.excess)) == (Reason.NONE, ["h", "a", "b", "c"], ["d"])
+    assert (whole.reason, names_of(whole.members), names_of(whole.excess)) == (
+        Reason.NONE,
+        ["h", "a", "b", "c"],
+        ["d"],
+    )
     started = pods_of(running("h", "head"), running("a", "worker"), running("b", "worker"))
     rest = gather(twice, pods_of(member("c", "worker")), others=started)
     assert rest is not None
@@ -86,9 +95,14 @@ def test_a_gang_with_nobody_waiting_is_not_gathered() -> None:
 
 
 def test_pods_in_two_queues_are_refused() -> None:
-    found = gather(source(Role("", 2)), pods_of(member("a", "").label("fluxqueue/queue", "x"), member("b", "")))
+    found = gather(
+        source(Role("", 2)), pods_of(member("a", "").label("fluxqueue/queue", "x"), member("b", ""))
+    )
     assert found is not None
-    assert (found.reason, found.message) == (Reason.INVALID_REQUEST, "Test default/x: its pods name different queues, none, x: name one")
+    assert (found.reason, found.message) == (
+        Reason.INVALID_REQUEST,
+        "Test default/x: its pods name different queues, none, x: name one",
+    )
 
 
 def test_slots_are_kept_for_pods_that_come_later_and_no_longer() -> None:
@@ -103,7 +117,10 @@ def test_slots_are_kept_for_pods_that_come_later_and_no_longer() -> None:
 
 
 def test_the_pods_that_a_gang_needs_get_slots_before_the_others() -> None:
-    old = [member(f"w{number}", "worker").with_("metadata.creationTimestamp", f"2026-01-01T00:00:0{number}Z") for number in range(3)]
+    old = [
+        member(f"w{number}", "worker").with_("metadata.creationTimestamp", f"2026-01-01T00:00:0{number}Z")
+        for number in range(3)
+    ]
     pods = pods_of(*old, member("h", "head").with_("metadata.creationTimestamp", "2026-01-01T00:00:09Z"))
     order = placement_order(GangPods(HEAD_AND_TWO, "", pods), None)
     assert names_of(sorted(pods, key=order)) == ["w0", "w1", "h", "w2"]

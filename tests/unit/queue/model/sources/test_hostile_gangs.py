@@ -1,4 +1,6 @@
-"""Gangs of other projects with hostile values: each is read, or refused with a sentence, and no other error comes of it."""
+"""Gangs of other projects with hostile values: each is read, or refused with a sentence,
+and no other error comes of it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from fluxqueue.api.jobsets import JobSet
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.decoding import decode_object
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, gather_jobset, group_of
-from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_source, later_pods_of_source, placement_order
+from fluxqueue.queue.model.sources.gathering import (
+    GangPods,
+    gather_gang_of_source,
+    later_pods_of_source,
+    placement_order,
+)
 from fluxqueue.queue.model.sources.registry import SOURCES, source_of_pod
 
 T = TypeVar("T")
@@ -50,7 +57,11 @@ def damaged_gang(attack: Attack, example: str) -> tuple[list[tuple[str, Json]], 
         else:
             others[collection].append(harmed)
         for kind, child in children:
-            others[kind].append(attack._damaged({**child, "metadata": {**child["metadata"], "namespace": "default"}}, keep=KEPT))
+            others[kind].append(
+                attack._damaged(
+                    {**child, "metadata": {**child["metadata"], "namespace": "default"}}, keep=KEPT
+                )
+            )
     for number, pod in enumerate(others["pods"]):
         pod["metadata"]["uid"] = f"pod-{number}"
     return objects, others["jobs"], others["pods"]
@@ -62,14 +73,18 @@ def test_a_gang_with_hostile_values_is_read_or_refused(example: str) -> None:
     for _ in range(60):
         objects, job_bodies, pod_bodies = damaged_gang(attack, example)
         pods, jobs = list(decoded(pod_bodies, Pod)), list(decoded(job_bodies, Job))
-        for jobset in decoded([body for collection, body in objects if collection.startswith("jobsets")], JobSet):
+        for jobset in decoded(
+            [body for collection, body in objects if collection.startswith("jobsets")], JobSet
+        ):
             gather_jobset(GroupKey("default", "g1", JOB_SET), pods, jobs, jobset)
         for pod in pods:
             group_of(pod, jobs[0] if jobs else None)
             source_of_pod(pod)
         for source in SOURCES:  # a pod may claim to be of any
             structs = [source.resource.struct] if source.resource is not None else []
-            found: list[Any] = [each for struct in structs for each in decoded([body for _, body in objects], struct)]
+            found: list[Any] = [
+                each for struct in structs for each in decoded([body for _, body in objects], struct)
+            ]
             for owner in found or ([None] if source.resource is None or source.optional else []):
                 gathered = GangPods(source, "gang default/g1", pods)
                 gather_gang_of_source(gathered, owner, EPOCH - timedelta(hours=1), EPOCH)

@@ -54,7 +54,10 @@ def test_an_elastic_job_starts_with_its_smallest_number_of_workers() -> None:
 
 def test_a_stated_minimum_takes_from_the_workers() -> None:
     owner = training(PYTORCH, {"Master": 1, "Worker": 4}, runPolicy={"schedulingPolicy": {"minAvailable": 2}})
-    assert [(role.name, role.pods) for role in PYTORCH.read((), owner).roles] == [("master", 1), ("worker", 1)]
+    assert [(role.name, role.pods) for role in PYTORCH.read((), owner).roles] == [
+        ("master", 1),
+        ("worker", 1),
+    ]
 
 
 def test_the_job_of_another_version_or_group_is_not_taken_for_one() -> None:
@@ -66,7 +69,12 @@ def test_the_job_of_another_version_or_group_is_not_taken_for_one() -> None:
     ("replicas", "spec", "said"),
     [
         pytest.param({"Worker": -3}, {}, r"spec.pytorchReplicaSpecs.Worker.replicas is -3", id="replicas"),
-        pytest.param({"Worker": 2}, {"elasticPolicy": {"minReplicas": 0}}, r"spec.elasticPolicy.minReplicas is 0", id="elastic"),
+        pytest.param(
+            {"Worker": 2},
+            {"elasticPolicy": {"minReplicas": 0}},
+            r"spec.elasticPolicy.minReplicas is 0",
+            id="elastic",
+        ),
         pytest.param({"Master": 19_999, "Worker": 19_999}, {}, "asks for 39998 pods", id="absurd"),
     ],
 )

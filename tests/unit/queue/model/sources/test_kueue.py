@@ -21,7 +21,10 @@ def test_a_pod_names_its_group_by_a_label() -> None:
 
 
 def test_the_pods_say_how_many_start_together() -> None:
-    part, whole = gather(KUEUE_POD_GROUPS, pods_of(member("a"))), gather(KUEUE_POD_GROUPS, pods_of(member("a"), member("b")))
+    part, whole = (
+        gather(KUEUE_POD_GROUPS, pods_of(member("a"))),
+        gather(KUEUE_POD_GROUPS, pods_of(member("a"), member("b"))),
+    )
     assert part is not None
     assert whole is not None
     assert (part.reason, whole.reason, whole.size) == (Reason.WAITING_FOR_GROUP, Reason.NONE, 2)
@@ -36,7 +39,9 @@ def test_the_pods_say_how_many_start_together() -> None:
     ],
 )
 def test_a_nonsense_count_is_one_sentence(counts: tuple[str | None, ...], said: str) -> None:
-    found = gather(KUEUE_POD_GROUPS, pods_of(*(member(f"p{number}", count) for number, count in enumerate(counts))))
+    found = gather(
+        KUEUE_POD_GROUPS, pods_of(*(member(f"p{number}", count) for number, count in enumerate(counts)))
+    )
     assert found is not None
     assert found.reason is Reason.INVALID_REQUEST
     assert said in found.message

@@ -30,7 +30,11 @@ def member(worker: int, group: int = 0, size: str | None = "3") -> PodBuilder:
 
 def lws(**spec: Any) -> Any:
     worker = {"spec": {"containers": [{"name": "w", "resources": {"requests": {"cpu": "4"}}}]}}
-    return read_object(LEADER_WORKER_SETS, {"leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}, **spec}, name="llm")
+    return read_object(
+        LEADER_WORKER_SETS,
+        {"leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}, **spec},
+        name="llm",
+    )
 
 
 def test_each_group_of_a_set_is_a_gang() -> None:
@@ -40,9 +44,14 @@ def test_each_group_of_a_set_is_a_gang() -> None:
     assert LEADER_WORKER_SETS.object_name(second, "llm-1") == "llm"
 
 
-@pytest.mark.parametrize("owner", [pytest.param(None, id="which cannot be read"), pytest.param(lws(), id="which starts all at once")])
+@pytest.mark.parametrize(
+    "owner",
+    [pytest.param(None, id="which cannot be read"), pytest.param(lws(), id="which starts all at once")],
+)
 def test_a_group_waits_for_its_workers(owner: Any) -> None:
-    part, whole = (gather(LEADER_WORKER_SETS, pods_of(*(member(n) for n in range(count))), owner) for count in (2, 3))
+    part, whole = (
+        gather(LEADER_WORKER_SETS, pods_of(*(member(n) for n in range(count))), owner) for count in (2, 3)
+    )
     assert part is not None
     assert whole is not None
     assert (part.reason, whole.reason, whole.size) == (Reason.WAITING_FOR_GROUP, Reason.NONE, 3)
@@ -63,7 +72,9 @@ def test_workers_that_come_when_their_leader_is_ready_get_slots_with_it() -> Non
 
 
 def test_workers_of_an_exclusive_topology_come_when_their_leader_has_its_node() -> None:
-    """They are matched by its rules: their controller sends them to its rack by a node selector that is not known yet."""
+    """They are matched by its rules: their controller sends them to its rack by a node selector that is not
+    known yet.
+    """
     term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {f"{PREFIX}/group-key": "5f"}}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     leader = member(0).annotation(f"{PREFIX}/exclusive-topology", "rack").with_("spec.affinity", affinity)
@@ -89,7 +100,9 @@ def test_a_set_of_leaders_alone_is_matched_pod_by_pod() -> None:
     ],
 )
 def test_a_nonsense_size_is_one_sentence(sizes: tuple[str | None, ...], said: str) -> None:
-    found = gather(LEADER_WORKER_SETS, pods_of(*(member(number, size=size) for number, size in enumerate(sizes))))
+    found = gather(
+        LEADER_WORKER_SETS, pods_of(*(member(number, size=size) for number, size in enumerate(sizes)))
+    )
     assert found is not None
     assert found.reason is Reason.INVALID_REQUEST
     assert said in found.message

@@ -25,12 +25,17 @@ def worker(index: int) -> PodBuilder:
 
 
 def launcher() -> PodBuilder:
-    return pod_builder("pi-launcher-x", LABELS | {"training.kubeflow.org/job-role": "launcher"}).owned_by("Job", "pi-launcher")
+    return pod_builder("pi-launcher-x", LABELS | {"training.kubeflow.org/job-role": "launcher"}).owned_by(
+        "Job", "pi-launcher"
+    )
 
 
 def mpijob(workers: Any = 2, **spec: Any) -> Any:
     template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}
-    replicas = {"Launcher": {"replicas": 1, "template": template}, "Worker": {"replicas": workers, "template": template}}
+    replicas = {
+        "Launcher": {"replicas": 1, "template": template},
+        "Worker": {"replicas": workers, "template": template},
+    }
     return read_object(MPI_JOBS, {"slotsPerWorker": 1, "mpiReplicaSpecs": replicas, **spec}, name="pi")
 
 
@@ -61,7 +66,9 @@ def test_nothing_starts_before_the_launcher_and_all_workers_are_there() -> None:
 
 
 def test_a_launcher_that_waits_for_its_workers_gets_a_slot_with_them() -> None:
-    found = gather(MPI_JOBS, pods_of(worker(0), worker(1)), mpijob(launcherCreationPolicy="WaitForWorkersReady"))
+    found = gather(
+        MPI_JOBS, pods_of(worker(0), worker(1)), mpijob(launcherCreationPolicy="WaitForWorkersReady")
+    )
     assert found is not None
     assert (found.reason, found.size, [each.pods for each in found.later_pods]) == (Reason.NONE, 3, [1])
 

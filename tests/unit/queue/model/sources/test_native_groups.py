@@ -37,7 +37,12 @@ def test_min_count_pods_start_together() -> None:
     part, whole = (gather(NATIVE_POD_GROUPS, pods_of(*map(member, names)), group) for names in ("a", "abc"))
     assert part is not None
     assert whole is not None
-    assert (part.reason, whole.reason, whole.size, len(whole.excess)) == (Reason.WAITING_FOR_GROUP, Reason.NONE, 2, 1)
+    assert (part.reason, whole.reason, whole.size, len(whole.excess)) == (
+        Reason.WAITING_FOR_GROUP,
+        Reason.NONE,
+        2,
+        1,
+    )
 
 
 def test_the_basic_policy_is_no_gang() -> None:
@@ -80,7 +85,10 @@ def test_a_pod_group_that_its_workload_does_not_have_is_one_sentence() -> None:
 
 
 def test_the_topology_of_a_group_is_its_domain() -> None:
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]},
+    }
     found = gather(NATIVE_POD_GROUPS, pods_of(member("a"), member("b")), read_object(NATIVE_POD_GROUPS, spec))
     assert found is not None
     assert (found.size, found.domain) == (2, "example.com/rack")
@@ -94,7 +102,10 @@ def test_the_first_pod_of_a_basic_group_decides_about_its_domain() -> None:
 
 
 def test_several_topologies_are_one_sentence() -> None:
-    spec = {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}}
+    spec = {
+        "schedulingPolicy": {"basic": {}},
+        "schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]},
+    }
     with pytest.raises(InvalidGang, match=r"spec\.schedulingConstraints\.topology has 2 constraints"):
         NATIVE_POD_GROUPS.read((), read_object(NATIVE_POD_GROUPS, spec))
 

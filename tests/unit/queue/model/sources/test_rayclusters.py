@@ -28,7 +28,9 @@ def worker(number: int, group: str = "small") -> PodBuilder:
 
 
 def cluster(*groups: dict[str, Any], **spec: Any) -> Any:
-    return read_object(RAY_CLUSTERS, {"headGroupSpec": {}, "workerGroupSpecs": list(groups), **spec}, name="ray")
+    return read_object(
+        RAY_CLUSTERS, {"headGroupSpec": {}, "workerGroupSpecs": list(groups), **spec}, name="ray"
+    )
 
 
 def roles(owner: Any) -> dict[str, int]:
@@ -36,7 +38,10 @@ def roles(owner: Any) -> dict[str, int]:
 
 
 def test_the_head_and_the_workers_of_all_groups_are_one_gang() -> None:
-    owner = cluster({"groupName": "small", "replicas": 2, "minReplicas": 1, "maxReplicas": 5}, {"groupName": "gpu", "minReplicas": 1})
+    owner = cluster(
+        {"groupName": "small", "replicas": 2, "minReplicas": 1, "maxReplicas": 5},
+        {"groupName": "gpu", "minReplicas": 1},
+    )
     pods = pods_of(HEAD, worker(0), worker(1), worker(0, "gpu"))
     assert {group_of(pod) for pod in pods} == {GroupKey("default", "ray", "RayCluster", "raycluster")}
     whole, headless = gather(RAY_CLUSTERS, pods, owner), gather(RAY_CLUSTERS, pods[1:], owner)
@@ -46,7 +51,10 @@ def test_the_head_and_the_workers_of_all_groups_are_one_gang() -> None:
 
 
 def test_with_the_autoscaler_only_the_smallest_number_starts_with_the_head() -> None:
-    owner = cluster({"groupName": "small", "replicas": 3, "minReplicas": 1, "maxReplicas": 9}, enableInTreeAutoscaling=True)
+    owner = cluster(
+        {"groupName": "small", "replicas": 3, "minReplicas": 1, "maxReplicas": 9},
+        enableInTreeAutoscaling=True,
+    )
     found = gather(RAY_CLUSTERS, pods_of(HEAD, *(worker(number) for number in range(3))), owner)
     assert found is not None
     assert (found.size, len(found.excess)) == (2, 2)

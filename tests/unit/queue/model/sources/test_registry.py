@@ -22,11 +22,16 @@ def test_each_source_is_found_by_its_name_and_by_the_kind_of_its_workloads() -> 
     for source in SOURCES:
         assert source_named(source.name) is source
         assert source_of_object(source.api_version, source.kind) is source
-        row = a_workload("x", api_version=source.api_version, kind=source.kind, release_mode=ReleaseMode.GROUP)
+        row = a_workload(
+            "x", api_version=source.api_version, kind=source.kind, release_mode=ReleaseMode.GROUP
+        )
         assert group_of_workload(row) == GroupKey("default", "x", source.kind, source.name)
 
 
-@pytest.mark.parametrize("label", ["scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "workload.codeflare.dev/appwrapper"])
+@pytest.mark.parametrize(
+    "label",
+    ["scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "workload.codeflare.dev/appwrapper"],
+)
 def test_the_pods_of_a_job_are_the_jobs_whatever_group_they_name(label: str) -> None:
     (pod,) = pods_of(pod_builder("a", {label: "x"}).owned_by("Job", "lammps"))
     assert group_of(pod) is None
@@ -39,7 +44,8 @@ def test_our_own_groups_have_no_source() -> None:
 
 def test_a_pod_of_nobody_has_no_source() -> None:
     plain, owned = pods_of(
-        pod_builder("a", {"app": "x"}, {"note": "y"}), pod_builder("b").owned_by("Strange", api_version="example.org/v1")
+        pod_builder("a", {"app": "x"}, {"note": "y"}),
+        pod_builder("b").owned_by("Strange", api_version="example.org/v1"),
     )
     assert source_of_pod(plain) is None
     assert source_of_pod(owned) is None

@@ -24,7 +24,9 @@ def test_our_own_label_counts_before_that_of_another_project() -> None:
 
 
 def test_min_member_pods_start_together_and_the_others_wait_for_that() -> None:
-    group = read_object(SCHEDULER_PLUGINS, {"minMember": 2, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "1"}})
+    group = read_object(
+        SCHEDULER_PLUGINS, {"minMember": 2, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "1"}}
+    )
     one = gather(SCHEDULER_PLUGINS, pods_of(pod_builder("a", LABELS)), group)
     assert one is not None
     assert (one.reason, one.message) == (

@@ -51,8 +51,18 @@ def test_the_driver_starts_with_room_for_its_executors() -> None:
         pytest.param({}, "1", "896Mi", id="at least 384 MiB on top"),
         pytest.param({"executor": {"cores": 4, "memory": "10g"}}, "4", "11264Mi", id="a tenth on top"),
         pytest.param({"type": "Python", "executor": {"memory": "10g"}}, "1", "14336Mi", id="more for Python"),
-        pytest.param({"executor": {"coreRequest": "500m", "memory": "1g", "memoryOverhead": "256m"}}, "500m", "1280Mi", id="as stated"),
-        pytest.param({"memoryOverheadFactor": "0.5", "executor": {"memory": "4g"}}, "1", "6144Mi", id="with its own factor"),
+        pytest.param(
+            {"executor": {"coreRequest": "500m", "memory": "1g", "memoryOverhead": "256m"}},
+            "500m",
+            "1280Mi",
+            id="as stated",
+        ),
+        pytest.param(
+            {"memoryOverheadFactor": "0.5", "executor": {"memory": "4g"}},
+            "1",
+            "6144Mi",
+            id="with its own factor",
+        ),
     ],
 )
 def test_an_executor_is_as_large_as_spark_makes_it(spec: dict[str, Any], cpu: str, memory: str) -> None:
@@ -65,9 +75,12 @@ def test_an_executor_asks_for_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allocation", "pods"), [({"enabled": True, "minExecutors": 3}, 4), ({"enabled": True}, 1), ({"enabled": False}, 3)]
+    ("allocation", "pods"),
+    [({"enabled": True, "minExecutors": 3}, 4), ({"enabled": True}, 1), ({"enabled": False}, 3)],
 )
-def test_with_dynamic_allocation_the_stated_minimum_starts_with_the_driver(allocation: dict[str, Any], pods: int) -> None:
+def test_with_dynamic_allocation_the_stated_minimum_starts_with_the_driver(
+    allocation: dict[str, Any], pods: int
+) -> None:
     assert SPARK_APPLICATIONS.read((), application(dynamicAllocation=allocation)).pods == pods
 
 

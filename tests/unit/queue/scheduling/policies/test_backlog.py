@@ -13,11 +13,16 @@ from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 
-JOBSPECS = [jobspec_of("default/w", [SizedPods({"cpu": Decimal(cores)}, 2)], duration_s=60) for cores in (1, 2)]
+JOBSPECS = [
+    jobspec_of("default/w", [SizedPods({"cpu": Decimal(cores)}, 2)], duration_s=60) for cores in (1, 2)
+]
 PLACES = st.integers(1, 12)
 CHANGES = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.lists(st.tuples(PLACES, st.integers(0, 2), st.integers(0, 1), st.integers(1, 9)), max_size=5)),
+        st.tuples(
+            st.just("put"),
+            st.lists(st.tuples(PLACES, st.integers(0, 2), st.integers(0, 1), st.integers(1, 9)), max_size=5),
+        ),
         st.tuples(st.just("take"), st.lists(PLACES, max_size=6)),
     ),
     max_size=12,
@@ -27,7 +32,12 @@ CHANGES = st.lists(
 def work(place: int, priority: int = 0, kind: int = 0, minutes: int = 1) -> Workload:
     jobspec = JOBSPECS[kind]
     return a_workload(
-        f"w{place}", id=WorkloadId(place), priority=priority, jobspec=jobspec, shape=shape_of(jobspec), duration_s=60 * minutes
+        f"w{place}",
+        id=WorkloadId(place),
+        priority=priority,
+        jobspec=jobspec,
+        shape=shape_of(jobspec),
+        duration_s=60 * minutes,
     )
 
 
@@ -43,7 +53,9 @@ def told(backlog: Backlog) -> list[tuple[Workload, int, int, int]]:
 
 
 @given(CHANGES)
-def test_a_changed_backlog_equals_a_new_one_of_the_same_workloads(changes: list[tuple[str, list[Any]]]) -> None:
+def test_a_changed_backlog_equals_a_new_one_of_the_same_workloads(
+    changes: list[tuple[str, list[Any]]],
+) -> None:
     backlog, there = Backlog(), dict[int, Workload]()
     for what, which in changes:
         if what == "put":
@@ -55,7 +67,9 @@ def test_a_changed_backlog_equals_a_new_one_of_the_same_workloads(changes: list[
             for place in which:
                 there.pop(place, None)
     assert told(backlog) == told(Backlog(there.values()))
-    assert [backlog.position(workload.id) for workload in sorted(there.values(), key=key_of)] == list(range(len(there)))
+    assert [backlog.position(workload.id) for workload in sorted(there.values(), key=key_of)] == list(
+        range(len(there))
+    )
     assert all((WorkloadId(place) in backlog) == (place in there) for place in range(1, 13))
 
 

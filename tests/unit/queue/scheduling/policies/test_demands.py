@@ -16,11 +16,22 @@ from fluxqueue.queue.scheduling.policies.demands import demand_of
 def request(count: int, nodes: int, first: str = "node-0") -> str:
     constraint = {"in": ["kubernetes.io/hostname", first, *(f"node-{number}" for number in range(1, nodes))]}
     slot = {"type": "slot", "count": count, "label": "pod", "with": [{"type": "cpu", "count": 100}]}
-    return json.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {"constraints": constraint}}})
+    return json.dumps(
+        {
+            "version": 1,
+            "resources": [slot],
+            "tasks": [],
+            "attributes": {"system": {"constraints": constraint}},
+        }
+    )
 
 
 def test_long_requests_are_of_one_family_if_they_differ_in_their_count_alone() -> None:
-    one, two, other = demand_of(request(1, 500)), demand_of(request(2, 500)), demand_of(request(1, 500, "node-x"))
+    one, two, other = (
+        demand_of(request(1, 500)),
+        demand_of(request(2, 500)),
+        demand_of(request(1, 500, "node-x")),
+    )
     assert (one.count, two.count) == (1, 2)
     assert one.family == two.family != other.family
 
@@ -34,10 +45,18 @@ def test_a_family_takes_little_memory_however_long_the_request_is() -> None:
 def sized(cores: int, **placement: Any) -> str:
     requests = {"cpu": Decimal(cores), "memory": Decimal(cores << 30)}
     least = placement.pop("min_pods", 0)
-    return jobspec_of(f"default/of-{cores}", [SizedPods(requests, 3)], duration_s=60, placement=PlacementRules(**placement), min_pods=least)
+    return jobspec_of(
+        f"default/of-{cores}",
+        [SizedPods(requests, 3)],
+        duration_s=60,
+        placement=PlacementRules(**placement),
+        min_pods=least,
+    )
 
 
-@pytest.mark.parametrize("placement", [{}, {"one_per_node": True}, {"constraint": {"hostlist": ["n1"]}}, {"reservation": "class"}])
+@pytest.mark.parametrize(
+    "placement", [{}, {"one_per_node": True}, {"constraint": {"hostlist": ["n1"]}}, {"reservation": "class"}]
+)
 def test_families_of_plain_slots_that_differ_in_amounts_are_a_group(placement: dict[str, Any]) -> None:
     one, two = demand_of(sized(1, **placement)), demand_of(sized(2, **placement))
     assert one.family != two.family
@@ -46,7 +65,9 @@ def test_families_of_plain_slots_that_differ_in_amounts_are_a_group(placement: d
 
 
 def test_other_nodes_other_resources_or_a_node_for_each_are_another_group() -> None:
-    other = jobspec_of("default/gpu", [SizedPods({"cpu": Decimal(1), "nvidia.com/gpu": Decimal(1)}, 3)], duration_s=60)
+    other = jobspec_of(
+        "default/gpu", [SizedPods({"cpu": Decimal(1), "nvidia.com/gpu": Decimal(1)}, 3)], duration_s=60
+    )
     requests = [sized(1), sized(1, one_per_node=True), sized(1, constraint={"hostlist": ["n1"]}), other]
     assert len({demand_of(each).group for each in requests}) == len(requests)
 

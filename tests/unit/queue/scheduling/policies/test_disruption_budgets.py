@@ -29,8 +29,13 @@ def test_work_that_two_budgets_select_needs_both() -> None:
     assert list(allowed_together(shares, shares.__getitem__)) == ["b"]
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz"))), st.dictionaries(st.sampled_from("xyz"), st.integers(-1, 5)))
-def test_no_budget_is_used_beyond_what_it_allows(pods: list[tuple[int, str]], allowed: dict[str, int]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz"))),
+    st.dictionaries(st.sampled_from("xyz"), st.integers(-1, 5)),
+)
+def test_no_budget_is_used_beyond_what_it_allows(
+    pods: list[tuple[int, str]], allowed: dict[str, int]
+) -> None:
     shares = [share(name, count, allowed.get(name, 0)) for count, name in pods]
     taken = list(allowed_together(range(len(shares)), lambda number: [shares[number]]))
     for name in "xyz":

@@ -28,16 +28,29 @@ def test_an_estimate_in_the_past_stays() -> None:
 
 @pytest.mark.parametrize(
     ("said_s", "late_s", "pushed_s"),
-    [(5, 0, 5), (5, 7, 10), (30, 1, 15), (100, 1, 50), (100, 51, 100), (200, 1, 60), (3600, 0, 360), (3600, 360, 720), (86_400, 5, 8640)],
+    [
+        (5, 0, 5),
+        (5, 7, 10),
+        (30, 1, 15),
+        (100, 1, 50),
+        (100, 51, 100),
+        (200, 1, 60),
+        (3600, 0, 360),
+        (3600, 360, 720),
+        (86_400, 5, 8640),
+    ],
 )
-def test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work(said_s: int, late_s: int, pushed_s: int) -> None:
+def test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work(
+    said_s: int, late_s: int, pushed_s: int
+) -> None:
     end = START + timedelta(seconds=said_s)
     assert extended_end(START, end, end + timedelta(seconds=late_s)) == end + timedelta(seconds=pushed_s)
 
 
 def test_requests_of_one_family_differ_in_count_and_duration_only() -> None:
     text = (
-        '{"resources": [{"type": "slot", "count": %d, "with": [{"type": "cpu", "count": %d}]}], "attributes": {"system": {"duration": %d}}}'
+        '{"resources": [{"type": "slot", "count": %d, "with": [{"type": "cpu", "count": %d}]}], '
+        '"attributes": {"system": {"duration": %d}}}'
     )
     assert demand_of(text % (4, 10, 60)).family == demand_of(text % (8, 10, 600)).family
     assert demand_of(text % (4, 10, 60)).family != demand_of(text % (4, 20, 60)).family

@@ -12,7 +12,13 @@ from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
 from fluxqueue.queue.model.records import FluxionJobId, Workload
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CancelStep, CycleContext, HeldReservation, MatchStep, PendingQueue
+from fluxqueue.queue.scheduling.policies.passes import (
+    CancelStep,
+    CycleContext,
+    HeldReservation,
+    MatchStep,
+    PendingQueue,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 
 GRANTED, BUSY, NEVER = (
@@ -26,11 +32,16 @@ FCFS = Discipline(Policy.FCFS)
 def a_round(workloads: Sequence[Workload], context: CycleContext | None = None) -> Round:
     """FCFS queues, one for each name."""
     names = sorted({workload.queue for workload in workloads})
-    queues = [PendingQueue(name, Backlog(workload for workload in workloads if workload.queue == name)) for name in names]
+    queues = [
+        PendingQueue(name, Backlog(workload for workload in workloads if workload.queue == name))
+        for name in names
+    ]
     return Round(queues, dict.fromkeys(names, FCFS), context or CycleContext(0))
 
 
-def run(round_: Round, fits: Sequence[Workload], never: Sequence[Workload] = (), limit: int = 3) -> list[Workload]:
+def run(
+    round_: Round, fits: Sequence[Workload], never: Sequence[Workload] = (), limit: int = 3
+) -> list[Workload]:
     """Answer like a matcher that stops at the first refusal; return the matched workloads in order."""
     offered: list[Workload] = []
     while calls := round_.next_call(limit):
@@ -93,7 +104,11 @@ def test_a_shape_known_to_be_unsatisfiable_is_not_matched_again() -> None:
 def test_a_queue_that_became_fcfs_cancels_its_reservations_first() -> None:
     waiting = a_workload()
     reservation = HeldReservation(waiting.id, FluxionJobId(7), 100, 200)
-    round_ = Round([PendingQueue("default", Backlog([waiting]), {waiting.id: reservation})], {"default": FCFS}, CycleContext(0))
+    round_ = Round(
+        [PendingQueue("default", Backlog([waiting]), {waiting.id: reservation})],
+        {"default": FCFS},
+        CycleContext(0),
+    )
     ((pass_, step),) = round_.next_call(3)
     assert isinstance(step, CancelStep)
     assert step.reservations == (reservation,)
@@ -102,7 +117,9 @@ def test_a_queue_that_became_fcfs_cancels_its_reservations_first() -> None:
 
 
 def test_work_that_waits_for_its_reservation_closes_no_queue_whatever_other_queues_displace() -> None:
-    course = a_workload("course", jobspec='{"attributes": {"system": {"reservation": "course"}}}', shape="course")
+    course = a_workload(
+        "course", jobspec='{"attributes": {"system": {"reservation": "course"}}}', shape="course"
+    )
     behind = a_workload("behind")
     round_ = a_round([course, behind])
     ((pass_, step),) = round_.next_call(1)
@@ -112,15 +129,23 @@ def test_work_that_waits_for_its_reservation_closes_no_queue_whatever_other_queu
     assert granted(round_) == [behind]
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.booleans()), max_size=20), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.booleans()), max_size=20), st.integers(1, 5)
+)
 def test_within_a_queue_nothing_ever_overtakes(spec: list[tuple[str, bool, bool]], limit: int) -> None:
     workloads = [a_workload(queue=queue) for queue, _, _ in spec]
     fits = [workload for workload, (_, fit, _) in zip(workloads, spec, strict=True) if fit]
-    never = [workload for workload, (_, _, unsatisfiable) in zip(workloads, spec, strict=True) if unsatisfiable]
+    never = [
+        workload for workload, (_, _, unsatisfiable) in zip(workloads, spec, strict=True) if unsatisfiable
+    ]
     round_ = a_round(workloads)
     run(round_, fits, never, limit)
     started = granted(round_)
     for queue in "ab":
         mine = [workload for workload in workloads if workload.queue == queue]
-        closed = next((index for index, each in enumerate(mine) if each not in fits and each not in never), len(mine))
-        assert [each for each in started if each.queue == queue] == [each for each in mine[:closed] if each in fits]
+        closed = next(
+            (index for index, each in enumerate(mine) if each not in fits and each not in never), len(mine)
+        )
+        assert [each for each in started if each.queue == queue] == [
+            each for each in mine[:closed] if each in fits
+        ]

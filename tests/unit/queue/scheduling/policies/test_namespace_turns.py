@@ -13,28 +13,50 @@ import pytest
 from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxqueues import Policy
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    MatchBatch,
+    MatchResult,
+    MatchVerdict,
+    Pool,
+)
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, shape_of
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    PendingQueue,
+    RefusalCache,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 
 NOW = 1_800_000_000
 HEAVY, OTHER = "heavy", "other"
 TURN_S = 0.25
-POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.HYBRID, 2), Discipline(Policy.CONSERVATIVE, 3)]
+POLICIES = [
+    Discipline(Policy.FCFS),
+    Discipline(Policy.EASY),
+    Discipline(Policy.HYBRID, 2),
+    Discipline(Policy.CONSERVATIVE, 3),
+]
 
 
-def work(number: int, namespace: str = HEAVY, *, nodes: Sequence[str] = (), cpu: int = 4, **values: Any) -> Workload:
+def work(
+    number: int, namespace: str = HEAVY, *, nodes: Sequence[str] = (), cpu: int = 4, **values: Any
+) -> Workload:
     """Work of one pod on any of these nodes, a family of its own for each list of nodes."""
     requests = {"cpu": Decimal(cpu)}
     placement = PlacementRules(constraint={"hostlist": [*nodes]} if nodes else None)
-    jobspec = jobspec_of(f"{namespace}/w{number}", [SizedPods(requests, 1)], duration_s=600, placement=placement)
+    jobspec = jobspec_of(
+        f"{namespace}/w{number}", [SizedPods(requests, 1)], duration_s=600, placement=placement
+    )
     return a_workload(
         f"w{number}",
         id=WorkloadId(number),
@@ -48,7 +70,9 @@ def work(number: int, namespace: str = HEAVY, *, nodes: Sequence[str] = (), cpu:
 
 @dataclass
 class Bench:
-    """Rounds over one queue, with a matcher that takes a tenth of a second for a long request, and a thousandth for a short one."""
+    """Rounds over one queue, with a matcher that takes a tenth of a second for a long request,
+    and a thousandth for a short one.
+    """
 
     turns: NamespaceTurns
     discipline: Discipline = field(default_factory=Discipline)
@@ -64,14 +88,19 @@ class Bench:
     call: CallContext = field(default_factory=lambda: CallContext(now=NOW))
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
-        specs = [GraphNodeSpec(f"n{number}", (Pool("cpu", 4_000, 100), Pool("pods", 20))) for number in range(self.nodes)]
+        specs = [
+            GraphNodeSpec(f"n{number}", (Pool("cpu", 4_000, 100), Pool("pods", 20)))
+            for number in range(self.nodes)
+        ]
         await self.fluxion.init("first", nodes=specs, call=self.call)
         matched = self.fluxion.match_batch
 
         async def match_batch(requests: Sequence[Any], **options: Any) -> MatchBatch:
             batch = await matched(requests, **options)
             answered = requests[: len(batch.results)]
-            took_s = sum(self.long_s if len(request.jobspec) > 4_096 else self.short_s for request in answered)
+            took_s = sum(
+                self.long_s if len(request.jobspec) > 4_096 else self.short_s for request in answered
+            )
             self.asked += [f"w{request.jobid}" for request in answered]
             return replace(batch, overhead_s=took_s)
 
@@ -110,12 +139,16 @@ class Bench:
 
 
 def different(count: int) -> list[Workload]:
-    """Work that cannot be compared: each has a long list of other nodes, of which the cluster has one, and it is in use."""
+    """Work that cannot be compared: each has a long list of other nodes, of which the cluster has one,
+    and it is in use.
+    """
     absent = [f"absent-node-{number}" for number in range(400)]
     return [work(number, nodes=["n0", f"absent-{number}", *absent]) for number in range(1, count + 1)]
 
 
-async def test_a_stranger_behind_many_different_requests_starts_in_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stranger_behind_many_different_requests_starts_in_the_same_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = await Bench(NamespaceTurns(TURN_S)).begin(monkeypatch)
     await bench.hold(0)
     bench.backlog.update([*different(200), work(500, OTHER, nodes=["n1"])])
@@ -126,7 +159,9 @@ async def test_a_stranger_behind_many_different_requests_starts_in_the_same_roun
     assert len(bench.asked) < 10
 
 
-async def test_the_next_rounds_ask_the_rest_in_order_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_rounds_ask_the_rest_in_order_and_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = await Bench(NamespaceTurns(TURN_S)).begin(monkeypatch)
     await bench.hold(0)
     bench.backlog.update(different(20))
@@ -139,7 +174,9 @@ async def test_the_next_rounds_ask_the_rest_in_order_and_nothing_twice(monkeypat
     assert asked == [f"w{number}" for number in range(1, 21)]
 
 
-async def test_what_comes_meanwhile_with_a_higher_priority_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_meanwhile_with_a_higher_priority_is_asked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = await Bench(NamespaceTurns(TURN_S)).begin(monkeypatch)
     await bench.hold(0)
     bench.backlog.update(different(20))
@@ -152,7 +189,9 @@ async def test_what_comes_meanwhile_with_a_higher_priority_is_asked_at_once(monk
     assert bench.started == ["w900"]
 
 
-async def test_after_nodes_were_freed_the_rest_comes_first_and_then_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_nodes_were_freed_the_rest_comes_first_and_then_all_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = await Bench(NamespaceTurns(TURN_S)).begin(monkeypatch)
     await bench.hold(0, 1)
     bench.backlog.update(different(5))
@@ -210,13 +249,19 @@ def test_a_pause_of_the_matcher_ends_no_turn() -> None:
 
 
 @pytest.mark.parametrize("discipline", POLICIES, ids=lambda each: each.policy.value)
-def test_one_namespace_alone_starts_the_same_work_in_one_round_or_in_many(monkeypatch: pytest.MonkeyPatch, discipline: Discipline) -> None:
+def test_one_namespace_alone_starts_the_same_work_in_one_round_or_in_many(
+    monkeypatch: pytest.MonkeyPatch, discipline: Discipline
+) -> None:
     async def started(seed: int, longest_s: float) -> tuple[list[str], list[tuple[WorkloadId, int]]]:
         rng = random.Random(seed)
         bench = await Bench(NamespaceTurns(longest_s), discipline, nodes=6).begin(monkeypatch)
         await bench.hold(*rng.sample(range(6), 4))
         waiting = [
-            work(number, nodes=rng.sample([f"n{node}" for node in range(6)], rng.randint(1, 3)), cpu=rng.randint(1, 4))
+            work(
+                number,
+                nodes=rng.sample([f"n{node}" for node in range(6)], rng.randint(1, 3)),
+                cpu=rng.randint(1, 4),
+            )
             for number in range(1, 30)
         ]
         bench.backlog.update(waiting)

@@ -24,7 +24,9 @@ STEPS = st.lists(
 
 
 @given(st.lists(st.integers(0, CLASSES - 1), max_size=300), STEPS)
-def test_open_rows_equal_a_mask_with_a_value_for_each_row(classes: list[int], steps: list[tuple[str, Any, Any]]) -> None:
+def test_open_rows_equal_a_mask_with_a_value_for_each_row(
+    classes: list[int], steps: list[tuple[str, Any, Any]]
+) -> None:
     column = np.array(classes, dtype=np.int64)
     rows, mask = OpenRows(column, CLASSES), np.ones(len(classes), dtype=np.bool_)
     for what, which, first in steps:

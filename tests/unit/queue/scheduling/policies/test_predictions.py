@@ -9,7 +9,11 @@ import pytest
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, end_beyond_prediction, lengthened_end
+from fluxqueue.queue.scheduling.policies.predictions import (
+    DurationHistory,
+    end_beyond_prediction,
+    lengthened_end,
+)
 
 ANN, BOB = ("ann", "", "default"), ("bob", "", "default")
 START = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
@@ -24,8 +28,14 @@ def test_the_mean_of_the_last_two_run_times_is_predicted() -> None:
     assert history.predicted(ANN, 3_600) == 1_000
 
 
-@pytest.mark.parametrize(("ran", "stated_s"), [((), 3_600), ((300,), 3_600), ((300, 500), 400), ((300, 500), None), ((1, 1), 60)], ids=str)
-def test_there_is_no_prediction_without_history_or_beyond_what_was_stated(ran: tuple[int, ...], stated_s: int | None) -> None:
+@pytest.mark.parametrize(
+    ("ran", "stated_s"),
+    [((), 3_600), ((300,), 3_600), ((300, 500), 400), ((300, 500), None), ((1, 1), 60)],
+    ids=str,
+)
+def test_there_is_no_prediction_without_history_or_beyond_what_was_stated(
+    ran: tuple[int, ...], stated_s: int | None
+) -> None:
     history = DurationHistory()
     for ran_s in ran:
         history.add(ANN, ran_s)
@@ -51,13 +61,17 @@ def test_a_prediction_is_at_least_a_minute() -> None:
     [(10, 10, 20), (20, 20, 40), (40, 40, 60), (10, 30, 31), (60, 60, 66)],
     ids=["twice as long", "again", "as stated", "noticed late", "overrun"],
 )
-def test_work_beyond_its_prediction_is_planned_for_twice_as_long(end_min: int, now_min: int, expected_min: int) -> None:
+def test_work_beyond_its_prediction_is_planned_for_twice_as_long(
+    end_min: int, now_min: int, expected_min: int
+) -> None:
     end, now = START + timedelta(minutes=end_min), START + timedelta(minutes=now_min)
     assert end_beyond_prediction(START, end, now, 3_600) == START + timedelta(minutes=expected_min)
 
 
 def reservation(start: int, *nodes: str) -> HeldReservation:
-    return HeldReservation(WorkloadId(1), FluxionJobId(1), start, start + 100, tuple(NodeShare(node) for node in nodes))
+    return HeldReservation(
+        WorkloadId(1), FluxionJobId(1), start, start + 100, tuple(NodeShare(node) for node in nodes)
+    )
 
 
 @pytest.mark.parametrize(

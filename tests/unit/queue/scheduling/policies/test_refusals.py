@@ -21,7 +21,12 @@ from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies import refusals
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    PendingQueue,
+    RefusalCache,
+)
 from fluxqueue.queue.scheduling.policies.refusals import Refusals
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
@@ -31,9 +36,18 @@ MEBI = 1 << 20
 WORLDS = 30
 GPU = resource_type("nvidia.com/gpu")
 QUEUES = ("a", "b")
-POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.HYBRID, 2), Discipline(Policy.CONSERVATIVE, 3)]
+POLICIES = [
+    Discipline(Policy.FCFS),
+    Discipline(Policy.EASY),
+    Discipline(Policy.HYBRID, 2),
+    Discipline(Policy.CONSERVATIVE, 3),
+]
 MATCH_POLICIES = ["lonode", "hinodex", "first", "low", "locality"]
-Seen = tuple[dict[str, tuple[NodeShare, ...]], dict[str, tuple[int, tuple[NodeShare, ...]]], dict[str, tuple[Reason, str]]]
+Seen = tuple[
+    dict[str, tuple[NodeShare, ...]],
+    dict[str, tuple[int, tuple[NodeShare, ...]]],
+    dict[str, tuple[Reason, str]],
+]
 """Grants, reservations and reasons of a round, by name."""
 
 
@@ -49,7 +63,13 @@ def a_request(rng: random.Random, number: int) -> Workload:
         one_per_node=rng.random() < 0.3,
     )
     least = rng.randint(1, pods) if rng.random() < 0.3 else 0
-    jobspec = jobspec_of(f"default/w{number}", [SizedPods(requests, pods)], duration_s=60 * minutes, placement=placement, min_pods=least)
+    jobspec = jobspec_of(
+        f"default/w{number}",
+        [SizedPods(requests, pods)],
+        duration_s=60 * minutes,
+        placement=placement,
+        min_pods=least,
+    )
     predicted_s = rng.randint(1, minutes) * 60 if rng.random() < 0.2 else None
     return replace(
         a_workload(
@@ -68,16 +88,24 @@ def a_request(rng: random.Random, number: int) -> Workload:
 
 def a_node(rng: random.Random, name: str) -> GraphNodeSpec:
     gpus = rng.randint(0, 2)
-    pools = (Pool("cpu", 1_000 * rng.randint(4, 12), 100), Pool("memory", 1_024 * rng.randint(4, 24), 64), Pool("pods", 20))
+    pools = (
+        Pool("cpu", 1_000 * rng.randint(4, 12), 100),
+        Pool("memory", 1_024 * rng.randint(4, 24), 64),
+        Pool("pods", 20),
+    )
     return GraphNodeSpec(name, (*pools, Pool(GPU, gpus)) if gpus else pools)
 
 
 async def world(seed: int) -> tuple[list[Seen], int]:
-    """Return what happens in the rounds of a random world, and how many requests the matcher was asked about."""
+    """Return what happens in the rounds of a random world, and how many requests the matcher was asked
+    about.
+    """
     rng = random.Random(seed)
     disciplines = {queue: rng.choice(POLICIES) for queue in QUEUES}
     fluxion, call = LocalFluxion(), CallContext(now=NOW)
-    await fluxion.init(rng.choice(MATCH_POLICIES), nodes=[a_node(rng, f"n{number}") for number in range(4)], call=call)
+    await fluxion.init(
+        rng.choice(MATCH_POLICIES), nodes=[a_node(rng, f"n{number}") for number in range(4)], call=call
+    )
     caches, backlogs = {queue: RefusalCache() for queue in QUEUES}, {queue: Backlog() for queue in QUEUES}
     reservations: dict[WorkloadId, HeldReservation] = {}
     waiting: dict[WorkloadId, Workload] = {}
@@ -112,7 +140,11 @@ async def world(seed: int) -> tuple[list[Seen], int]:
             PendingQueue(
                 queue,
                 backlogs[queue],
-                {each.id: reservations[each.id] for each in waiting.values() if each.queue == queue and each.id in reservations},
+                {
+                    each.id: reservations[each.id]
+                    for each in waiting.values()
+                    if each.queue == queue and each.id in reservations
+                },
                 caches[queue],
             )
             for queue in QUEUES
@@ -120,13 +152,17 @@ async def world(seed: int) -> tuple[list[Seen], int]:
         names = {each.id: each.name for each in waiting.values()}
         results = await driver.run(Round(queues, disciplines, CycleContext(NOW, ended)), reservations, call)
         held = {names[each.workload]: (each.start, each.shares) for each in reservations.values()}
-        reasons = {names[each.workload]: (each.reason, each.message) for result in results for each in result.reasons}
+        reasons = {
+            names[each.workload]: (each.reason, each.message) for result in results for each in result.reasons
+        }
         seen.append((dict(granted), held, reasons))
     return seen, asked
 
 
 @pytest.mark.parametrize("explained", [0, 3])
-def test_random_worlds_are_the_same_where_everything_is_asked(monkeypatch: pytest.MonkeyPatch, explained: int) -> None:
+def test_random_worlds_are_the_same_where_everything_is_asked(
+    monkeypatch: pytest.MonkeyPatch, explained: int
+) -> None:
     saved = 0
     monkeypatch.setattr(refusals, "EXPLAINED", explained)
     for seed in range(WORLDS):
@@ -134,7 +170,9 @@ def test_random_worlds_are_the_same_where_everything_is_asked(monkeypatch: pytes
         with monkeypatch.context() as patched:
             patched.setattr(Refusals, "_close", lambda *_args: None)
             whole, asked_of_all = asyncio.run(world(seed))
-        for number, ((starts, held, reasons), (all_starts, all_held, all_reasons)) in enumerate(zip(found, whole, strict=True)):
+        for number, ((starts, held, reasons), (all_starts, all_held, all_reasons)) in enumerate(
+            zip(found, whole, strict=True)
+        ):
             assert (starts, held) == (all_starts, all_held), f"seed {seed}, round {number}"
             assert reasons.items() <= all_reasons.items(), f"seed {seed}, round {number}"
         saved += asked_of_all - asked

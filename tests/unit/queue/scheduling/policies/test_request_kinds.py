@@ -16,16 +16,24 @@ SMALL = st.integers(1, 3)
     st.dictionaries(st.integers(0, FAMILIES), st.tuples(st.integers(0, 1), st.tuples(SMALL, SMALL))),
     st.tuples(st.integers(0, FAMILIES), SMALL, SMALL),
 )
-def test_the_kinds_that_ask_for_at_least_as_much_are_found(found: set[Kind], sizes: dict[int, SlotSize], least: Kind) -> None:
+def test_the_kinds_that_ask_for_at_least_as_much_are_found(
+    found: set[Kind], sizes: dict[int, SlotSize], least: Kind
+) -> None:
     kinds, (family, count, duration) = sorted(found), least
     columns = RequestKinds(kinds, sizes)
 
     def asks_for_more(kind: Kind) -> bool:
         size, other = sizes[family], sizes.get(kind[0])
-        return other is not None and other[0] == size[0] and all(a >= b for a, b in zip(other[1], size[1], strict=True))
+        return (
+            other is not None
+            and other[0] == size[0]
+            and all(a >= b for a, b in zip(other[1], size[1], strict=True))
+        )
 
     larger = [number for number, each in enumerate(kinds) if each[1] >= count and each[2] >= duration]
     assert sorted(columns.of_family(*least)) == [number for number in larger if kinds[number][0] == family]
     assert (columns.group_of(family) is None) == (family not in sizes)
     if family in sizes:
-        assert sorted(columns.of_group(*least)) == [number for number in larger if asks_for_more(kinds[number])]
+        assert sorted(columns.of_group(*least)) == [
+            number for number in larger if asks_for_more(kinds[number])
+        ]

@@ -1,4 +1,6 @@
-"""Priority across queues: work ignores reservations of lower priority, and no two queues drop their reservations in turn."""
+"""Priority across queues: work ignores reservations of lower priority,
+and no two queues drop their reservations in turn.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, Pass, PendingQueue, RefusalCache, Step
+from fluxqueue.queue.scheduling.policies.passes import (
+    CycleContext,
+    HeldReservation,
+    Pass,
+    PendingQueue,
+    RefusalCache,
+    Step,
+)
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.simulated_work import SimulatedJob
@@ -36,7 +45,15 @@ def work(name: str, pods: int, minutes: int = 60, queue: str = USUAL, priority: 
     """Work on whole nodes."""
     requests = {"cpu": Decimal(8), "pods": Decimal(1)}
     jobspec = jobspec_of(f"default/{name}", [SizedPods(requests, pods)], duration_s=60 * minutes)
-    return a_workload(name, jobspec=jobspec, shape=jobspec, duration_s=60 * minutes, pods=pods, queue=queue, priority=priority)
+    return a_workload(
+        name,
+        jobspec=jobspec,
+        shape=jobspec,
+        duration_s=60 * minutes,
+        pods=pods,
+        queue=queue,
+        priority=priority,
+    )
 
 
 def urgent(name: str, pods: int, minutes: int = 60, priority: int = 1000) -> Workload:
@@ -73,7 +90,11 @@ class Machine:
         call = CallContext(now=NOW)
         if not self._began:
             await self._fluxion.init(
-                "lonode", nodes=[GraphNodeSpec(f"n{n}", (Pool("cpu", 8_000, 100), Pool("pods", 110))) for n in range(4)], call=call
+                "lonode",
+                nodes=[
+                    GraphNodeSpec(f"n{n}", (Pool("cpu", 8_000, 100), Pool("pods", 110))) for n in range(4)
+                ],
+                call=call,
             )
             self._began = True
         self.waiting += arriving
@@ -84,13 +105,21 @@ class Machine:
             PendingQueue(
                 name,
                 Backlog(each for each in self.waiting if each.queue == name),
-                {each.id: self.reservations[each.id] for each in self.waiting if each.queue == name and each.id in self.reservations},
+                {
+                    each.id: self.reservations[each.id]
+                    for each in self.waiting
+                    if each.queue == name and each.id in self.reservations
+                },
                 self._refusal_caches[name],
             )
             for name in self._disciplines
         ]
         names = {each.id: each.name for each in self.waiting}
-        found = await self._driver.run(self._kind(queues, self._disciplines, CycleContext(NOW, capacity_changed)), self.reservations, call)
+        found = await self._driver.run(
+            self._kind(queues, self._disciplines, CycleContext(NOW, capacity_changed)),
+            self.reservations,
+            call,
+        )
         return {names[workload]: cause for each in found for workload, cause in each.dropped.items()}
 
     async def steps(self, round_: Coroutine[Any, Any, object]) -> int:
@@ -106,14 +135,18 @@ class Machine:
 
     def reserved(self) -> dict[str, int]:
         """Return the minutes until each reservation begins."""
-        return {each.name: (self.reservations[each.id].start - NOW) // 60 for each in self.waiting if each.id in self.reservations}
+        return {
+            each.name: (self.reservations[each.id].start - NOW) // 60
+            for each in self.waiting
+            if each.id in self.reservations
+        }
 
 
 def a_machine(policy: Policy = Policy.EASY) -> Machine:
     return Machine({URGENT: Discipline(policy), USUAL: Discipline(policy)})
 
 
-# ---- what happens, seen on a few workloads ---------------------------------------------------------------------------------------------
+# ---- what happens, seen on a few workloads -----------------------------------------------------------------
 
 
 async def test_work_of_higher_priority_starts_on_idle_nodes_reserved_by_another_queue() -> None:
@@ -180,7 +213,9 @@ async def test_each_priority_of_a_queue_ignores_the_lower_reservations_of_other_
     machine = Machine({"a": Discipline(), "b": Discipline(), "c": Discipline()})
     await machine.round(work("running", 2, 60, "c"))
     await machine.round(work("middle", 4, 60, "b", priority=500))
-    causes = await machine.round(work("low", 2, 120, "a", priority=0), work("high", 1, 120, "a", priority=1000))
+    causes = await machine.round(
+        work("low", 2, 120, "a", priority=0), work("high", 1, 120, "a", priority=1000)
+    )
     assert machine.granted == {"running": 0, "high": 0}
     assert list(causes) == ["middle"]
     assert machine.reserved() == {"middle": 120, "low": 60 * 3}
@@ -190,9 +225,15 @@ async def test_queues_for_the_same_nodes_are_asked_once_about_equal_work() -> No
     names = [f"q{number}" for number in range(6)]
     machine = Machine({name: Discipline() for name in names})
     await machine.round(work("running", 4, 60, "q0"))
-    arrived = [work(f"{kind}-{name}", pods, 600, name) for kind, pods in (("wide", 4), ("one", 1)) for name in names]
-    assert await machine.steps(machine.round(*arrived)) == len(names) + 1, "a reservation for each queue, and one refusal for all"
-    assert await machine.steps(machine.round(capacity_changed=True)) == 2, "all reservations in one call, and the refusal"
+    arrived = [
+        work(f"{kind}-{name}", pods, 600, name) for kind, pods in (("wide", 4), ("one", 1)) for name in names
+    ]
+    assert await machine.steps(machine.round(*arrived)) == len(names) + 1, (
+        "a reservation for each queue, and one refusal for all"
+    )
+    assert await machine.steps(machine.round(capacity_changed=True)) == 2, (
+        "all reservations in one call, and the refusal"
+    )
     assert machine.reserved() == {f"wide-{name}": 60 + 600 * number for number, name in enumerate(names)}
 
 
@@ -206,21 +247,33 @@ async def test_a_reservation_that_moves_opens_what_was_refused_to_other_queues()
     assert machine.granted == {"running": 0, "wide": 0, "now": 0}
 
 
-# ---- what holds always -----------------------------------------------------------------------------------------------------------------
+# ---- what holds always -------------------------------------------------------------------------------------
 
-somebody = st.tuples(st.sampled_from([URGENT, USUAL]), st.sampled_from([0, 5, 1000]), st.integers(1, 4), st.integers(1, 30))
+somebody = st.tuples(
+    st.sampled_from([URGENT, USUAL]), st.sampled_from([0, 5, 1000]), st.integers(1, 4), st.integers(1, 30)
+)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.lists(somebody, max_size=6), min_size=1, max_size=4), st.sampled_from(POLICIES), st.sampled_from(POLICIES))
+@given(
+    st.lists(st.lists(somebody, max_size=6), min_size=1, max_size=4),
+    st.sampled_from(POLICIES),
+    st.sampled_from(POLICIES),
+)
 def test_queues_do_not_drop_the_reservations_of_each_other_in_turn(
     arrivals: list[list[tuple[str, int, int, int]]], one: Discipline, other: Discipline
 ) -> None:
     async def settle() -> None:
         machine = Machine({URGENT: one, USUAL: other})
         for wave in arrivals:
-            await machine.round(*(work(f"w{n}", pods, minutes, queue, priority) for n, (queue, priority, pods, minutes) in enumerate(wave)))
-            for _ in range(4 * len(machine.waiting) + 4):  # one that moves forward may displace lower ones, which are planned again
+            await machine.round(
+                *(
+                    work(f"w{n}", pods, minutes, queue, priority)
+                    for n, (queue, priority, pods, minutes) in enumerate(wave)
+                )
+            )
+            # one that moves forward may displace lower ones, which are planned again
+            for _ in range(4 * len(machine.waiting) + 4):
                 await machine.round(capacity_changed=True)
             settled = machine.reserved()
             for _ in range(4):
@@ -252,12 +305,17 @@ three_queues = st.lists(
 
 @settings(deadline=None, max_examples=150)
 @given(three_queues, st.lists(st.integers(0, 30), max_size=6), st.sampled_from(POLICIES[1:]))
-def test_what_is_shared_changes_nothing(waves: list[list[tuple[str, int, int, int]]], ending: list[int], discipline: Discipline) -> None:
+def test_what_is_shared_changes_nothing(
+    waves: list[list[tuple[str, int, int, int]]], ending: list[int], discipline: Discipline
+) -> None:
     async def outcome(kind: type[Round]) -> tuple[list[dict[str, int]], dict[str, int]]:
         machine = Machine(dict.fromkeys("abc", discipline), kind)
         ends, seen = list(ending), list[dict[str, int]]()
         for wave, arriving in enumerate(waves):
-            works = [work(f"w{wave}-{n}", pods, minutes, queue, priority) for n, (queue, priority, pods, minutes) in enumerate(arriving)]
+            works = [
+                work(f"w{wave}-{n}", pods, minutes, queue, priority)
+                for n, (queue, priority, pods, minutes) in enumerate(arriving)
+            ]
             await machine.round(*works)
             running = sorted(machine.granted)
             if ends and running and (name := running[ends.pop() % len(running)]) not in machine.ended:
@@ -270,7 +328,13 @@ def test_what_is_shared_changes_nothing(waves: list[list[tuple[str, int, int, in
 
 
 two_queues = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 40), st.integers(1, 4), st.integers(1, 20), st.sampled_from([0.5, 1.0, 1.0, 2.0])),
+    st.tuples(
+        st.booleans(),
+        st.integers(0, 40),
+        st.integers(1, 4),
+        st.integers(1, 20),
+        st.sampled_from([0.5, 1.0, 1.0, 2.0]),
+    ),
     min_size=1,
     max_size=30,
 )
@@ -279,13 +343,23 @@ two_queues = st.lists(
 def a_trace(jobs: Sequence[tuple[bool, int, int, int, float]]) -> Trace:
     """A trace of jobs as (urgent, submit, nodes, runtime, factor of the stated duration)."""
     made = [
-        TraceJob(0, submit, nodes, runtime, max(1, round(runtime * factor)), URGENT if high else USUAL, 1000 if high else 0)
+        TraceJob(
+            0,
+            submit,
+            nodes,
+            runtime,
+            max(1, round(runtime * factor)),
+            URGENT if high else USUAL,
+            1000 if high else 0,
+        )
         for high, submit, nodes, runtime, factor in jobs
     ]
     return Trace("two queues", 4, numbered(made))
 
 
-def simulated(trace: Trace, disciplines: Mapping[str, Discipline], fixed: Sequence[SimulatedJob] = ()) -> Simulation:
+def simulated(
+    trace: Trace, disciplines: Mapping[str, Discipline], fixed: Sequence[SimulatedJob] = ()
+) -> Simulation:
     simulation = Simulation(trace, disciplines, fixed=fixed)
     asyncio.run(simulation.run())
     return simulation
@@ -299,8 +373,12 @@ def test_pending_work_of_lower_priority_delays_nothing(
     trace, disciplines = a_trace(jobs), {URGENT: high, USUAL: low}
     both = simulated(trace, disciplines)
     lower = [each for each in both.ran if each.job.queue == USUAL]
-    alone = simulated(Trace("alone", 4, tuple(job for job in trace.jobs if job.queue == URGENT)), disciplines, fixed=lower)
-    assert [each.start_s for each in both.ran if each.job.queue == URGENT] == [each.start_s for each in alone.ran]
+    alone = simulated(
+        Trace("alone", 4, tuple(job for job in trace.jobs if job.queue == URGENT)), disciplines, fixed=lower
+    )
+    assert [each.start_s for each in both.ran if each.job.queue == URGENT] == [
+        each.start_s for each in alone.ran
+    ]
 
 
 @settings(deadline=None, max_examples=100)

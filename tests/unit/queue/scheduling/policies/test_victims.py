@@ -27,13 +27,17 @@ def candidate(number: int, priority: int = 0, started_s: int = 0) -> PreemptionC
     return PreemptionCandidate(WorkloadId(number), priority, EPOCH + timedelta(seconds=started_s))
 
 
-def chosen(candidates: list[PreemptionCandidate], priority: int, nodes: Nodes, wanted: int, free: int = 0) -> list[int]:
+def chosen(
+    candidates: list[PreemptionCandidate], priority: int, nodes: Nodes, wanted: int, free: int = 0
+) -> list[int]:
     """Ids of the victims for work that needs so many nodes, with the number of nodes of each candidate."""
     choice = choose_victims(candidates, priority)
     try:
         trial = next(choice)
         while True:
-            trial = choice.send(("n",) if free + sum(nodes[each.workload] for each in trial) >= wanted else ())
+            trial = choice.send(
+                ("n",) if free + sum(nodes[each.workload] for each in trial) >= wanted else ()
+            )
     except StopIteration as end:
         return [each.workload for each in end.value]
 
@@ -45,7 +49,9 @@ def test_the_lowest_priority_and_then_the_youngest_is_preempted_first() -> None:
 
 
 def test_among_equal_priorities_the_one_that_loses_least_is_preempted_first() -> None:
-    some = [replace(candidate(number), lost_node_s=lost) for number, lost in ((1, 30.0), (2, 10.0), (3, 20.0))]
+    some = [
+        replace(candidate(number), lost_node_s=lost) for number, lost in ((1, 30.0), (2, 10.0), (3, 20.0))
+    ]
     assert [each.workload for each in preemption_order([*some, candidate(4, 5)])] == [2, 3, 1, 4]
 
 
@@ -93,10 +99,12 @@ def test_victims_suffice_are_all_needed_and_of_lower_priority(
         return
     assert free + sum(nodes[each] for each in victims) >= wanted
     if wanted > free:
-        assert all(free + sum(nodes[each] for each in victims if each != spared) < wanted for spared in victims)
+        assert all(
+            free + sum(nodes[each] for each in victims if each != spared) < wanted for spared in victims
+        )
 
 
-# ---- many nodes: what a search finds, and with how many trials -------------------------------------------------------------------------
+# ---- many nodes: what a search finds, and with how many trials ---------------------------------------------
 
 MOST_TRIALS = 75
 """Alone, by bisection in up to two orders, and to be left out."""
@@ -118,15 +126,25 @@ def pods_on(nodes: int, each: int, draw: random.Random) -> dict[str, list[Preemp
     """Pods of elastic Jobs by node, each of another loss."""
     return {
         f"n{node}": [
-            replace(candidate(pod), lost_node_s=draw.random() * 3600, ranks=(node,), of=WorkloadId(pod), nodes=frozenset({f"n{node}"}))
+            replace(
+                candidate(pod),
+                lost_node_s=draw.random() * 3600,
+                ranks=(node,),
+                of=WorkloadId(pod),
+                nodes=frozenset({f"n{node}"}),
+            )
             for pod in range(each)
         ]
         for node in range(nodes)
     }
 
 
-def room_on(pods_needed: int, wanted: int, parts: dict[str, list[PreemptionCandidate]]) -> Callable[[Victims], Collection[str]]:
-    """Return which nodes work takes that wants so many on which so many pods are gone: as a matcher that goes by the names of nodes."""
+def room_on(
+    pods_needed: int, wanted: int, parts: dict[str, list[PreemptionCandidate]]
+) -> Callable[[Victims], Collection[str]]:
+    """Return which nodes work takes that wants so many on which so many pods are gone:
+    as a matcher that goes by the names of nodes.
+    """
 
     def taken(victims: Victims) -> Sequence[str]:
         gone = Counter(node for each in victims for node in each.nodes)
@@ -142,9 +160,14 @@ def in_both_orders(parts: dict[str, list[PreemptionCandidate]]) -> list[list[Vic
     return [[(each,) for each in by_pod], [tuple(pods) for pods in by_node]]
 
 
-@pytest.mark.parametrize(("nodes", "each", "wanted"), [(250, 2, 40), (250, 2, 10), (125, 4, 20), (62, 8, 10), (100, 8, 60), (20, 2, 5)])
+@pytest.mark.parametrize(
+    ("nodes", "each", "wanted"),
+    [(250, 2, 40), (250, 2, 10), (125, 4, 20), (62, 8, 10), (100, 8, 60), (20, 2, 5)],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_of_many_pods_those_of_the_nodes_end_that_lose_least_together(nodes: int, each: int, wanted: int, seed: int) -> None:
+def test_of_many_pods_those_of_the_nodes_end_that_lose_least_together(
+    nodes: int, each: int, wanted: int, seed: int
+) -> None:
     parts = pods_on(nodes, each, random.Random(seed))
     orders = in_both_orders(parts)
     victims, trials = searched(choose_parts(orders), room_on(each, wanted, parts))
@@ -164,7 +187,10 @@ def test_of_many_pods_that_share_nodes_no_more_end_than_are_needed_on_each(neede
 def test_of_few_victims_those_end_that_lose_least_wherever_the_matcher_went() -> None:
     """With all of them gone the work would go to the first node, where more is lost."""
     held = {1: (1.0, {"n1"}), 2: (6.0, {"n0"}), 3: (8.0, {"n0", "n1"})}
-    some = [replace(candidate(number), lost_node_s=lost, nodes=frozenset(nodes)) for number, (lost, nodes) in held.items()]
+    some = [
+        replace(candidate(number), lost_node_s=lost, nodes=frozenset(nodes))
+        for number, (lost, nodes) in held.items()
+    ]
 
     def taken(victims: Victims) -> Collection[str]:
         stays = {node for each in some if each not in victims for node in each.nodes}
@@ -177,10 +203,14 @@ def test_of_few_victims_those_end_that_lose_least_wherever_the_matcher_went() ->
 @pytest.mark.parametrize("count", [5, 40, 100, 300])
 def test_of_much_whole_work_only_that_on_the_nodes_which_help_ends(count: int) -> None:
     draw = random.Random(count)
-    some = [replace(candidate(number), lost_node_s=draw.random(), nodes=frozenset({f"n{number}"})) for number in range(500)]
+    some = [
+        replace(candidate(number), lost_node_s=draw.random(), nodes=frozenset({f"n{number}"}))
+        for number in range(500)
+    ]
     helping = {f"n{number}" for number in draw.sample(range(500), count)}
     parts = [
-        replace(candidate(number), ranks=(number,), of=WorkloadId(number), nodes=frozenset({f"p{number}"})) for number in range(600, 800)
+        replace(candidate(number), ranks=(number,), of=WorkloadId(number), nodes=frozenset({f"p{number}"}))
+        for number in range(600, 800)
     ]
     helping_parts = {f"p{number}" for number in draw.sample(range(600, 800), 50)}
 
