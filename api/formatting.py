@@ -120,8 +120,10 @@ def format_node_set(nodes: str) -> str:
 
     Examples
     --------
-    >>> format_node_set("node-[4,4,5,3-4]"), format_node_set(",".join(f"gpu{number}a" for number in range(50)))
-    ('node-[3-5]', '50 nodes')
+    >>> format_node_set("node-[4,4,5,3-4]")
+    'node-[3-5]'
+    >>> format_node_set(",".join(f"gpu{number}a" for number in range(50)))
+    '50 nodes'
     """
     try:
         hosts = {host for host in hostlists.decode(nodes) if host != names.NO_NODE}

@@ -63,7 +63,8 @@ def toleration_texts(tolerations: Iterable[Toleration]) -> list[str]:
 
     Examples
     --------
-    >>> toleration_texts([Toleration(key="gpu", operator="Exists"), Toleration(key="a", value="b", effect="NoSchedule")])
+    >>> one = Toleration(key="a", value="b", effect="NoSchedule")
+    >>> toleration_texts([Toleration(key="gpu", operator="Exists"), one])
     ['a=b:NoSchedule', 'gpu:']
     """
     texts = {_toleration_text(each) for each in tolerations if _counts(each)}

@@ -30,33 +30,39 @@ from fluxqueue.queue.store.accounting import Accounting, TakesTooLong
 from fluxqueue.queue.store.ledger import Ledger
 
 _MONTHS = """
-INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_assumed,
-    release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, finished_at, outcome)
-SELECT 'first', '', '', '', '', '', 0, '', '', 1, false, 'pin', 1, 'Completed', '', '', '', '', at, at, 'Succeeded'
+INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape,
+    pods, duration_assumed, release_mode, generation, state, reason, message, found_reason, found_message,
+    submitted_at, finished_at, outcome)
+SELECT 'first', '', '', '', '', '', 0, '', '', 1, false, 'pin', 1, 'Completed', '', '', '', '',
+       at, at, 'Succeeded'
   FROM (SELECT now() - interval '12 months' AS at) AS first;
 SELECT fluxqueue.make_months();
 DELETE FROM fluxqueue.workload;
 """
 _JOBS = """
-INSERT INTO fluxqueue.ended_workload (id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s,
-    duration_assumed, state, outcome, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, account,
-    submitted_by, evictions)
-SELECT n, gen_random_uuid(), 'batch/v1', 'Job', 'team-' || n % 40, 'simulation-' || n, 'queue-' || n % 5, 0, 4, 3600, false, 'Completed',
-       'Succeeded', '', at - interval '3 hours', at - interval '1 hour', at - interval '59 minutes', at,
+INSERT INTO fluxqueue.ended_workload (id, uid, api_version, kind, namespace, name, queue, priority, pods,
+    duration_s, duration_assumed, state, outcome, message, submitted_at, allocated_at, started_at,
+    finished_at, requeues, jobid, hosts, account, submitted_by, evictions)
+SELECT n, gen_random_uuid(), 'batch/v1', 'Job', 'team-' || n % 40, 'simulation-' || n, 'queue-' || n % 5,
+       0, 4, 3600, false, 'Completed', 'Succeeded', '', at - interval '3 hours',
+       at - interval '1 hour', at - interval '59 minutes', at,
        CASE WHEN n % 10 = 0 THEN 1 ELSE 0 END, n, 'pool-a-node-[' || n % 900 || '-' || n % 900 + 3 || ']',
        'account-' || n % 20, 'user-' || n % 300,
        CASE WHEN n % 10 = 0 THEN jsonb_build_array(jsonb_build_object(
-           'at', at - interval '2 hours', 'reason', 'Preempted', 'message', 'preempted by Job team-1/urgent-' || n)) END
+           'at', at - interval '2 hours', 'reason', 'Preempted',
+           'message', 'preempted by Job team-1/urgent-' || n)) END
   FROM (SELECT n, now() - interval '364 days' * n / {jobs} AS at FROM generate_series(1, {jobs}) n) AS ends
 """
 _ALLOCATIONS = """
-INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts,
-    account, submitted_by)
-SELECT CASE WHEN former THEN {jobs} + n ELSE n END, n, 'team-' || n % 40, 'queue-' || n % 5, at - interval '1 hour',
-       at - interval '59 minutes', at, 4,
+INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at,
+    nodes, amounts, account, submitted_by)
+SELECT CASE WHEN former THEN {jobs} + n ELSE n END, n, 'team-' || n % 40, 'queue-' || n % 5,
+       at - interval '1 hour', at - interval '59 minutes', at, 4,
        '{{"cpu": 128000, "memory": 524288, "nvidia.com:gpu": 16}}', 'account-' || n % 20, 'user-' || n % 300
-  FROM (SELECT n, now() - interval '364 days' * n / {jobs} - CASE WHEN former THEN interval '2 hours' ELSE interval '0' END AS at, former
-          FROM generate_series(1, {jobs}) n, (VALUES (true), (false)) AS f (former) WHERE n % 10 = 0 OR NOT former) AS ends
+  FROM (SELECT n, former, now() - interval '364 days' * n / {jobs}
+               - CASE WHEN former THEN interval '2 hours' ELSE interval '0' END AS at
+          FROM generate_series(1, {jobs}) n, (VALUES (true), (false)) AS f (former)
+         WHERE n % 10 = 0 OR NOT former) AS ends
 """
 _QUERIES = {
     "the last 50 ends of a namespace": (

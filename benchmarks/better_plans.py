@@ -107,7 +107,7 @@ def measure(trace: Trace, discipline: Discipline) -> dict[str, float | int | Non
 
 def main() -> int:
     """Measure, and write the figures; what the file has already is not measured again."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/better-plans.json"))

@@ -208,7 +208,7 @@ def a_bench(nodes: int) -> Iterator[Bench]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=100, help="running while nodes change")
     parser.add_argument("--rounds", type=int, default=10)

@@ -6,7 +6,7 @@ pods each. The client is a separate process that keeps its connection, like kube
 about a foreign pod, which is the harder case: some nodes have capacity reserved for released pods, so they
 have to be compared. It is measured with names (``nodeCacheCapable``) and whole nodes.
 
-    python benchmarks/extender_filter.py [--nodes 5000] [--times 100] [--output benchmarks/results/extender_filter.json]
+    python benchmarks/extender_filter.py [--nodes 5000] [--times 100] [--output FILE]
 """
 
 from __future__ import annotations

@@ -171,8 +171,16 @@ def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
                 engine.cancel(jobid)
         original_s, original_mb = LOADED.get(size, (None, None)) if kind == "flat" else (None, None)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        yield {"graph": kind, "nodes": size, "policy": policy, "load_s": load_s, "original_s": original_s, "peak_mb": peak_mb,
-               "after_mb": after_mb, "original_mb": original_mb}  # fmt: skip
+        yield {
+            "graph": kind,
+            "nodes": size,
+            "policy": policy,
+            "load_s": load_s,
+            "original_s": original_s,
+            "peak_mb": peak_mb,
+            "after_mb": after_mb,
+            "original_mb": original_mb,
+        }
 
 
 def measure_full(size: int) -> Iterator[dict[str, Any]]:

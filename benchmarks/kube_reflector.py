@@ -124,7 +124,7 @@ async def measure(cluster: ControlPlane, pods: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/kube_reflector.json"))
     options = parser.parse_args()

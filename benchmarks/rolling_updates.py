@@ -197,7 +197,7 @@ def a_bench() -> Iterator[Bench]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--updates", type=int, default=1_000)
     arguments = parser.parse_args()
     if arguments.updates < 4:

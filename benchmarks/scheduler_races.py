@@ -59,7 +59,8 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 PARTIAL_S = 2.0
 _ALLOCATIONS = """
 SELECT count(*) - count(DISTINCT a.workload)
-  FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload WHERE w.namespace = %s AND w.name LIKE %s
+  FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
+ WHERE w.namespace = %s AND w.name LIKE %s
 """
 
 

@@ -27,12 +27,14 @@ from fluxqueue.queue.store.ledger import Ledger
 
 _COPY = """
 INSERT INTO fluxqueue.history
-SELECT (id + {offset}) AS id, uid || '-{copy}', api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s,
-       duration_assumed, release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at,
-       started_at, finished_at - {copy} * interval '1 day', outcome, requeues, jobid, hosts
+SELECT (id + {offset}) AS id, uid || '-{copy}', api_version, kind, namespace, name, queue, priority, jobspec,
+       shape, pods, duration_s, duration_assumed, release_mode, generation, state, reason, message,
+       found_reason, found_message, submitted_at, allocated_at, started_at,
+       finished_at - {copy} * interval '1 day', outcome, requeues, jobid, hosts
   FROM fluxqueue.history WHERE id <= {last};
 INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-SELECT workload + {offset}, at, before, after, reason, detail, epoch FROM fluxqueue.transition WHERE workload <= {last};
+SELECT workload + {offset}, at, before, after, reason, detail, epoch FROM fluxqueue.transition
+ WHERE workload <= {last};
 """
 _SINGLES = 100
 

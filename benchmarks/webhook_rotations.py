@@ -260,7 +260,7 @@ def configuration(port: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--admissions", type=int, default=100_000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--output", type=Path, default=RESULTS / "webhook_rotations.json")

@@ -154,8 +154,7 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     else:
         raise ClusterError(
             f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, '
-            "StatefulSet, MiniCluster, or a group "
-            "that waits or runs, such as podgroup/NAME, is understood"
+            "StatefulSet, MiniCluster, or a group that waits or runs, such as podgroup/NAME, is understood"
         )
     return found
 

@@ -15,7 +15,10 @@ __all__ = ["REMOVED", "redacted", "redacted_object"]
 
 REMOVED: Final = "(removed)"
 
-_WORDS: Final = r"passw(?:or)?d|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential|cookie|headers"
+_WORDS: Final = (
+    r"passw(?:or)?d|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"authorization|credential|cookie|headers"
+)
 _KEY: Final = re.compile(rf"(?i){_WORDS}")
 _WHOLE: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),

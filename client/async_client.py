@@ -5,7 +5,8 @@ user may do. All waits of a namespace share one watch (`fluxqueue.client.object_
 
     async with AsyncClient.connect() as client:
         prepare = await client.submit(Job(name="prepare", image="tools", command=["prepare"]))
-        solver = await client.submit(Job(name="solver", image="solver", pods=4, cpu=8), after=prepare, duration=timedelta(hours=1))
+        solve = Job(name="solver", image="solver", pods=4, cpu=8)
+        solver = await client.submit(solve, after=prepare, duration=timedelta(hours=1))
         print(await solver.explain())
         await solver.wait(check=True)
 """
@@ -313,11 +314,10 @@ class AsyncClient(AsyncListings):
             created: list[Any] = []
             try:
                 for manifest in unit.manifests:
-                    created.append(
-                        await self.api.create(
-                            unit.served_as, manifest, unit.namespace, strict=True, warned=_warn
-                        )
-                    )  # noqa: PERF401  they count
+                    made = await self.api.create(
+                        unit.served_as, manifest, unit.namespace, strict=True, warned=_warn
+                    )
+                    created.append(made)  # if one is refused, those before it count
             except NotFound as error:
                 raise NotInstalled(
                     f"the cluster does not serve {unit.served_as.plural} ({error}): "

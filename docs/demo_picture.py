@@ -55,7 +55,8 @@ kubectl create namespace team
 kubectl label namespace team fluxqueue/managed=true
 kubectl config set-context --current --namespace=team
 kubectl create serviceaccount fluxqueue-history
-kubectl create rolebinding fluxqueue-history --clusterrole=fluxqueue-history --serviceaccount=team:fluxqueue-history
+kubectl create rolebinding fluxqueue-history --clusterrole=fluxqueue-history \\
+    --serviceaccount=team:fluxqueue-history
 """
 
 

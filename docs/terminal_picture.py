@@ -28,10 +28,12 @@ _END_S = 4.0
 _PROMPT = "$ "
 
 _STYLE = """\
-:root{--back:#f6f8fa;--text:#1f2328;--dim:#59636e;--command:#0550ae;--good:#116329;--wait:#7d4e00;--bad:#a40e26;--line:#d1d9e0}
-@media (prefers-color-scheme:dark){:root{--back:#0d1117;--text:#e6edf3;--dim:#9198a1;--command:#79c0ff;--good:#7ee787;--wait:#e3b341;\
---bad:#ff7b72;--line:#3d444d}}
-text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;fill:var(--text)}
+:root{--back:#f6f8fa;--text:#1f2328;--dim:#59636e;--command:#0550ae;--good:#116329;--wait:#7d4e00;\
+--bad:#a40e26;--line:#d1d9e0}
+@media (prefers-color-scheme:dark){:root{--back:#0d1117;--text:#e6edf3;--dim:#9198a1;--command:#79c0ff;\
+--good:#7ee787;--wait:#e3b341;--bad:#ff7b72;--line:#3d444d}}
+text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;\
+white-space:pre;fill:var(--text)}
 .back{fill:var(--back);stroke:var(--line)}.prompt{fill:var(--dim)}.command{fill:var(--command);font-weight:600}
 .good{fill:var(--good)}.wait{fill:var(--wait)}.bad{fill:var(--bad)}
 """

@@ -411,9 +411,8 @@ def _from_official_client(paths: list[Path], context: str) -> str:
         from kubernetes.config.config_exception import ConfigException
     except ModuleNotFoundError as error:
         raise InvalidKubeconfig(
-            f'user of context "{context}": its auth-provider needs the Python package {error.name}: pip '
-            "install kubernetes, or use an exec "
-            "plugin or a token"
+            f'user of context "{context}": its auth-provider needs the Python package {error.name}: '
+            "pip install kubernetes, or use an exec plugin or a token"
         ) from None
 
     configuration = Configuration()

@@ -32,7 +32,8 @@ PORT = 8050
 CLUSTER_DOMAIN = "cluster.local"
 
 AFFINITY = """\
--- Cores are counted from 0 in each pod, so their numbers are not those of the machine: tasks are bound only on request.
+-- Cores are counted from 0 in each pod, so their numbers are not those of the machine: \
+tasks are bound only on request.
 if shell.options["cpu-affinity"] == nil then
     shell.options["cpu-affinity"] = "off"
 end

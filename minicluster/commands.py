@@ -21,7 +21,8 @@ __all__ = ["Command", "array", "assignment", "batch_lines", "exports", "parse_co
 _SHELL = re.compile(r"[$`&|;<>(){}*?\[\]~!#\n\\]")
 _LIVE_IN_QUOTES = re.compile(r"[$`!\\]")
 _PIECE = re.compile(
-    r"""(?P<space>[ \t\r\n]+)|(?P<plain>[^ \t\r\n'"\\]+)|'(?P<single>[^']*)'|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|\\(?P<escaped>.)""",
+    r"""(?P<space>[ \t\r\n]+)|(?P<plain>[^ \t\r\n'"\\]+)|'(?P<single>[^']*)'|"""
+    r""""(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|\\(?P<escaped>.)""",
     re.DOTALL,
 )
 _SPACE = re.compile(r"[ \t\r\n]+")

@@ -54,7 +54,8 @@ FROM fluxqueue.transition t JOIN fluxqueue.workload w ON w.id = t.workload GROUP
 """
 _RELEASES = """
 SELECT w.name, min(extract(epoch FROM a.released_at))::float8
-FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload WHERE a.released_at IS NOT NULL GROUP BY 1
+FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
+ WHERE a.released_at IS NOT NULL GROUP BY 1
 """
 _STATES = {"Pending": "workload stored", "Allocated": "granted", "Running": "Running stored"}
 

@@ -13,7 +13,8 @@ starts the queue again.
 
 The times depend on the machine, and on what else runs; CPU times and exponents less so.
 
-    PYTHONPATH=tests python benchmarks/scale/scale_bench.py [--points 1000,10000] [--nodes 5000] [--running 20000] [--json FILE]
+    PYTHONPATH=tests python benchmarks/scale/scale_bench.py \\
+        [--points 1000,10000] [--nodes 5000] [--running 20000] [--json FILE]
 """
 
 from __future__ import annotations

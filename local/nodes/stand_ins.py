@@ -23,7 +23,8 @@ mkdir -p /etc/postgresql-common
 echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends postgresql-{_POSTGRES_MAJOR} >/dev/null
-sed -ri "s!^#?(listen_addresses)\\s*=\\s*\\S+.*!\\1 = '*'!" /usr/share/postgresql/{_POSTGRES_MAJOR}/postgresql.conf.sample
+sed -ri "s!^#?(listen_addresses)\\s*=\\s*\\S+.*!\\1 = '*'!" \\
+    /usr/share/postgresql/{_POSTGRES_MAJOR}/postgresql.conf.sample
 install -d -o postgres -g postgres -m 1777 /var/lib/postgresql/data
 install -d -o postgres -g postgres -m 3777 /var/run/postgresql
 mkdir -p /docker-entrypoint-initdb.d

@@ -134,8 +134,10 @@ def format_hours(kind: str, amount: float, most: float) -> str:
 
     Examples
     --------
-    >>> format_hours("cpu", 9_990_400 * 3_600, 10_000_000 * 3_600), format_hours("node", 2.5 * 3_600, 100 * 3_600)
-    ('9,990 core-hours', '2.5 node-hours')
+    >>> format_hours("cpu", 9_990_400 * 3_600, 10_000_000 * 3_600)
+    '9,990 core-hours'
+    >>> format_hours("node", 2.5 * 3_600, 100 * 3_600)
+    '2.5 node-hours'
     """
     return f"{bare_hours(kind, amount, most)} {_unit(kind)}"
 

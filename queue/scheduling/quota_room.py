@@ -109,7 +109,8 @@ class QuotaRoom:
     note_closed
         Called with each namespace in which work does not fit.
 
-    Work that waits for a quota counts as over it by itself (`OverLimit.alone`): it keeps nobody behind it from starting.
+    Work that waits for a quota counts as over it by itself (`OverLimit.alone`): it keeps nobody behind it
+    from starting.
     """
 
     spaces: Mapping[str, NamespaceRoom]

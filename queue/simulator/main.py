@@ -50,10 +50,12 @@ from fluxqueue.queue.simulator.traces import Trace
 __all__ = ["main"]
 
 _EXAMPLES = """examples:
-  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 --policy fcfs --policy easy --seed 1 --json out.json
+  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 \\
+      --policy fcfs --policy easy --seed 1 --json out.json
   fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
   fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
-  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy --account physics=3 --account biology=1:10 --half-life 24
+  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy \\
+      --account physics=3 --account biology=1:10 --half-life 24
   fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
 """
 _DAY_S = 86_400

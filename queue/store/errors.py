@@ -1,18 +1,18 @@
-"""Changes that the store refuses, and what an error of Postgres means. Nothing was changed in any of these
-cases.
+"""Changes that the store refuses, and what an error of Postgres means. Nothing was changed in any of them.
 
-=====================================================  =========================================================================
-SQLSTATE                                               meaning
-=====================================================  =========================================================================
-none, 08, 25P03, 25P04, 28, 53, 55P03, 57, 58          Postgres is unavailable: it is waited for
-25006, 42501                                           the same: it only reads (a standby, or frozen by its administrator), or our
-                                                       role may not write; a person must end that, and then all goes on
-25001                                                  the same: a pooler's session has another isolation level (`connections`)
-40001, 40P01, 0A000                                    the transaction is sent again, a few times (`transactions`)
-22, 23502, 23514, 54, and what psycopg cannot encode   a value does not fit: `Unstorable`; the objects of a change that has several
-                                                       are written one by one, and this one alone fails
-anything else                                          a mistake of ours, which ends what asked for it
-=====================================================  =========================================================================
+==================================  =======================================================================
+SQLSTATE                            meaning
+==================================  =======================================================================
+none, 08, 25P03, 25P04, 28, 53,     Postgres is unavailable: it is waited for
+55P03, 57, 58
+25006, 42501                        the same: it only reads (a standby, or frozen by its administrator), or
+                                    our role may not write; a person must end that, and then all goes on
+25001                               the same: a pooler's session has another isolation level (`connections`)
+40001, 40P01, 0A000                 the transaction is sent again, a few times (`transactions`)
+22, 23502, 23514, 54, and what      a value does not fit: `Unstorable`; the objects of a change that has
+psycopg cannot encode               several are written one by one, and this one alone fails
+anything else                       a mistake of ours, which ends what asked for it
+==================================  =======================================================================
 """
 
 from __future__ import annotations

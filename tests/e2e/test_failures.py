@@ -290,7 +290,9 @@ def disk_full(stage: Stage) -> Iterator[None]:
     """Postgres has no room for rows: each insert or update fails with the error of a full disk (53100)."""
     full = """
     CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+    $$ BEGIN
+        RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+    END $$;
     CREATE TRIGGER full_workload BEFORE INSERT OR UPDATE ON fluxqueue.workload EXECUTE FUNCTION public.full();
     CREATE TRIGGER full_transition BEFORE INSERT ON fluxqueue.transition EXECUTE FUNCTION public.full();
     """

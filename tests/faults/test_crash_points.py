@@ -81,7 +81,7 @@ def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(
         assert oracle.bound > 0
     assert len(suite.crashes) >= len(points) * 3 // 4, f"not reached in time: {dict(suite.missed)}"
     slowest = max(suite.crashes, key=lambda crash: crash.recovery_s)
-    print(
+    print(  # noqa: T201  # the figures of docs/reference/crash-tests.md
         f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); "
         f"missed: {dict(suite.missed)}"
-    )  # noqa: T201  # the figures of docs/reference/crash-tests.md
+    )

@@ -31,7 +31,8 @@ for word in "$@"; do
         id=f$(echo $$ | tr 0 z)
         "$@" >"$here/raw-$id" 2>&1
         echo $? >"$here/code-$id"
-        "$1" -c 'import json, sys; print(json.dumps({"name": "data", "context": {"data": sys.stdin.read()}}))' \
+        "$1" -c 'import json, sys
+print(json.dumps({"name": "data", "context": {"data": sys.stdin.read()}}))' \
             <"$here/raw-$id" >"$here/output-$id"
         echo "$id"
         exit 0
@@ -57,7 +58,8 @@ submit*) echo f2ABC ;;
     echo one
     while [ ! -e "$here/ended" ]; do sleep 0.05; done
     echo two ;;
-"job eventlog") [ ! -e "$here/output-$last" ] || exec cat "$here/output-$last"; echo '{"name": "data", "context": {"data": "so far"}}' ;;
+"job eventlog") [ ! -e "$here/output-$last" ] || exec cat "$here/output-$last"
+    echo '{"name": "data", "context": {"data": "so far"}}' ;;
 "jobs --count"*) echo '{"jobs": [{"id": 1, "state": "RUN"}]}' ;;
 "resource list") printf 'free\\t2\\t8\\t0\\tflux-[0-1]\\n' ;;
 esac

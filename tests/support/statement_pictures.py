@@ -47,12 +47,14 @@ _WORKLOADS = """
 SELECT * FROM fluxqueue.workload WHERE finished_at IS NULL OR finished_at > now() - interval '1 minute'
 """
 _ALLOCATIONS = """
-SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.kind AS a_kind, a.shares AS a_shares, a.granted_at AS a_granted_at,
-       a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
+SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.kind AS a_kind, a.shares AS a_shares,
+       a.granted_at AS a_granted_at, a.starts_at AS a_starts_at, a.ends_at AS a_ends_at,
+       a.released_at AS a_released_at, a.freed_at AS a_freed_at,
        a.release_attempts AS a_release_attempts, s.ranks, s.nodes, s.states, s.pod_uids, s.pod_names
   FROM fluxqueue.allocation a
   LEFT JOIN LATERAL (
-       SELECT array_agg(rank ORDER BY rank) AS ranks, array_agg(node ORDER BY rank) AS nodes, array_agg(state ORDER BY rank) AS states,
+       SELECT array_agg(rank ORDER BY rank) AS ranks, array_agg(node ORDER BY rank) AS nodes,
+              array_agg(state ORDER BY rank) AS states,
               array_agg(pod_uid ORDER BY rank) AS pod_uids, array_agg(pod_name ORDER BY rank) AS pod_names
          FROM fluxqueue.slot WHERE slot.jobid = a.jobid) s ON true
  WHERE a.freed_at IS NULL

@@ -244,7 +244,8 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(
         pytest.param(
             ["hold", "waiting"],
             "job/waiting held\n"  # no queue runs here
-            "job/waiting: the queue has not read this within 15 s; kubectl fluxqueue version shows whether it runs\n",
+            "job/waiting: the queue has not read this within 15 s; "
+            "kubectl fluxqueue version shows whether it runs\n",
             "hold",
             True,
             id="hold",

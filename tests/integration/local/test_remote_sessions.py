@@ -33,11 +33,13 @@ import kubernetes
 from kubernetes.stream import portforward, stream
 kubernetes.config.load_kube_config()
 api = kubernetes.client.CoreV1Api()
-options = {"command": ["sh", "-c", "echo $COLOUR; exit 3"], "stdout": True, "stderr": True, "stdin": False, "_preload_content": False}
+options = {"stdout": True, "stderr": True, "stdin": False, "_preload_content": False}
+options["command"] = ["sh", "-c", "echo $COLOUR; exit 3"]
 answer = stream(api.connect_get_namespaced_pod_exec, "serves", "default", **options)
 answer.run_forever(timeout=120)
 print(repr(answer.read_stdout()), answer.returncode)
-connection = portforward(api.connect_get_namespaced_pod_portforward, "serves", "default", ports="8080").socket(8080)
+forward = portforward(api.connect_get_namespaced_pod_portforward, "serves", "default", ports="8080")
+connection = forward.socket(8080)
 connection.settimeout(120)
 connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
 print(connection.recv(15))

@@ -207,10 +207,12 @@ async def test_a_workload_with_an_allocation_left_is_not_forgotten(leader: Leade
 
 
 _DEEP = """
-INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_assumed,
-    release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, finished_at, outcome)
-SELECT 'ended-' || n, 'batch/v1', 'Job', 'default', 'ended-' || n, 'default', 0, '', '', 1, false, 'pin', 1, 'Completed', '', '', '', '',
-       now() - interval '1 year' + n * interval '1 minute', now() - interval '1 year' + n * interval '1 minute', 'Succeeded'
+INSERT INTO fluxqueue.workload (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape,
+    pods, duration_assumed, release_mode, generation, state, reason, message, found_reason, found_message,
+    submitted_at, finished_at, outcome)
+SELECT 'ended-' || n, 'batch/v1', 'Job', 'default', 'ended-' || n, 'default', 0, '', '',
+       1, false, 'pin', 1, 'Completed', '', '', '', '', now() - interval '1 year' + n * interval '1 minute',
+       now() - interval '1 year' + n * interval '1 minute', 'Succeeded'
   FROM generate_series(1, 30000) n;
 INSERT INTO fluxqueue.history SELECT * FROM fluxqueue.workload;
 UPDATE fluxqueue.history SET uid = 'history-' || id;
@@ -220,7 +222,8 @@ INSERT INTO fluxqueue.slot (jobid, rank, node, state)
 SELECT jobid, rank, 'node', 'ended' FROM fluxqueue.allocation, generate_series(0, 1) rank;
 INSERT INTO fluxqueue.transition (workload, at, after, reason, detail, epoch)
 SELECT id, finished_at, 'Pending', '', '', 1 FROM fluxqueue.workload, generate_series(1, 3);
-ANALYZE fluxqueue.workload; ANALYZE fluxqueue.history; ANALYZE fluxqueue.allocation; ANALYZE fluxqueue.slot; ANALYZE fluxqueue.transition;
+ANALYZE fluxqueue.workload; ANALYZE fluxqueue.history; ANALYZE fluxqueue.allocation; ANALYZE fluxqueue.slot;
+ANALYZE fluxqueue.transition;
 """
 _PLANS = {
     "prune_slots": {"allocation_freed", "slot_pkey"},

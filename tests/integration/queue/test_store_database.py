@@ -134,8 +134,12 @@ async def test_postgres_reads_the_texts_of_arrays(database: str) -> None:
         None,
     ]
     columns: dict[str, list[Any]] = {
-        "text": texts, "bigint": [1, -2, 2**62, None], "integer": [], "boolean": [True, False], "timestamptz": [at, None]
-    }  # fmt: skip
+        "text": texts,
+        "bigint": [1, -2, 2**62, None],
+        "integer": [],
+        "boolean": [True, False],
+        "timestamptz": [at, None],
+    }
     async with await psycopg.AsyncConnection.connect(database) as connection:
         for kind, values in columns.items():
             cursor = await connection.execute(f"SELECT %s::{kind}[]".encode(), [array_text(values)])

@@ -126,7 +126,9 @@ def _fail(dsn: str, sqlstate: str, times: int) -> None:
         "DROP SEQUENCE IF EXISTS fluxqueue.failures CASCADE",
         "CREATE SEQUENCE fluxqueue.failures",
         f"""CREATE OR REPLACE FUNCTION fluxqueue.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            IF nextval('fluxqueue.failures') <= {times} THEN RAISE EXCEPTION 'it lost' USING ERRCODE = '{sqlstate}'; END IF;
+            IF nextval('fluxqueue.failures') <= {times} THEN
+                RAISE EXCEPTION 'it lost' USING ERRCODE = '{sqlstate}';
+            END IF;
             RETURN NEW; END $$""",
         "CREATE OR REPLACE TRIGGER fail BEFORE INSERT ON fluxqueue.workload FOR EACH ROW EXECUTE FUNCTION "
         "fluxqueue.fail()",

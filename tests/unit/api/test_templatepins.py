@@ -59,10 +59,9 @@ def test_a_pin_is_removed_and_leaves_what_the_user_wrote(affinity: Json | None) 
 
 def test_terms_that_a_person_added_stay() -> None:
     job = pinned(None)
-    terms = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-    (pin,) = node_affinity("n7")["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = f"spec.template.spec.affinity.nodeAffinity.{required}.nodeSelectorTerms"
+    (pin,) = node_affinity("n7")["nodeAffinity"][required]["nodeSelectorTerms"]
     theirs = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     other = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}
     document, spec = template(job.with_(terms, [pin, {**theirs, **copy.deepcopy(pin)}, other]))

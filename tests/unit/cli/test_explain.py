@@ -108,7 +108,8 @@ job/lammps in namespace default waits in queue default at position 1, for 2m so 
 
   Asked for    4 pods, each with 6 cpu and 4 GiB memory, together, for 10m
   Why          WaitingForNodes: needs 24 cpu on 4 nodes, 2 nodes have 6 free
-  What helps   it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner
+  What helps   it starts when enough of what runs has ended; \
+asking for less, or for less time, may start it sooner
   Start        estimated for 12:04:00, in 4m
   Submitted    11:58:00
 """

@@ -18,7 +18,8 @@ with open({record!r}, "a") as record:
 if words[0] == "info":
     sys.exit({broken})
 if words[0] == "inspect":
-    print("sha256:1234" if "Id" in words[4] or "ID" in words[4] else 130_000_000 if words[-1].startswith("python") else 300_000_000)
+    size = 130_000_000 if words[-1].startswith("python") else 300_000_000
+    print("sha256:1234" if "Id" in words[4] or "ID" in words[4] else size)
 if words[0] == "images":
     print(json.dumps([{{"size": "130 MB" if words[-1].startswith("python") else "0.3 GB"}}]))
 """

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 _CONFLICT = """\
 ERROR: Ignored the following versions that require a different python version: 13.1 Requires-Python >=3.11.5
-ERROR: Could not find a version that satisfies the requirement pymdown-extensions==13.1 (from mkdocs-material) (from versions: 1.0, 12.3)
+ERROR: Could not find a version that satisfies the requirement pymdown-extensions==13.1 \
+(from mkdocs-material) (from versions: 1.0, 12.3)
 ERROR: No matching distribution found for pymdown-extensions==13.1
 """
 

@@ -76,7 +76,8 @@ elif arguments[0] == "list":
         print(program, "/a folder", " ".join(packages + ["unsafe"]), "/a bin/" + program[5:], sep="\\t")
 else:
     cache.mkdir(parents=True, exist_ok=True)
-    for package in [text for text in arguments if "/" in text and not text.startswith("/") and "=" not in text]:
+    named = [text for text in arguments if "/" in text and not text.startswith("/") and "=" not in text]
+    for package in named:
         if os.path.exists({stop!r}) and pathlib.Path({stop!r}).read_text() == package:
             print("the disk is full", file=sys.stderr)
             raise SystemExit(1)

@@ -21,13 +21,13 @@ from fluxqueue.local.processes import Process, wait_until
 METRICS = """
 # HELP apiserver_request_total Counter of apiserver requests.
 # TYPE apiserver_request_total counter
-apiserver_request_total{code="201",group="batch",resource="jobs",subresource="",verb="POST",version="v1"} 30
-apiserver_request_total{code="409",group="batch",resource="jobs",subresource="status",verb="PUT",version="v1"} 4
-apiserver_request_total{code="200",group="batch",resource="jobs",subresource="status",verb="PUT",version="v1"} 60
-apiserver_request_total{code="200",group="",resource="pods",subresource="",verb="LIST",version="v1"} 7
-apiserver_request_total{code="200",group="coordination.k8s.io",resource="leases",subresource="",verb="PUT",version="v1"} 99
-apiserver_request_total{code="201",group="events.k8s.io",resource="events",subresource="",verb="POST",version="v1"} 25
-apiserver_request_total{code="200",group="",resource="events",subresource="",verb="PATCH",version="v1"} 1e+01
+apiserver_request_total{code="201",group="batch",resource="jobs",subresource="",verb="POST"} 30
+apiserver_request_total{code="409",group="batch",resource="jobs",subresource="status",verb="PUT"} 4
+apiserver_request_total{code="200",group="batch",resource="jobs",subresource="status",verb="PUT"} 60
+apiserver_request_total{code="200",group="",resource="pods",subresource="",verb="LIST"} 7
+apiserver_request_total{code="200",group="coordination.k8s.io",resource="leases",subresource="",verb="PUT"} 99
+apiserver_request_total{code="201",group="events.k8s.io",resource="events",subresource="",verb="POST"} 25
+apiserver_request_total{code="200",group="",resource="events",subresource="",verb="PATCH"} 1e+01
 apiserver_request_total_but_another{code="200",resource="pods",verb="POST"} 5
 """
 

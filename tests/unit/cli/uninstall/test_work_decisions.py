@@ -122,9 +122,7 @@ def test_a_job_that_its_user_suspended_stays_suspended_and_loses_the_gate_of_its
     assert patch["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "fluxqueue", "$patch": "delete"}]
 
 
-def test_a_job_that_was_released_pod_by_pod_and_has_not_started_is_stopped_so_that_its_template_can_change() -> (
-    None
-):
+def test_a_job_that_was_released_pod_by_pod_and_has_not_started_is_stopped_to_change_its_template() -> None:
     job = a_job(
         make_job().uid("job-uid").with_("spec.template.spec.schedulingGates", [{"name": "fluxqueue"}])
     )

@@ -93,9 +93,20 @@ def break_(change: str) -> str:
 
 @pytest.mark.parametrize(
     "change",
-    ["two roots", "no root", "same id", "no path", "id not whole", "dangling edge", "edge twice", "type not text", "properties null",
-     "size huge", "nodes as a map"],
-)  # fmt: skip
+    [
+        "two roots",
+        "no root",
+        "same id",
+        "no path",
+        "id not whole",
+        "dangling edge",
+        "edge twice",
+        "type not text",
+        "properties null",
+        "size huge",
+        "nodes as a map",
+    ],
+)
 def test_a_text_that_is_no_graph_is_refused(change: str) -> None:
     with pytest.raises(InvalidGraph, match="JGF"):
         read_jgf(break_(change))

@@ -23,7 +23,8 @@ async def main():
     children.watch()
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        child = await children.start(Entry(words, folder), {**os.environ, MARK: folder + ";"}, nothing, nothing, nothing)
+        marked = {**os.environ, MARK: folder + ";"}
+        child = await children.start(Entry(words, folder), marked, nothing, nothing, nothing)
         print(await child.ended, kill_marked(folder))
     except StartFailed as failed:
         print(failed)
@@ -37,7 +38,8 @@ async def main():
     children = Children()
     children.watch()
     nothing = os.open(os.devnull, os.O_RDWR)
-    started = asyncio.create_task(children.start(Entry(["sleep", "600"], sys.argv[1]), {**os.environ}, nothing, nothing, nothing))
+    entry = Entry(["sleep", "600"], sys.argv[1])
+    started = asyncio.create_task(children.start(entry, {**os.environ}, nothing, nothing, nothing))
     await asyncio.sleep(0)  # it is forked now
     (child,) = children._children.values()
     started.cancel()

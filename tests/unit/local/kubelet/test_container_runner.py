@@ -30,7 +30,8 @@ async def main():
     message = folder / "message"
     mounts = [(str(folder / "volume"), "/etc/values"), (str(message), "/dev/termination-log")]
     fields = {"terminationMessagePolicy": "FallbackToLogsOnError", **json.loads(sys.argv[4])}
-    container = msgspec.convert({"name": "main", "command": ["sh", "-c"], "args": [script], **fields}, Container)
+    main = {"name": "main", "command": ["sh", "-c"], "args": [script], **fields}
+    container = msgspec.convert(main, Container)
     record = ContainerRecord(container)
     runner = ContainerRunner(
         record,

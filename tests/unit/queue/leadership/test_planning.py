@@ -14,9 +14,7 @@ from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.leadership import planning
 
 
-async def test_devices_that_all_nodes_reach_have_all_nodes_counted_a_few_times_however_many_claims_change() -> (
-    None
-):
+async def test_devices_that_all_nodes_reach_have_all_counted_a_few_times_however_many_claims_change() -> None:
     counted: list[int] = []
     cycles: list[None] = []
 

@@ -339,9 +339,7 @@ def test_a_free_volume_must_be_selected_by_expressions_too_and_be_of_the_mode() 
     )
 
 
-def test_a_pod_with_more_claims_than_any_pod_has_is_refused_since_each_is_compared_with_all_free_volumes() -> (
-    None
-):
+def test_a_pod_with_too_many_claims_is_refused_since_each_is_compared_with_all_free_volumes() -> None:
     cluster = Cluster().has_class(provisioner="kubernetes.io/no-provisioner")
     names = [f"c{number}" for number in range(65)]
     for name in names:

@@ -168,9 +168,7 @@ async def test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so(
     assert bench.jobset() == (True, "7"), "it was made possible"
 
 
-async def test_an_owner_that_another_controller_resumes_at_once_is_suspended_again_and_again_after_a_pause() -> (
-    None
-):
+async def test_an_owner_that_another_controller_resumes_at_once_is_suspended_again_after_a_pause() -> None:
     bench = Bench()
     await bench.preempt()
     for waits in (2, 10, 10):
@@ -224,9 +222,7 @@ async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile() -> None:
 
 
 @pytest.mark.usefixtures("refused_verbs")
-async def test_one_object_that_cannot_be_resumed_keeps_no_other_suspended_and_other_namespaces_are_left_alone() -> (
-    None
-):
+async def test_one_object_that_cannot_be_resumed_keeps_no_other_suspended_in_any_namespace() -> None:
     bench = Bench()
     where = [("a", "default"), ("b", "default"), ("a", "other")]
     for name, namespace in where:

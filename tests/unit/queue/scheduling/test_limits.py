@@ -301,9 +301,7 @@ def test_an_account_and_those_above_it_limit_each_workload() -> None:
     assert some.within("q", Backlog(rows)).tolist() == [False, True, True]
 
 
-def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes_or_until_the_limit_is_raised() -> (
-    None
-):
+def test_a_request_that_got_too_many_nodes_is_matched_again_after_minutes_or_if_the_limit_is_raised() -> None:
     wide, narrow = in_account("physics"), in_account("physics", cores=2)
     backlog, found = Backlog([wide, narrow]), WideAnswers(START)
     tree = accounts(site={"nodes": 3, "perWorkload": {"nodes": 2}})

@@ -76,10 +76,15 @@ def reservation(start: int, *nodes: str) -> HeldReservation:
 
 @pytest.mark.parametrize(
     ("held", "expected"),
-    [((), 500), ((reservation(300, "a"),), 300), ((reservation(300, "c"),), 500), ((reservation(600, "a"),), 500),
-     ((reservation(50, "b"),), 100)],
+    [
+        ((), 500),
+        ((reservation(300, "a"),), 300),
+        ((reservation(300, "c"),), 500),
+        ((reservation(600, "a"),), 500),
+        ((reservation(50, "b"),), 100),
+    ],
     ids=["no reservation", "before its start", "elsewhere", "after the stated end", "never sooner"],
-)  # fmt: skip
+)
 def test_a_predicted_end_becomes_the_stated_one_where_no_reservation_is_in_the_way(
     held: tuple[HeldReservation, ...], expected: int
 ) -> None:
