@@ -82,8 +82,10 @@ def collect(server: ApiClient, queue: QueueEndpoint | ClusterError, namespace: s
     for kind in _CLUSTER_KINDS:
         bundle.try_to(
             f"{kind}.json",
-            lambda kind=kind: [_fields(each, *_OF_QUEUES) for each in _items(server, f"{_GROUP}/{kind}")],
-        )  # type: ignore[misc]  # bound
+            lambda kind=kind: [  # type: ignore[misc]  # bound
+                _fields(each, *_OF_QUEUES) for each in _items(server, f"{_GROUP}/{kind}")
+            ],
+        )
     bundle.try_to("fluxjobs.json", lambda: _counted(_items(server, f"{_GROUP}/{names.FLUXJOBS}")))
     bundle.try_to("nodes.json", lambda: [_node(each) for each in _items(server, "/api/v1/nodes")])
     here = f"/api/v1/namespaces/{namespace}"
@@ -154,8 +156,8 @@ def _add_logs(bundle: Bundle, server: ApiClient, here: str, pod: Mapping[str, An
         }
         bundle.try_to(
             f"logs/{pod['name']}/{container['name']}.log",
-            lambda path=path, asked=asked: _text(server, path, asked),
-        )  # type: ignore[misc]  # bound
+            lambda path=path, asked=asked: _text(server, path, asked),  # type: ignore[misc]  # bound
+        )
         if container["restarts"]:
             before = {**asked, "previous": "true"}
             bundle.try_to(

@@ -100,8 +100,8 @@ def sign_in(browser: Browser, dashboard: RunningDashboard, tokens: dict[str, str
             base_url=dashboard.url,
             ignore_https_errors=True,
             viewport={"width": 1400, "height": 900},
-            **options,
-        )  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(_TIMEOUT_MS)

@@ -15,9 +15,8 @@ ANNOTATED = {"metadata": {"name": "node-3", "annotations": {"kwok.x-k8s.io/node"
 @pytest.fixture
 def server() -> PluginServer:
     server = PluginServer()
-    server.objects |= {
-        (f"/api/v1/nodes/{node['metadata']['name']}"): node for node in (REAL, KWOK, ANNOTATED)
-    }  # type: ignore[index]
+    for node in (REAL, KWOK, ANNOTATED):
+        server.objects[f"/api/v1/nodes/{node['metadata']['name']}"] = node  # type: ignore[index]
     return server
 
 

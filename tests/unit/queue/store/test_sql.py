@@ -45,7 +45,7 @@ def test_the_tables_allow_exactly_the_transitions_of_the_code() -> None:
 def test_every_query_is_used_and_every_used_query_exists() -> None:
     store = resources.files("fluxqueue.queue.store")
     code = "\n".join(entry.read_text("utf-8") for entry in store.iterdir() if entry.name.endswith(".py"))
-    used = set(re.findall(r'(?:Statement\(|_read\(|_records\(\w+,)\s*"(\w+)"', code))
+    used = set(re.findall(r'(?:Statement\(|_read\(|_records\(\s*\w+,)\s*"(\w+)"', code))
     assert used == set(QUERIES)
 
 
