@@ -188,6 +188,23 @@ def restarts(cluster: InProcessCluster) -> int:
     return sum(each.restarts for each in cluster.running() if each.name == "queue")
 
 
+async def until_there(
+    cluster: InProcessCluster, watched: Watched, place: Place, kind: str, pods: int, limit_s: float
+) -> tuple[int, float | None]:
+    """Wait for all pods; return how many are bound, or wait as rows, and after which time all were."""
+    began, arrived = time.monotonic(), 0
+    while time.monotonic() - began < limit_s:
+        await asyncio.sleep(0.1)
+        arrived = (
+            await asyncio.to_thread(waiting, cluster.database_dsn, place.gang)
+            if kind in WAITING
+            else len(watched.bound)
+        )
+        if arrived >= pods:
+            return arrived, time.monotonic() - began
+    return arrived, None
+
+
 async def measure(
     api: Api,
     cluster: InProcessCluster,
@@ -208,18 +225,8 @@ async def measure(
     created: dict[str, tuple[float, float]] = {}
     others = asyncio.create_task(strangers(api, place.stranger, name, created))
     began = time.monotonic()
-    bound_s: float | None = None
     making = asyncio.create_task(create(api, watched, place.gang, kind, name, pods))
-    while time.monotonic() - began < arguments.limit:
-        await asyncio.sleep(0.1)
-        arrived = (
-            await asyncio.to_thread(waiting, cluster.database_dsn, place.gang)
-            if kind in WAITING
-            else len(watched.bound)
-        )
-        if arrived >= pods:
-            bound_s = time.monotonic() - began
-            break
+    arrived, bound_s = await until_there(cluster, watched, place, kind, pods, arguments.limit)
     await asyncio.gather(making, return_exceptions=True)
     used = {
         program: 1000 * (cpu - before.get(program, 0.0)) / pods

@@ -426,8 +426,7 @@ def table(outcomes: dict[str, Outcome]) -> str:
     return "\n".join(f"{title:38}" + "".join(f"{value:>14}" for value in values) for title, values in rows)
 
 
-def main() -> None:
-    """Run it."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -459,7 +458,12 @@ def main() -> None:
     parser.add_argument(
         "--json", type=Path, default=Path(__file__).parent / "results" / "scheduler_races.json"
     )
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Run it."""
+    arguments = _parser().parse_args()
     values = {"scheduler": {"enabled": arguments.ways != STOCK}}
     options = ClusterOptions(
         nodes=arguments.nodes, node_cpu="4", node_memory="16Gi", durable=False, audit=True, values=values

@@ -125,20 +125,21 @@ class _Failed(Exception):
     """A review was not answered as the API server needs it."""
 
 
+def _request(body: bytes) -> bytes:
+    head = (
+        "POST /mutate HTTP/1.1\r\n"
+        "Host: localhost\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "\r\n"
+    )
+    return head.encode() + body
+
+
 async def legitimate(port: int, context: ssl.SSLContext, seconds: float) -> dict[str, Any]:
     """Send reviews at a steady rate; return how long they took, the repetitions included."""
     pool: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    requests = [
-        (
-            "POST /mutate HTTP/1.1\r\n"
-            "Host: localhost\r\n"
-            "Content-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n"
-            "\r\n"
-        ).encode()
-        + body
-        for body in reviews()
-    ]
+    requests = [_request(body) for body in reviews()]
     taken: list[float] = []
     failed: list[str] = []
     repeated = 0

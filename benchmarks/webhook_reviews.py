@@ -263,40 +263,7 @@ async def generate(port: int, authority: Path, part: str, seconds: float) -> dic
 
 def reviews() -> list[bytes]:
     """Return the reviews: a Job to suspend, a pod to gate, and a pod to pin."""
-    container = {
-        "name": "main",
-        "image": "registry.example.com/hpc/lammps:2024.1",
-        "command": ["/bin/sh", "-c", "mpirun lmp -in in.reaxc.hns -v x 8 -v y 8 -v z 8"],
-        "env": [{"name": f"SETTING_{number}", "value": "x" * 20} for number in range(12)],
-        "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
-        "volumeMounts": [
-            {"name": "scratch", "mountPath": "/scratch"},
-            {"name": "token", "mountPath": "/var/run/secrets", "readOnly": True},
-        ],
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-        "imagePullPolicy": "IfNotPresent",
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "containers": [container],
-        "volumes": [
-            {"name": "scratch", "emptyDir": {}},
-            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
-        ],
-        "tolerations": [
-            {
-                "key": "node.kubernetes.io/not-ready",
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": 300,
-            }
-        ],
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "schedulerName": "default-scheduler",
-        "securityContext": {},
-    }
+    spec = _pod_spec()
     fields = {
         "f:metadata": {"f:labels": {".": {}, **{f"f:label-{number}": {} for number in range(30)}}},
         "f:spec": {"f:containers": {}},
@@ -330,7 +297,23 @@ def reviews() -> list[bytes]:
         },
         "status": {},
     }
-    owned: dict[str, Any] = {
+    owned = _owned_by_job(managed)
+    allocation = {
+        "fluxqueue/allocation": "17",
+        "fluxqueue/pin-until": "2100-01-01T00:00:00Z",
+        "fluxqueue/fluxion-nodes": ",".join(f"rack{at % 7}-node{at:04d}" for at in range(64)),
+    }
+    gated = {"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": spec, "status": {}}
+    pinned = {
+        **gated,
+        "metadata": {**owned, "annotations": {**owned["annotations"], **allocation}},
+        "spec": {**spec, "schedulingGates": [{"name": "fluxqueue"}]},
+    }
+    return [_review(thing) for thing in (job, gated, pinned)]
+
+
+def _owned_by_job(managed: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
         "generateName": "lammps-17-",
         "namespace": "default",
         "labels": {
@@ -351,18 +334,43 @@ def reviews() -> list[bytes]:
         ],
         "managedFields": managed,
     }
-    allocation = {
-        "fluxqueue/allocation": "17",
-        "fluxqueue/pin-until": "2100-01-01T00:00:00Z",
-        "fluxqueue/fluxion-nodes": ",".join(f"rack{at % 7}-node{at:04d}" for at in range(64)),
+
+
+def _pod_spec() -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "registry.example.com/hpc/lammps:2024.1",
+        "command": ["/bin/sh", "-c", "mpirun lmp -in in.reaxc.hns -v x 8 -v y 8 -v z 8"],
+        "env": [{"name": f"SETTING_{number}", "value": "x" * 20} for number in range(12)],
+        "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
+        "volumeMounts": [
+            {"name": "scratch", "mountPath": "/scratch"},
+            {"name": "token", "mountPath": "/var/run/secrets", "readOnly": True},
+        ],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
     }
-    gated = {"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": spec, "status": {}}
-    pinned = {
-        **gated,
-        "metadata": {**owned, "annotations": {**owned["annotations"], **allocation}},
-        "spec": {**spec, "schedulingGates": [{"name": "fluxqueue"}]},
+    return {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        ],
+        "tolerations": [
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+        ],
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
     }
-    return [_review(thing) for thing in (job, gated, pinned)]
 
 
 def _review(thing: dict[str, Any]) -> bytes:

@@ -23,7 +23,7 @@ not trusted yet. An authority whose key was lost in between leaves the bundle by
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -97,32 +97,11 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
         To be written in the order bundle, Secret. Another call with the result decides the next step, usually
         none.
     """
-    reasons: list[str] = []
     data = dict(secret or {})
-    authority, following, leaf = (_held(data, keys, now) for keys in (_CA, _NEXT, _LEAF))
     trusted = _certificates(bundle)
-
-    if authority is None:
-        reasons.append(
-            "no usable authority: created one"
-            if not data
-            else "the Secret contains no usable authority: created a new one"
-        )
-        authority, following = _authority(now), None
-    elif (
-        following is not None
-        and following.certificate in trusted
-        and now >= issued_at(following.certificate) + SPREAD_TIME
-    ):
-        reasons.append("the API servers know the next authority: it signs from now on")
-        authority, following = following, None
-    elif following is None and renewal_due(authority.certificate, now):
-        reasons.append(
-            f"the authority ends on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: "
-            "created the next one"
-        )
-        following = _authority(now)
-
+    authority, following, reason = _authorities(data, trusted, now)
+    leaf = _held(data, _LEAF, now)
+    reasons = [reason] if reason else []
     if why := _leaf_problem(leaf, authority, names, now):
         reasons.append(f"{why}: issued a new leaf")
         leaf = _take(issue_leaf(authority.pair, names, now))
@@ -155,6 +134,26 @@ def _leaf_problem(leaf: _Held | None, authority: _Held, names: ServingNames, now
     if renewal_due(leaf.certificate, now):
         return f"the leaf ends on {leaf.certificate.not_valid_after_utc:%Y-%m-%d}"
     return None
+
+
+def _authorities(
+    data: Mapping[str, bytes], trusted: Sequence[x509.Certificate], now: dt.datetime
+) -> tuple[_Held, _Held | None, str]:
+    """Return the authority that signs, the one that follows it, and why they are others than before."""
+    authority, following = _held(data, _CA, now), _held(data, _NEXT, now)
+    if authority is None:
+        found = "the Secret contains no usable authority: created a new one"
+        return _authority(now), None, found if data else "no usable authority: created one"
+    if (
+        following is not None
+        and following.certificate in trusted
+        and now >= issued_at(following.certificate) + SPREAD_TIME
+    ):
+        return following, None, "the API servers know the next authority: it signs from now on"
+    if following is None and renewal_due(authority.certificate, now):
+        end = authority.certificate.not_valid_after_utc
+        return authority, _authority(now), f"the authority ends on {end:%Y-%m-%d}: created the next one"
+    return authority, following, ""
 
 
 def _held(data: Mapping[str, bytes], keys: tuple[str, str], now: dt.datetime) -> _Held | None:

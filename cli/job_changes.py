@@ -82,25 +82,17 @@ def job_changes(
         try:
             for line in client.watch(path, params, timeout_s=lasts_s + _LATE_S):
                 breaks = 0
-                event = _EVENT.decode(line)
-                if event.type == "ERROR":
-                    status = msgspec.json.decode(event.object, type=_ErrorStatus)
-                    raise ApiRefused(status.code, status.reason, status.message)
-                raw = bytes(event.object)
-                job = _JOB.decode(raw)
-                version = job.metadata.resource_version or version
-                if event.type != "BOOKMARK":
-                    yield event.type, Listed(job, raw)
+                what, item = _read(line)
+                version = item.job.metadata.resource_version or version
+                if what != "BOOKMARK":
+                    yield what, item
         except ApiRefused as error:
             if error.status != _GONE:
                 raise
             listed, version = list_jobs(client, namespace, raw=True)
             there = {item.job.metadata.uid for item in listed}
-            for job in known:
-                if job.metadata.uid not in there:
-                    yield "DELETED", Listed(job, b"")
-            for item in listed:
-                yield "MODIFIED", item
+            yield from (("DELETED", Listed(job, b"")) for job in known if job.metadata.uid not in there)
+            yield from (("MODIFIED", item) for item in listed)
         except ServerUnreachable:
             breaks += 1
             if breaks > _BREAKS:
@@ -109,3 +101,12 @@ def job_changes(
         if time.monotonic() - began < _PAUSE_S:
             # a server that ends watches at once is not asked again and again without a pause
             time.sleep(_PAUSE_S)
+
+
+def _read(line: bytes) -> tuple[str, Listed]:
+    event = _EVENT.decode(line)
+    if event.type == "ERROR":
+        status = msgspec.json.decode(event.object, type=_ErrorStatus)
+        raise ApiRefused(status.code, status.reason, status.message)
+    raw = bytes(event.object)
+    return event.type, Listed(_JOB.decode(raw), raw)

@@ -28,6 +28,7 @@ __all__ = ["VERBS", "Verb", "main", "plugin_parser", "split_words", "verb_parser
 
 _FAILED = 1
 _INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _DRY_RUNS = ("submit", "queue")
 """Commands whose --dry-run has a value."""
 
@@ -122,15 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop_output()
         return 0
     except Exception as error:
-        if (
-            isinstance(error, OSError)
-            and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-            and error.filename is None
-        ):
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
             drop_output()
-            print(
-                f"error: the output cannot be written ({error.strerror}): write it elsewhere", file=sys.stderr
-            )
+            told = f"error: the output cannot be written ({error.strerror}): write it elsewhere"
+            print(told, file=sys.stderr)
             return _FAILED
         from fluxqueue.cli.crashes import report
 

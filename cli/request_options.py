@@ -64,6 +64,11 @@ def add_request_options(command: UsageParser) -> None:
         _text("--gpu-resource"),
     )
     _add(size, "-t", "--time", "TIME", f"how long it runs at most: {FORMS}", read_time_limit)
+    _add_order_and_place(command)
+    _add_what_runs(command)
+
+
+def _add_order_and_place(command: UsageParser) -> None:
     order = command.add_argument_group("order and place")
     _add(order, "-q", "--queue", "QUEUE", "the queue", str)
     _add(order, "-p", "--priority", "N", "higher starts earlier", _number("-p/--priority", None))
@@ -101,6 +106,9 @@ def add_request_options(command: UsageParser) -> None:
         default=argparse.SUPPRESS,
         help="share no node with other work",
     )
+
+
+def _add_what_runs(command: UsageParser) -> None:
     what = command.add_argument_group("what runs")
     _add(what, "--image", None, "IMAGE", "image of the container", str)
     _add(

@@ -158,6 +158,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster"
     )
+    _add_proxy(parser)
+    parser.add_argument(
+        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+    )
+    return parser
+
+
+def _add_proxy(parser: argparse.ArgumentParser) -> None:
     proxy = parser.add_argument_group("a proxy in front that signs people in (off by default)")
     proxy.add_argument(
         "--proxy-secret-file",
@@ -182,7 +190,3 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="send what such people do by impersonation, as far as RBAC allows it",
     )
-    parser.add_argument(
-        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
-    )
-    return parser

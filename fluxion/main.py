@@ -96,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="certificates that may have signed the clients', PEM",
     )
+    _add_commands(parser)
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     replay = commands.add_parser("replay", help="replay recorded cases and print where the answers agree")
@@ -135,7 +140,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MILLICORES",
         help="size of a cpu vertex, 1 to 1000",
     )
-    return parser
 
 
 def _port(text: str) -> int:

@@ -410,19 +410,7 @@ def _show_commands(screen: Screen, dashboard: str | None) -> None:
             screen.console.out(f"  {line}", highlight=False)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo.
-
-    Parameters
-    ----------
-    argv
-        Arguments after `fluxqueue local demo`; by default those of the process.
-
-    Returns
-    -------
-    int
-        0 if every workload passed its checks and nothing remains, else 1.
-    """
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue local demo", description="Show the main job on a local control plane, and check it."
     )
@@ -461,7 +449,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dir", type=Path, metavar="FOLDER", help="data folder of the cluster, as for `fluxqueue local up`"
     )
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo.
+
+    Parameters
+    ----------
+    argv
+        Arguments after `fluxqueue local demo`; by default those of the process.
+
+    Returns
+    -------
+    int
+        0 if every workload passed its checks and nothing remains, else 1.
+    """
+    arguments = _parser().parse_args(argv)
     from fluxqueue.local.binaries import BinariesError
     from fluxqueue.local.chart import ChartError
     from fluxqueue.local.localcluster import ClusterFailed, NotRunning

@@ -27,6 +27,18 @@ _DOWN = "fluxqueue.local/down"
 _STUCK = "fluxqueue.local/stuck"
 _RESYNCED = "fluxqueue.local/resynced"
 _RUNTIME = "kwok://"
+_NODE_INFO = {
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+    "osImage": "none (kwok)",
+    "kernelVersion": "none",
+    "containerRuntimeVersion": f"{_RUNTIME}0.8",
+    "kubeletVersion": "v1.36.3",
+    "kubeProxyVersion": "",
+    "bootID": "",
+    "machineID": "",
+    "systemUUID": "",
+}
 _LEASE_LAG_S = 0.5
 """How far kwok's own watch of the Leases may be behind the API server."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -96,18 +108,7 @@ def node_object(index: int, shape: FakeNodeShape, *, labels: dict[str, str] | No
                 },
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": {
-                "architecture": "amd64",
-                "operatingSystem": "linux",
-                "osImage": "none (kwok)",
-                "kernelVersion": "none",
-                "containerRuntimeVersion": f"{_RUNTIME}0.8",
-                "kubeletVersion": "v1.36.3",
-                "kubeProxyVersion": "",
-                "bootID": "",
-                "machineID": "",
-                "systemUUID": "",
-            },
+            "nodeInfo": dict(_NODE_INFO),
         },
     }
 

@@ -92,6 +92,51 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     up = commands.add_parser("up", parents=[folder], help="start it, or find the one that runs")
+    _add_cluster_options(up)
+    up.set_defaults(run=_up)
+
+    down = commands.add_parser("down", parents=[folder], help="stop it; its data is kept for the next start")
+    down.add_argument("--delete", action="store_true", help="remove its data")
+    down.set_defaults(run=_down)
+
+    status = commands.add_parser(
+        "status", parents=[folder], help="show its processes, their ports and memory"
+    )
+    status.set_defaults(run=_status)
+
+    env = commands.add_parser(
+        "env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local env)"'
+    )
+    env.set_defaults(run=_env)
+
+    logs = commands.add_parser("logs", parents=[folder], help="show the log of a program")
+    logs.add_argument(
+        "name",
+        metavar="NAME",
+        help="queue, webhook, fluxion, scheduler, ... as in `status`; daemon for the supervisor",
+    )
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
+    logs.add_argument(
+        "-n", "--lines", type=int, default=50, metavar="N", help="how many lines back (default: %(default)s)"
+    )
+    logs.set_defaults(run=_logs)
+
+    binaries = commands.add_parser(
+        "binaries", help="find or build the Kubernetes programs and print their paths"
+    )
+    binaries.add_argument("--kubernetes", choices=tuple(VERSIONS), default=None, help="as of `up`")
+    binaries.add_argument("-q", "--quiet", action="store_true", help="print nothing if all exist")
+    binaries.set_defaults(run=_binaries)
+    commands.add_parser(
+        "nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`"
+    )
+    commands.add_parser(
+        "demo", add_help=False, help="show the main use case, see `fluxqueue local demo --help`"
+    )
+    return parser
+
+
+def _add_cluster_options(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--nodes",
         type=_count_or_kind,
@@ -144,47 +189,6 @@ def _parser() -> argparse.ArgumentParser:
         help="additional helm values (repeatable)",
     )
     up.add_argument("--audit", action="store_true", help="write the API server's audit log")
-    up.set_defaults(run=_up)
-
-    down = commands.add_parser("down", parents=[folder], help="stop it; its data is kept for the next start")
-    down.add_argument("--delete", action="store_true", help="remove its data")
-    down.set_defaults(run=_down)
-
-    status = commands.add_parser(
-        "status", parents=[folder], help="show its processes, their ports and memory"
-    )
-    status.set_defaults(run=_status)
-
-    env = commands.add_parser(
-        "env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local env)"'
-    )
-    env.set_defaults(run=_env)
-
-    logs = commands.add_parser("logs", parents=[folder], help="show the log of a program")
-    logs.add_argument(
-        "name",
-        metavar="NAME",
-        help="queue, webhook, fluxion, scheduler, ... as in `status`; daemon for the supervisor",
-    )
-    logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
-    logs.add_argument(
-        "-n", "--lines", type=int, default=50, metavar="N", help="how many lines back (default: %(default)s)"
-    )
-    logs.set_defaults(run=_logs)
-
-    binaries = commands.add_parser(
-        "binaries", help="find or build the Kubernetes programs and print their paths"
-    )
-    binaries.add_argument("--kubernetes", choices=tuple(VERSIONS), default=None, help="as of `up`")
-    binaries.add_argument("-q", "--quiet", action="store_true", help="print nothing if all exist")
-    binaries.set_defaults(run=_binaries)
-    commands.add_parser(
-        "nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`"
-    )
-    commands.add_parser(
-        "demo", add_help=False, help="show the main use case, see `fluxqueue local demo --help`"
-    )
-    return parser
 
 
 def _count_or_kind(text: str) -> int | str:

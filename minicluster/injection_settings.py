@@ -225,16 +225,7 @@ def annotated_minicluster(
     InvalidInjection
         An annotation is invalid, or hosts and a Service cannot be named after the Job.
     """
-    if len(name) > _MAX_JOB_NAME:
-        raise InvalidInjection(
-            f"Job {name} cannot be a Flux cluster: its name may have {_MAX_JOB_NAME} characters, "
-            "because its hosts are named after it"
-        )
-    if "." in name:
-        raise InvalidInjection(
-            f"Job {name} cannot be a Flux cluster: hosts and a Service are named after it, "
-            "so its name has no dots"
-        )
+    _check_name(name)
     mode = annotations.get(names.MINICLUSTER_MODE_ANNOTATION, _MODES[0])
     if mode not in _MODES:
         raise InvalidInjection(
@@ -256,22 +247,28 @@ def annotated_minicluster(
             f"Job {name} cannot be a Flux cluster: it has {size} completions, "
             f"and there may be 1 to {MOST_BROKERS} brokers"
         )
-    view = (
-        FluxContainer(disable=True)
-        if image == _NO_VIEW
-        else FluxContainer(image=image)
-        if image
-        else FluxContainer()
-    )
     spec = MiniClusterSpec(
         size=size,
         tasks=int(tasks),
         interactive=mode == "session",
         containers=[MiniClusterContainer(name=runner, launcher=mode == "launcher")],
-        flux=FluxSpec(container=view),
+        flux=FluxSpec(container=_chosen_view(image)),
         restful=RestService(enabled=False),
     )
     return MiniCluster(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid), spec=spec)
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _MAX_JOB_NAME:
+        raise InvalidInjection(
+            f"Job {name} cannot be a Flux cluster: its name may have {_MAX_JOB_NAME} characters, "
+            "because its hosts are named after it"
+        )
+    if "." in name:
+        raise InvalidInjection(
+            f"Job {name} cannot be a Flux cluster: hosts and a Service are named after it, "
+            "so its name has no dots"
+        )
 
 
 def _job_identity(name: str, namespace: str, uid: str) -> Identity:
@@ -291,3 +288,9 @@ def _view(container: FluxContainer) -> View:
         resources=container.resources,
         security_context=container.security_context,
     )
+
+
+def _chosen_view(image: str) -> FluxContainer:
+    if image == _NO_VIEW:
+        return FluxContainer(disable=True)
+    return FluxContainer(image=image) if image else FluxContainer()

@@ -148,28 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="the Lease in that namespace whose holder leads (default: %(default)s)",
     )
-    parser.add_argument(
-        "--health-port",
-        type=int,
-        default=8080,
-        help="port of liveness and readiness, plain HTTP (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--metrics-port",
-        type=int,
-        default=8443,
-        help="port of metrics and status, HTTPS (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tls-dir",
-        type=Path,
-        default=Path("/etc/fluxqueue-tls"),
-        metavar="DIR",
-        help=(
-            "folder with its tls.crt and tls.key; missing files are waited for, "
-            "changed files are read again (default: %(default)s)"
-        ),
-    )
+    _add_ports(parser)
     parser.add_argument(
         "--webhook-secret", default="", metavar="NAME", help="Secret for the webhook's certificate"
     )
@@ -195,3 +174,28 @@ def _parser() -> argparse.ArgumentParser:
         "--log-level", default="", help="debug, info, warning or error (default: the configuration's)"
     )
     return parser
+
+
+def _add_ports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        default=8080,
+        help="port of liveness and readiness, plain HTTP (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        default=8443,
+        help="port of metrics and status, HTTPS (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path("/etc/fluxqueue-tls"),
+        metavar="DIR",
+        help=(
+            "folder with its tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
+    )

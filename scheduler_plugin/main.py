@@ -141,6 +141,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster"
     )
+    _add_extender(parser)
+    parser.add_argument(
+        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+    )
+    return parser
+
+
+def _add_extender(parser: argparse.ArgumentParser) -> None:
     extender = parser.add_argument_group("kube-scheduler's extender, served by every replica over TLS")
     extender.add_argument(
         "--extender-port",
@@ -167,7 +175,3 @@ def _parser() -> argparse.ArgumentParser:
             "needed with --extender-port"
         ),
     )
-    parser.add_argument(
-        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
-    )
-    return parser

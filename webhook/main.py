@@ -99,68 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port", type=_port, default=9443, help="port to listen on, 0 for a free one (default: %(default)s)"
     )
-    parser.add_argument(
-        "--health-port",
-        type=_port,
-        metavar="PORT",
-        help=(
-            "port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: "
-            "not served)"
-        ),
-    )
-    parser.add_argument(
-        "--cert-dir",
-        type=Path,
-        default=Path("/etc/fluxqueue/tls"),
-        metavar="DIR",
-        help=(
-            "folder with tls.crt and tls.key; missing files are waited for, "
-            "changed files are read again (default: %(default)s)"
-        ),
-    )
-    parser.add_argument(
-        "--server-name",
-        default="",
-        metavar="NAME",
-        help=(
-            "name by which the API server calls: not ready until a call to itself by it is verified with "
-            "ca.crt (default: no call)"
-        ),
-    )
-    parser.add_argument(
-        "--job-controller",
-        action="append",
-        dest="job_controllers",
-        metavar="USER",
-        help=(
-            "user that may create pods carrying an allocation; repeat (default: "
-            f"{', '.join(names.JOB_CONTROLLERS)})"
-        ),
-    )
-    parser.add_argument(
-        "--daemonset-controller",
-        action="append",
-        dest="daemonset_controllers",
-        metavar="USER",
-        help=(
-            "user whose DaemonSet pods are not changed; repeat (default: "
-            f"{', '.join(names.DAEMONSET_CONTROLLERS)})"
-        ),
-    )
-    parser.add_argument(
-        "--exempt-namespace",
-        action="append",
-        default=[],
-        dest="exempt_namespaces",
-        metavar="NAMESPACE",
-        help=(
-            "namespace in which nothing is changed, such as our own; repeat "
-            f"({', '.join(names.SYSTEM_NAMESPACES)} always are)"
-        ),
-    )
-    parser.add_argument(
-        "--record-submitters", action="store_true", help="write on each object who created it"
-    )
+    _add_serving(parser)
+    _add_users(parser)
     parser.add_argument(
         "--max-pods",
         type=_pods,
@@ -197,6 +137,74 @@ def _parser() -> argparse.ArgumentParser:
         "--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)"
     )
     return parser
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--health-port",
+        type=_port,
+        metavar="PORT",
+        help=(
+            "port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: "
+            "not served)"
+        ),
+    )
+    parser.add_argument(
+        "--cert-dir",
+        type=Path,
+        default=Path("/etc/fluxqueue/tls"),
+        metavar="DIR",
+        help=(
+            "folder with tls.crt and tls.key; missing files are waited for, "
+            "changed files are read again (default: %(default)s)"
+        ),
+    )
+    parser.add_argument(
+        "--server-name",
+        default="",
+        metavar="NAME",
+        help=(
+            "name by which the API server calls: not ready until a call to itself by it is verified with "
+            "ca.crt (default: no call)"
+        ),
+    )
+
+
+def _add_users(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--job-controller",
+        action="append",
+        dest="job_controllers",
+        metavar="USER",
+        help=(
+            "user that may create pods carrying an allocation; repeat (default: "
+            f"{', '.join(names.JOB_CONTROLLERS)})"
+        ),
+    )
+    parser.add_argument(
+        "--daemonset-controller",
+        action="append",
+        dest="daemonset_controllers",
+        metavar="USER",
+        help=(
+            "user whose DaemonSet pods are not changed; repeat (default: "
+            f"{', '.join(names.DAEMONSET_CONTROLLERS)})"
+        ),
+    )
+    parser.add_argument(
+        "--exempt-namespace",
+        action="append",
+        default=[],
+        dest="exempt_namespaces",
+        metavar="NAMESPACE",
+        help=(
+            "namespace in which nothing is changed, such as our own; repeat "
+            f"({', '.join(names.SYSTEM_NAMESPACES)} always are)"
+        ),
+    )
+    parser.add_argument(
+        "--record-submitters", action="store_true", help="write on each object who created it"
+    )
 
 
 def _add_times(parser: argparse.ArgumentParser) -> None:

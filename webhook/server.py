@@ -14,7 +14,7 @@ import contextlib
 import datetime as dt
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +109,10 @@ async def serve(
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    log.info(
-        "webhook.listening",
-        host=settings.host,
-        port=server.port,
-        certificates=str(settings.certificate_directory),
-    )
+    folder = settings.certificate_directory
+    log.info("webhook.listening", host=settings.host, port=server.port, certificates=str(folder))
     self_call = SelfCall(
-        settings.certificate_directory,
+        folder,
         settings.name,
         _own_address(listening),
         certificate,
@@ -127,9 +123,20 @@ async def serve(
     stopping = asyncio.create_task(
         _stop_on_signal(server, readiness, signals, settings.drain_s), name="signals"
     )
-    serving = asyncio.create_task(server.serve(), name="server")
     beside = [asyncio.create_task(watch(), name="watch")] if watch is not None else []
     beside += [asyncio.create_task(health.serve(), name="health")] if health is not None else []
+    await _serve_until_stopped(server, following, stopping, beside)
+    log.info("webhook.stopped")
+
+
+async def _serve_until_stopped(
+    server: GuardedServer,
+    following: asyncio.Task[None],
+    stopping: asyncio.Task[None],
+    beside: Sequence[asyncio.Task[None]],
+) -> None:
+    """Serve until a signal stops the server or one of the tasks fails; end all tasks then."""
+    serving = asyncio.create_task(server.serve(), name="server")
     try:
         await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
@@ -140,11 +147,10 @@ async def serve(
             task.cancel()
         await asyncio.gather(following, stopping, *beside, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            asyncio.get_running_loop().remove_signal_handler(number)
     for task in (following, stopping):
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
-    log.info("webhook.stopped")
 
 
 def _health(settings: ServerSettings, readiness: Readiness, clock: Callable[[], dt.datetime]) -> HealthServer:

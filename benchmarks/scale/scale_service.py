@@ -60,6 +60,19 @@ class ProcessUse:
     memory_mib: float
 
 
+def _kubeconfig(port: int) -> str:
+    """Return a kubeconfig for the API server stand-in."""
+    whole = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "s", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "s", "user": {}}],
+        "contexts": [{"name": "s", "context": {"cluster": "s", "user": "s"}}],
+        "current-context": "s",
+    }
+    return json.dumps(whole)
+
+
 class ScaleService:
     """One run of all programs, in one folder.
 
@@ -79,16 +92,7 @@ class ScaleService:
         pair = authority.issue_server("tls", ["127.0.0.1"])
         assert pair.certificate.name == "tls.crt"
         kubeconfig = folder / "kubeconfig"
-        context = {"name": "s", "context": {"cluster": "s", "user": "s"}}
-        cluster = {"name": "s", "cluster": {"server": f"http://127.0.0.1:{self._api_port}"}}
-        whole = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [cluster],
-            "users": [{"name": "s", "user": {}}],
-            "contexts": [context],
-        }
-        kubeconfig.write_text(json.dumps({**whole, "current-context": "s"}))
+        kubeconfig.write_text(_kubeconfig(self._api_port))
         options = [
             "--port",
             str(self._api_port),

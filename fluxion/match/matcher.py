@@ -312,6 +312,18 @@ class Matcher:
                 return LaterPlacement(
                     shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon)
                 )
+        return self._first_fitting(jobspec, duration_s, restriction, replaced, not_before)
+
+    def _first_fitting(
+        self,
+        jobspec: Jobspec,
+        duration_s: int,
+        restriction: Restriction,
+        replaced: GraphJob | None,
+        not_before: int,
+    ) -> LaterPlacement:
+        """Try each time at which something ends or begins."""
+        state = self._state
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (replaced is not None and start >= replaced.start):
                 break

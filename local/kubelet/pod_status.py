@@ -200,27 +200,9 @@ def pod_status(
         "Ready": ready and gates,
     }
     reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
-    conditions = []
-    for kind, value in values.items():
-        was = before.get(kind)
-        changed = was[1] if was is not None and was[0] == value else format_time(now)
-        why = (
-            None
-            if value
-            else reason or ("ContainersNotInitialized" if kind == "Initialized" else "ContainersNotReady")
-        )
-        conditions.append(
-            {
-                "type": kind,
-                "status": str(value),
-                "lastTransitionTime": changed,
-                "reason": why,
-                "message": None,
-            }
-        )
     status: dict[str, Any] = {
         "phase": phase,
-        "conditions": conditions,
+        "conditions": [_condition(*each, reason, before, now) for each in values.items()],
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}, _REPLACE],
         "startTime": format_time(started),
@@ -231,6 +213,20 @@ def pod_status(
     if init:
         status["initContainerStatuses"] = [_container_status(each) for each in init]
     return status
+
+
+def _condition(
+    kind: str, value: bool, reason: str | None, before: Mapping[str, tuple[bool, str]], now: datetime
+) -> dict[str, Any]:
+    was = before.get(kind)
+    waits_for = "ContainersNotInitialized" if kind == "Initialized" else "ContainersNotReady"
+    return {
+        "type": kind,
+        "status": str(value),
+        "lastTransitionTime": was[1] if was is not None and was[0] == value else format_time(now),
+        "reason": None if value else reason or waits_for,
+        "message": None,
+    }
 
 
 def _passed(record: ContainerRecord) -> bool:

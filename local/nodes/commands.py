@@ -69,21 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where its data is (default: {NodeLayout().folder})",
     )
     up = commands.add_parser("up", parents=[folder], help="start it, or find the one that runs")
-    up.add_argument(
-        "nodes",
-        nargs="?",
-        type=_count,
-        default=2,
-        metavar="N",
-        help="how many nodes, 1 to 9 (default: %(default)s)",
-    )
-    up.add_argument(
-        "--memory",
-        type=int,
-        default=8192,
-        metavar="MiB",
-        help="memory that each node offers (default: %(default)s)",
-    )
+    _add_size(up)
     up.set_defaults(run=_up)
     down = commands.add_parser("down", parents=[folder], help="end it; its data is kept for the next start")
     down.add_argument("--delete", action="store_true", help="remove its data")
@@ -118,6 +104,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     values.set_defaults(run=_values)
     return parser
+
+
+def _add_size(up: argparse.ArgumentParser) -> None:
+    up.add_argument(
+        "nodes",
+        nargs="?",
+        type=_count,
+        default=2,
+        metavar="N",
+        help="how many nodes, 1 to 9 (default: %(default)s)",
+    )
+    up.add_argument(
+        "--memory",
+        type=int,
+        default=8192,
+        metavar="MiB",
+        help="memory that each node offers (default: %(default)s)",
+    )
 
 
 def _count(text: str) -> int:

@@ -91,43 +91,35 @@ def describe_job(
     """
     if not _is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
         return None
-    job = at_full_size(job)
+    submission = _submission_of_job(at_full_size(job), workload, minicluster, blocked_by, domain)
+    return _describe(submission, cluster, workload)
+
+
+def _submission_of_job(
+    job: Job, workload: WorkloadContext, minicluster: MiniCluster | None, blocked_by: str, domain: str
+) -> Submission:
     meta, spec = job.metadata, job.spec
-    template_labels = spec.template.metadata.labels or {}
     wanted, mode = pods_wanted(job), release_mode_of(job)
     flux = flux_pods(job, minicluster)
-    return _describe(
-        Submission(
-            meta=meta,
-            api_version="batch/v1",
-            kind="Job",
-            templates=(
-                PodTemplate(
-                    flux.spec, max(wanted, 1), _labels_by_index(template_labels, wanted), complete=False
-                ),
-            ),
-            slots=max(wanted, 0) + (1 if flux.services is not None else 0),
-            services=flux.services,
-            deadline_s=spec.active_deadline_seconds,
-            ends=True,
-            release_mode=mode,
-            done_indexes=write_indexes(done_indexes(job))
-            if mode is ReleaseMode.PIN and wanted < spec.pods_at_once
-            else "",
-            extra_requests=workload.extra_requests,
-            annotations=(meta.annotations, spec.template.metadata.annotations),
-            size=JobSize(
-                spec.indexed,
-                spec.completions,
-                spec.parallelism,
-                is_flux_cluster(job) or minicluster is not None,
-            ),
-            partly_done=wanted < spec.pods_at_once,
-            domain=domain,
-            problem=_job_problem(job, flux.problem or blocked_by),
-        ),
-        cluster,
-        workload,
+    labels = _labels_by_index(spec.template.metadata.labels or {}, wanted)
+    partly_done, is_flux = wanted < spec.pods_at_once, is_flux_cluster(job) or minicluster is not None
+    return Submission(
+        meta=meta,
+        api_version="batch/v1",
+        kind="Job",
+        templates=(PodTemplate(flux.spec, max(wanted, 1), labels, complete=False),),
+        slots=max(wanted, 0) + (1 if flux.services is not None else 0),
+        services=flux.services,
+        deadline_s=spec.active_deadline_seconds,
+        ends=True,
+        release_mode=mode,
+        done_indexes=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and partly_done else "",
+        extra_requests=workload.extra_requests,
+        annotations=(meta.annotations, spec.template.metadata.annotations),
+        size=JobSize(spec.indexed, spec.completions, spec.parallelism, is_flux),
+        partly_done=partly_done,
+        domain=domain,
+        problem=_job_problem(job, flux.problem or blocked_by),
     )
 
 
@@ -179,24 +171,27 @@ def describe_pod(
         return _describe_pod_of_job(pod, job, cluster, workload, beside)
     if owning_job_uid(pod):
         return None
-    return _describe(
-        Submission(
-            meta=meta,
-            api_version="v1",
-            kind="Pod",
-            templates=(PodTemplate(spec, 1, (meta.labels or {},)),),
-            deadline_s=spec.active_deadline_seconds,
-            ends=spec.ends,
-            release_mode=ReleaseMode.POD,
-            annotations=(meta.annotations,),
-            topology=TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec))
-            if member_of is not None
-            else None,
-            beside=beside,
-            problem=_excess(meta, complete_group) if complete_group else None,
-        ),
-        cluster,
-        workload,
+    submission = _submission_of_pod(pod, complete_group, member_of, beside)
+    return _describe(submission, cluster, workload)
+
+
+def _submission_of_pod(
+    pod: Pod, complete_group: str, member_of: Workload | None, beside: tuple[str, ...]
+) -> Submission:
+    meta, spec = pod.metadata, pod.spec
+    whole = None if member_of is None else TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec))
+    return Submission(
+        meta=meta,
+        api_version="v1",
+        kind="Pod",
+        templates=(PodTemplate(spec, 1, (meta.labels or {},)),),
+        deadline_s=spec.active_deadline_seconds,
+        ends=spec.ends,
+        release_mode=ReleaseMode.POD,
+        annotations=(meta.annotations,),
+        topology=whole,
+        beside=beside,
+        problem=_excess(meta, complete_group) if complete_group else None,
     )
 
 

@@ -86,6 +86,18 @@ def resolve_request(
     return Resolved(ResourceRequest(jobspec, shape_of(jobspec)), problems)
 
 
+def _complete_templates(submission: Submission, cluster: ClusterContext) -> list[PodTemplate]:
+    return [
+        each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster))
+        for each in submission.templates
+    ]
+
+
+def _rules_of(templates: Sequence[PodTemplate], namespace: str) -> PodRules:
+    found = ((each, labels) for each in templates for labels in _labels_that_count(each, namespace))
+    return rules_of_all([rules_of(each.spec, namespace, labels) for each, labels in found])
+
+
 def _jobspec(
     submission: Submission,
     queue: QueueDefaults,
@@ -101,18 +113,9 @@ def _jobspec(
         The request cannot be matched.
     """
     namespace = submission.meta.namespace
-    templates = [
-        each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster))
-        for each in submission.templates
-    ]
+    templates = _complete_templates(submission, cluster)
     constraint = _common_constraint(templates, queue)
-    rules = rules_of_all(
-        [
-            rules_of(each.spec, namespace, labels)
-            for each in templates
-            for labels in _labels_that_count(each, namespace)
-        ]
-    )
+    rules = _rules_of(templates, namespace)
     volumes = _common_volumes(templates, namespace, cluster)
     devices = _common_devices(templates, namespace, cluster)
     alone = sum(each.count for each in templates) == 1 or rules.keeps_apart(cluster.namespace_labels)
@@ -128,20 +131,19 @@ def _jobspec(
         services = ServicesPod({**pod_needs(spec), **services_volumes.without(shared)}, apart)
     pods = [
         SizedPods(
-            {**pod_needs(each.spec), **attached.without(shared), **claimed.without(devices_shared)},
-            each.count,
+            {**pod_needs(each.spec), **attached.without(shared), **own.without(devices_shared)}, each.count
         )
-        for each, attached, claimed in zip(templates, volumes, devices, strict=True)
+        for each, attached, own in zip(templates, volumes, devices, strict=True)
     ]
     topology = _topology(submission, queue, cluster)
+    sliced = topology.slice_size > 0
+    of_storage = (*volumes[0].rules, *services_volumes.rules)
     jobspec = jobspec_of(
         f"{namespace}/{submission.meta.name}",
         pods,
         duration_s=duration_s,
         placement=PlacementRules(
-            _all_of(
-                constraint, _beside(submission), *volumes[0].rules, *services_volumes.rules, *devices[0].rules
-            ),
+            _all_of(constraint, _beside(submission), *of_storage, *devices[0].rules),
             _one_per_node(rules, pods, cluster),
             msgspec.to_builtins(rules) if rules.any else None,
             topology,
@@ -151,9 +153,7 @@ def _jobspec(
         ),
         services=services,
         extra_requests=submission.extra_requests,
-        min_pods=min_pods_of(
-            submission, queue, duration_s, slices=topology.slice_size > 0, pod_rules=rules.any
-        ),
+        min_pods=min_pods_of(submission, queue, duration_s, slices=sliced, pod_rules=rules.any),
     )
     return jobspec, next((each.waits for each in (*volumes, services_volumes) if each.waits), "")
 

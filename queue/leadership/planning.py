@@ -172,11 +172,7 @@ def make_planning(
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
     resizer.subscribe(lambda: scheduler.soon(_CHANGED_S))
-    book = ReservationBook(
-        ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list())
-    )
-    caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
-    scheduler.respect_reservations(book)
+    writer, maintenances = _make_reservations(context, scheduler, evict)
     caches.fluxreservations.add_handler(scheduler.queue_changed)
     caches.fluxqueues.add_handler(scheduler.queue_changed)
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
@@ -185,12 +181,6 @@ def make_planning(
         lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler)
     )
     priorities = _make_priorities(context, scheduler)
-    writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
-    maintenances = Maintenances(
-        context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder
-    )
-    for controller in (writer, maintenances):
-        book.subscribe(controller.resync)
 
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
@@ -198,6 +188,25 @@ def make_planning(
     return Planning(
         scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed
     )
+
+
+def _make_reservations(
+    context: LeaderContext, scheduler: Scheduler, evict: Evict
+) -> tuple[FluxReservationWriter, Maintenances]:
+    """Have the scheduler respect FluxReservations; return the controllers that show and enforce them."""
+    caches, ledger = context.caches, context.ledger
+    book = ReservationBook(
+        ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list())
+    )
+    caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
+    scheduler.respect_reservations(book)
+    writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
+    maintenances = Maintenances(
+        context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder
+    )
+    for controller in (writer, maintenances):
+        book.subscribe(controller.resync)
+    return writer, maintenances
 
 
 def _disciplines(context: LeaderContext) -> Callable[[], Mapping[str, Discipline]]:

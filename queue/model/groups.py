@@ -269,32 +269,9 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
     if not waiting:
         return None
     where = f"pod group {key.namespace}/{key.name}"
-    sizes: dict[int, str] = {}
-    for pod in waiting:
-        text = pod.metadata.annotation(names.POD_GROUP_SIZE_ANNOTATION)
-        if text is None:
-            continue
-        try:
-            sizes.setdefault(parse_group_size(text), pod.metadata.name)
-        except InvalidGroupSize as error:
-            return _invalid(
-                waiting,
-                f"{where}: annotation {names.POD_GROUP_SIZE_ANNOTATION} of pod {pod.metadata.name}: {error}",
-            )
-    if not sizes:
-        return _invalid(
-            waiting,
-            f"{where}: no pod says how many belong to it: set the annotation "
-            f"{names.POD_GROUP_SIZE_ANNOTATION}",
-        )
-    if len(sizes) > 1:
-        stated = ", ".join(f"{size} (pod {name})" for size, name in sorted(sizes.items()))
-        return _invalid(
-            waiting,
-            f"{where}: its pods name different sizes, {stated}: write the same "
-            f"{names.POD_GROUP_SIZE_ANNOTATION} on all",
-        )
-    (size,) = sizes
+    size = _stated_size(waiting)
+    if isinstance(size, str):
+        return _invalid(waiting, f"{where}: {size}")
     members, excess = tuple(waiting[:size]), tuple(waiting[size:])
     if queues := _different(members):
         return GatheredGroup(
@@ -309,11 +286,31 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
     message = f"{where} has {len(members)} of {size} pods: it can start when all are there"
     if since is not None and (now - since).total_seconds() >= OVERDUE_S:
         message = (
-            f"{where} has had only {len(members)} of {size} pods for more than {OVERDUE_S / 60:.0f} "
-            "minutes: create the others, "
-            "or delete these; none is started before all are there"
+            f"{where} has had only {len(members)} of {size} pods for more than {OVERDUE_S / 60:.0f} minutes: "
+            "create the others, or delete these; none is started before all are there"
         )
     return GatheredGroup(members, excess, size, Reason.WAITING_FOR_GROUP, message)
+
+
+def _stated_size(pods: Sequence[Pod]) -> int | str:
+    """Return the size that the pods of a group name, or what is wrong with it."""
+    annotation = names.POD_GROUP_SIZE_ANNOTATION
+    sizes: dict[int, str] = {}
+    for pod in pods:
+        text = pod.metadata.annotation(annotation)
+        if text is None:
+            continue
+        try:
+            sizes.setdefault(parse_group_size(text), pod.metadata.name)
+        except InvalidGroupSize as error:
+            return f"annotation {annotation} of pod {pod.metadata.name}: {error}"
+    if not sizes:
+        return f"no pod says how many belong to it: set the annotation {annotation}"
+    if len(sizes) > 1:
+        stated = ", ".join(f"{size} (pod {name})" for size, name in sorted(sizes.items()))
+        return f"its pods name different sizes, {stated}: write the same {annotation} on all"
+    (size,) = sizes
+    return size
 
 
 def gather_gang(pods: Iterable[Pod], owner: ScaledWorkload | None) -> GatheredGroup | None:

@@ -155,11 +155,8 @@ class Doctor:
                     ).node_use
             except (FluxionError, GraphLost) as error:
                 self._graph.invalidate()
-                failed.append(
-                    Finding(
-                        Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"
-                    )
-                )
+                told = f"Fluxion does not answer as it should: {error}"
+                failed.append(Finding(Difference.GRAPH_JOBS, "fluxion", told))
             stored, remembered = (
                 await ledger.compared(pending=pending) if thorough else (ledger.contents(), ledger.contents())
             )

@@ -96,6 +96,17 @@ def pin_release_job(
     nodes = hostlists.encode(listed)
     if len(nodes) > LONGEST_LIST_BYTES:
         return gate_release_job(job, jobid, scheduler, parallelism=parallelism)
+    pinned = {
+        names.ALLOCATION_ANNOTATION: str(jobid),
+        names.NODES_ANNOTATION: nodes,
+        names.PIN_UNTIL_ANNOTATION: format_pin_until(pin_until),
+        names.SCHEDULER_LABEL: scheduler.value,
+        **_gang(gang_size),
+    }
+    template = {
+        "metadata": {"labels": {names.JOBID_LABEL: str(jobid)}, "annotations": pinned},
+        "spec": {"schedulingGates": [{"name": names.GATE}]},
+    }
     return _guarded(
         job.metadata,
         {
@@ -103,23 +114,7 @@ def pin_release_job(
                 "labels": {names.JOBID_LABEL: str(jobid)},
                 "annotations": {names.SUSPENDED_BY_ANNOTATION: None, **_started_with(job, parallelism)},
             },
-            "spec": {
-                **_sized(parallelism),
-                "suspend": False,
-                "template": {
-                    "metadata": {
-                        "labels": {names.JOBID_LABEL: str(jobid)},
-                        "annotations": {
-                            names.ALLOCATION_ANNOTATION: str(jobid),
-                            names.NODES_ANNOTATION: nodes,
-                            names.PIN_UNTIL_ANNOTATION: format_pin_until(pin_until),
-                            names.SCHEDULER_LABEL: scheduler.value,
-                            **_gang(gang_size),
-                        },
-                    },
-                    "spec": {"schedulingGates": [{"name": names.GATE}]},
-                },
-            },
+            "spec": {**_sized(parallelism), "suspend": False, "template": template},
         },
     )
 

@@ -148,8 +148,7 @@ class StartEstimator:
         context: CycleContext,
         disciplines: Mapping[str, Discipline] = MappingProxyType({}),
     ) -> float:
-        """Estimate again, unless that was done a few seconds ago: then positions alone are counted, once a
-        second.
+        """Estimate again; if that was done a few seconds ago, count positions alone, once a second.
 
         Parameters
         ----------
@@ -165,19 +164,14 @@ class StartEstimator:
         Returns
         -------
         float
-            Seconds until the next update is due, if it was too early; 0 if the estimates are new or no work
-            waits.
+            Seconds until the next update is due; 0 if the estimates are new or no work waits.
         """
         began = time.monotonic()
         if (passed := began - self._updated_at) < self._pause_s:
             if began >= self._counted_at + _POSITIONS_EVERY_S:
                 self._count_positions(backlogs, context)
                 self._counted_at = began
-            return (
-                self._pause_s - passed
-                if self._chained or any(len(backlog) for backlog in backlogs.values())
-                else 0.0
-            )
+            return self._pause_s - passed if self._chained or any(map(len, backlogs.values())) else 0.0
         self._updated_at = self._counted_at = began
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
@@ -203,12 +197,7 @@ class StartEstimator:
                 )
         for workload_id, at in self._chained.earliest(starts, context.now, EXPLAINED).items():
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
-        self._first_estimates = {
-            key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None
-        }
-        self._promises = {
-            key: each for key, each in self._promises.items() if self._ledger.get(key) is not None
-        }
+        self._forget_ended()
         self.estimates.replace_all(estimates)
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
@@ -233,6 +222,13 @@ class StartEstimator:
                     moved[workload.id] = replace(estimate, position=position)
         if moved:
             self.estimates.replace_all({**self.estimates, **moved})
+
+    def _forget_ended(self) -> None:
+        known = self._ledger.get
+        self._first_estimates = {
+            key: each for key, each in self._first_estimates.items() if known(key) is not None
+        }
+        self._promises = {key: each for key, each in self._promises.items() if known(key) is not None}
 
     def _former_plan(self, first: Iterable[Workload], now: int) -> dict[WorkloadId, int]:
         """Return the starts that were planned before and lie ahead."""

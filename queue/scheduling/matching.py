@@ -92,17 +92,7 @@ class Matching:
             match_policies=cycle.match_policies,
             turns=self._turns,
         )
-        reserving = reservations.queues
-        queues = [
-            PendingQueue(
-                name,
-                backlog,
-                reservations.of_queue(name),
-                self._refusal_caches.setdefault(name, RefusalCache()),
-            )
-            for name, backlog in sorted(backlogs.by_queue.items())
-            if len(backlog) or name in reserving
-        ]
+        queues = self._pending_queues(backlogs, reservations)
         driver = RoundDriver(
             self._graph.fluxion,
             self._job_ids.of,
@@ -117,6 +107,15 @@ class Matching:
             Round(queues, cycle.disciplines, cycle.context), reservations.held, call
         )
         cycle.turns_left = self._turns.end_round()
+
+    def _pending_queues(self, backlogs: Backlogs, reservations: ReservationKeeper) -> list[PendingQueue]:
+        """Return the queues with work that waits, or with reservations."""
+        reserving, caches = reservations.queues, self._refusal_caches
+        return [
+            PendingQueue(name, backlog, reservations.of_queue(name), caches.setdefault(name, RefusalCache()))
+            for name, backlog in sorted(backlogs.by_queue.items())
+            if len(backlog) or name in reserving
+        ]
 
     async def _store(
         self, cycle: Cycle, granted: Granted, answers: Sequence[tuple[Workload, MatchResult]]

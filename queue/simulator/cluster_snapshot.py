@@ -160,19 +160,14 @@ def snapshot_of(
     """
     nodes = tuple(nodes)
     known = {NODE_LEVEL, *(name for name, _ in levels)}
-    specs = {
-        names.DEFAULT_QUEUE: FluxQueueSpec(),
-        **{queue.metadata.name: queue.spec for queue in site.queues},
-    }
+    specs = {names.DEFAULT_QUEUE: FluxQueueSpec()} | {each.metadata.name: each.spec for each in site.queues}
     accounts = account_tree(site.accounts)
     added = _added(specs, site.accounts, now)
     left_out: Counter[str] = Counter()
     running: list[RunningWorkload] = []
     pending: list[Workload] = []
     live: set[str] = set()
-    for number, job in enumerate(
-        sorted(fluxjobs, key=lambda job: (job.status.submitted_at or "", job.metadata.name)), start=1
-    ):
+    for number, job in enumerate(sorted(fluxjobs, key=_submission), start=1):
         spec = specs.get(job.spec.queue)
         if job.status.state in LIVE:
             allocation = _allocation(number, job, now)
@@ -188,38 +183,43 @@ def snapshot_of(
                 workload = _workload(number, job, now, accounts.account_of(job.metadata.namespace))
                 pending.append(replace(workload, added_priority=added.of(workload)))
     foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
-    asked = frozenset[str]().union(
-        *(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running)))
-    )
-    types = frozenset(kind for kind in asked if not is_device(kind))
+    types = _pool_types([*pending, *(occupant.workload for occupant in running)])
     return ClusterSnapshot(
         int(now.timestamp()),
         _graph_specs(nodes, levels, types),
         tuple(running),
         tuple(pending),
-        {
-            name: Discipline(
-                spec.policy,
-                spec.reservation_depth or DEFAULT_DEPTH,
-                spec.limits,
-                at_limit=spec.at_limit,
-                planning=spec.planning or Planning(),
-            )
-            for name, spec in specs.items()
-        },
+        {name: _discipline(spec) for name, spec in specs.items()},
         _taken(foreign, types),
-        _taken(
-            [
-                pod
-                for pod in foreign
-                if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"
-            ],
-            types,
-        ),
+        _taken([pod for pod in foreign if _of_daemonset(pod)], types),
         accounts,
         shown_budgets(site.accounts),
         _reserved(site.reservations, nodes, int(now.timestamp())),
         tuple(sorted(left_out.items())),
+    )
+
+
+def _submission(job: FluxJob) -> tuple[str, str]:
+    return job.status.submitted_at or "", job.metadata.name
+
+
+def _pool_types(works: Iterable[Workload]) -> frozenset[str]:
+    asked = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in works))
+    return frozenset(kind for kind in asked if not is_device(kind))
+
+
+def _of_daemonset(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "DaemonSet"
+
+
+def _discipline(spec: FluxQueueSpec) -> Discipline:
+    return Discipline(
+        spec.policy,
+        spec.reservation_depth or DEFAULT_DEPTH,
+        spec.limits,
+        at_limit=spec.at_limit,
+        planning=spec.planning or Planning(),
     )
 
 

@@ -224,9 +224,9 @@ def _simulate(
                 trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed
             )
             began = time.perf_counter()
-            results[name] = asyncio.run(
-                simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended))
-            )  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            # mypy cannot infer a lambda with a default
+            run = simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended))  # type: ignore[misc]
+            results[name] = asyncio.run(run)
             seconds = time.perf_counter() - began
             summaries[name] = summarise(results[name], trace.nodes, cycles=simulation.cycles, seconds=seconds)
     return summaries, results
@@ -354,99 +354,28 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--model",
-        choices=["lublin"],
-        default="lublin",
-        help="make a workload (Lublin and Feitelson 2003); the default",
-    )
-    source.add_argument(
-        "--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format"
-    )
-    source.add_argument(
-        "--from-cluster",
-        action="store_true",
-        help="take nodes and queue of a live installation, and say who would start when (read-only)",
+    _add_work_options(parser)
+    _add_machine_options(parser)
+    _add_account_options(parser)
+    _add_rule_options(parser)
+    parser.add_argument(
+        "--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)"
     )
     parser.add_argument(
-        "--add-nodes",
-        type=_positive,
-        metavar="N",
-        help="with --from-cluster: also plan with this many nodes more",
+        "--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)"
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
     parser.add_argument(
-        "--topology-level",
-        action="append",
-        metavar="NAME=LABEL",
-        help=(
-            "with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set "
-            "(default zone, block and rack)"
-        ),
+        "--pictures",
+        type=Path,
+        metavar="DIR",
+        help="draw utilisation, waits by size and the first day's occupancy (SVG)",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
-    parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
-    parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most"
-    )
-    parser.add_argument(
-        "--nodes",
-        type=_positive,
-        metavar="N",
-        help="size of the machine (default 256, or what the trace says)",
-    )
-    parser.add_argument(
-        "--processors-per-node",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="of the trace's machine (default 1)",
-    )
-    parser.add_argument(
-        "--chains",
-        action="store_true",
-        help="with --trace: let jobs wait for the job before them that they name",
-    )
-    parser.add_argument(
-        "--load",
-        type=float,
-        metavar="X",
-        help="stretch the times of submission to this offered load, 0.85 for example",
-    )
-    parser.add_argument(
-        "--overestimate",
-        metavar="LOW:HIGH",
-        help="let jobs ask for this many times what they take, 2:5 for example",
-    )
-    parser.add_argument(
-        "--account",
-        action="append",
-        metavar="NAME=SHARES[:PART]",
-        help=(
-            "an account with shares, that submits this part of the jobs (default 1); "
-            "fair share decides the order; may be repeated"
-        ),
-    )
-    parser.add_argument(
-        "--half-life",
-        type=_positive,
-        metavar="HOURS",
-        help="with --account: when use counts half (default 168, 7 days)",
-    )
-    parser.add_argument(
-        "--among-users",
-        action="store_true",
-        help="with --account: who used less of an account comes first in it",
-    )
-    parser.add_argument(
-        "--guarantee",
-        action="append",
-        metavar="NAME=NODES",
-        help=(
-            "nodes that are guaranteed to an --account: its jobs within them come first, "
-            "with --preempt others are preempted for them"
-        ),
-    )
+    return parser
+
+
+def _add_rule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         action="append",
@@ -483,21 +412,108 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NODES=N",
         help="priority of jobs of at most so many nodes; may be repeated",
     )
+
+
+def _add_account_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)"
+        "--account",
+        action="append",
+        metavar="NAME=SHARES[:PART]",
+        help=(
+            "an account with shares, that submits this part of the jobs (default 1); "
+            "fair share decides the order; may be repeated"
+        ),
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)"
+        "--half-life",
+        type=_positive,
+        metavar="HOURS",
+        help="with --account: when use counts half (default 168, 7 days)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
     parser.add_argument(
-        "--pictures",
-        type=Path,
-        metavar="DIR",
-        help="draw utilisation, waits by size and the first day's occupancy (SVG)",
+        "--among-users",
+        action="store_true",
+        help="with --account: who used less of an account comes first in it",
     )
-    return parser
+    parser.add_argument(
+        "--guarantee",
+        action="append",
+        metavar="NAME=NODES",
+        help=(
+            "nodes that are guaranteed to an --account: its jobs within them come first, "
+            "with --preempt others are preempted for them"
+        ),
+    )
+
+
+def _add_work_options(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--model",
+        choices=["lublin"],
+        default="lublin",
+        help="make a workload (Lublin and Feitelson 2003); the default",
+    )
+    source.add_argument(
+        "--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format"
+    )
+    source.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="take nodes and queue of a live installation, and say who would start when (read-only)",
+    )
+    parser.add_argument(
+        "--add-nodes",
+        type=_positive,
+        metavar="N",
+        help="with --from-cluster: also plan with this many nodes more",
+    )
+    parser.add_argument(
+        "--topology-level",
+        action="append",
+        metavar="NAME=LABEL",
+        help=(
+            "with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set "
+            "(default zone, block and rack)"
+        ),
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
+    parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
+
+
+def _add_machine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=_positive,
+        metavar="N",
+        help="size of the machine (default 256, or what the trace says)",
+    )
+    parser.add_argument(
+        "--processors-per-node",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="of the trace's machine (default 1)",
+    )
+    parser.add_argument(
+        "--chains",
+        action="store_true",
+        help="with --trace: let jobs wait for the job before them that they name",
+    )
+    parser.add_argument(
+        "--load",
+        type=float,
+        metavar="X",
+        help="stretch the times of submission to this offered load, 0.85 for example",
+    )
+    parser.add_argument(
+        "--overestimate",
+        metavar="LOW:HIGH",
+        help="let jobs ask for this many times what they take, 2:5 for example",
+    )
 
 
 def _percent(text: str) -> int:

@@ -109,9 +109,7 @@ def parse_swf(
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if text.startswith(";"):
-            key, _, value = text.lstrip("; ").partition(":")
-            if key.strip().lower() in _SIZES and value.split()[:1] and value.split()[0].isdecimal():
-                header[key.strip().lower()] = int(value.split()[0])
+            header |= _size_in(text)
             continue
         if not text:
             continue
@@ -134,6 +132,13 @@ def parse_swf(
         )
         raise InvalidTrace(f"the trace {name} has no job that can be run ({reasons})")
     return Trace(name, size, numbered(fitting), tuple(sorted(left_out.items())))
+
+
+def _size_in(comment: str) -> dict[str, int]:
+    """Return the size that a line of the header states, if it does."""
+    key, _, value = comment.lstrip("; ").partition(":")
+    name, words = key.strip().lower(), value.split()
+    return {name: int(words[0])} if name in _SIZES and words and words[0].isdecimal() else {}
 
 
 def _job(text: str, number: int, name: str) -> TraceJob | str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import Reason, State
@@ -70,29 +71,10 @@ class Allocations(Writes):
         """
         if not grants:
             return Delta()
-        slots = [(grant.jobid, rank, node) for grant in grants for rank, node in enumerate(grant.hosts)]
         _, rows = await self._write(
             epoch,
             Statement("lock_workloads", {"ids": column(grants, lambda grant: grant.workload)}),
-            Statement(
-                "grant",
-                {
-                    "epoch": epoch,
-                    "jobids": column(grants, lambda grant: grant.jobid),
-                    "workloads": column(grants, lambda grant: grant.workload),
-                    "shares": column(grants, lambda grant: shares_text(grant.shares)),
-                    "starts": column(grants, lambda grant: grant.start),
-                    "ends": column(grants, lambda grant: grant.end),
-                    "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
-                    "generations": column(grants, lambda grant: grant.generation),
-                    "promises": column(grants, lambda grant: grant.promised_at),
-                    "slot_jobids": [jobid for jobid, _, _ in slots],
-                    "slot_ranks": [rank for _, rank, _ in slots],
-                    "slot_nodes": [node for _, _, node in slots],
-                    "no_node": names.NO_NODE,
-                    "claimed_s": claimed_s,
-                },
-            ),
+            Statement("grant", {"epoch": epoch, **_columns_of(grants), "claimed_s": claimed_s}),
         )
         granted = {grant.jobid: grant for grant in grants}
         new = [(granted[row["jobid"]], row) for row in rows if row["allocated_at"] is not None]
@@ -292,3 +274,21 @@ class Allocations(Writes):
 
 def _jobids(rows: Sequence[Row]) -> list[FluxionJobId]:
     return [FluxionJobId(row["jobid"]) for row in rows]
+
+
+def _columns_of(grants: Sequence[Grant]) -> dict[str, Any]:
+    slots = [(grant.jobid, rank, node) for grant in grants for rank, node in enumerate(grant.hosts)]
+    return {
+        "jobids": column(grants, lambda grant: grant.jobid),
+        "workloads": column(grants, lambda grant: grant.workload),
+        "shares": column(grants, lambda grant: shares_text(grant.shares)),
+        "starts": column(grants, lambda grant: grant.start),
+        "ends": column(grants, lambda grant: grant.end),
+        "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
+        "generations": column(grants, lambda grant: grant.generation),
+        "promises": column(grants, lambda grant: grant.promised_at),
+        "slot_jobids": [jobid for jobid, _, _ in slots],
+        "slot_ranks": [rank for _, rank, _ in slots],
+        "slot_nodes": [node for _, _, node in slots],
+        "no_node": names.NO_NODE,
+    }

@@ -22,6 +22,8 @@ __all__ = ["conclude_group", "plan_evicted_group_slots", "plan_group_slots"]
 
 RankedPods = list[tuple[int, Pod]]
 
+_GOES_ON = (None, Outcome.NONE, "")
+
 
 def _none_closed(_pod: Pod, _node: str) -> bool:
     return False
@@ -67,21 +69,15 @@ def plan_group_slots(
     idle = [slot for slot in slots if slot.pod_uid not in living]
     done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
     free = [slot for slot in idle if slot.rank not in done]
-    take, assign = _place(
-        sorted((pod for uid, pod in living.items() if uid not in placed), key=order), free, label_of, closed
-    )
+    unplaced = sorted((pod for uid, pod in living.items() if uid not in placed), key=order)
+    take, assign = _place(unplaced, free, label_of, closed)
     got = {rank for rank, _ in (*take, *assign)}
-    assign += [
-        (slot.rank, living[slot.pod_uid])
-        for slot in slots
-        if slot.pod_uid in living and still_gated(living[slot.pod_uid])
-    ]
+    held = ((slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living)
+    assign += [(rank, pod) for rank, pod in held if still_gated(pod)]
     end = done | {slot.rank for slot in free if slot.rank not in got}.intersection(expired)
     left = len(slots) - len(end)
     bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
-    state, outcome, message = (
-        (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
-    )
+    state, outcome, message = _GOES_ON if left else conclude_group(len(allocation.slots), seen)
     return SlotChanges(
         take=tuple(take),
         assign=tuple(assign),

@@ -10,7 +10,7 @@ pod for it is matched alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -89,9 +89,7 @@ def plan_job_slots(
     pin_window_open: bool = False,
     leaving: Set[int] = frozenset(),
 ) -> SlotChanges:
-    """Plan the slots of a released Job.
-
-    Once the changes are carried out, the next plan has none.
+    """Plan the slots of a released Job. Once the changes are carried out, the next plan has none.
 
     Parameters
     ----------
@@ -118,15 +116,13 @@ def plan_job_slots(
     phase = job_phase(job)
     own = [pod for pod in pods if job_served_by(pod) is None]
     given = [slot for slot in allocation.open_slots if slot.rank in leaving]
-    slots = [
-        slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.rank not in leaving
-    ]
+    kept = [slot for slot in allocation.open_slots if slot.rank not in leaving]
+    slots = [slot for slot in kept if slot.label != SERVICES_SLOT]
     staying = _without_those_in(given, own)
     placement = _place(job, phase, staying, slots, closed)
     end, end_later = _slots_to_end(job, phase, staying, placement, elsewhere, closed, pin_window_open)
     bound = 0 < placement.bound >= len(slots) - len(end) - len(end_later)
-    living = {pod.metadata.uid for pod in own if not pod.terminal}
-    end |= {slot.rank for slot in given if slot.pod_uid not in living}
+    end |= _left_ranks(given, own)
     state, outcome, message = _conclusion(job, last, own)
     changes = SlotChanges(
         take=placement.take,
@@ -141,11 +137,13 @@ def plan_job_slots(
         began_at=first_bound(own, allocation.granted_at) if state is not None else None,
     )
     services_slot = next((slot for slot in allocation.open_slots if slot.label == SERVICES_SLOT), None)
-    if services_slot is None:
-        return changes
-    return _with_services(
-        changes, services_slot, phase, [pod for pod in pods if job_served_by(pod) is not None]
-    )
+    return changes if services_slot is None else _with_services(changes, services_slot, phase, pods)
+
+
+def _left_ranks(given: Iterable[Slot], pods: Iterable[Pod]) -> set[int]:
+    """Return the ranks of those slots whose pod has ended."""
+    living = {pod.metadata.uid for pod in pods if not pod.terminal}
+    return {slot.rank for slot in given if slot.pod_uid not in living}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +272,7 @@ def _slots_to_end(
 
 def _with_services(changes: SlotChanges, slot: Slot, phase: JobPhase, pods: Sequence[Pod]) -> SlotChanges:
     """Add the slot of the services pod. It ends when the Job is over, or when its pod has ended for good."""
+    pods = [pod for pod in pods if job_served_by(pod) is not None]
     rank, active = slot.rank, phase is JobPhase.ACTIVE
     living = sorted(
         (pod for pod in pods if not pod.terminal),

@@ -207,6 +207,11 @@ def create_app(verbs: ExtenderVerbs, state: ExtenderState) -> FastAPI:
         Route("/v1/bind", bind, methods=["POST"]),
     ]
 
+    _add_probes(app, state)
+    return app
+
+
+def _add_probes(app: FastAPI, state: ExtenderState) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
         return PlainTextResponse("ok\n")
@@ -215,8 +220,6 @@ def create_app(verbs: ExtenderVerbs, state: ExtenderState) -> FastAPI:
     async def readyz() -> Response:
         problem = state.problem()
         return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
-
-    return app
 
 
 def _json(content: bytes) -> Response:

@@ -410,6 +410,16 @@ def until_no_capacity_event(stage: Stage, name: str, words: str) -> None:
     )
 
 
+def refuse(stage: Stage, request: Json) -> None:
+    """Say of a ProvisioningRequest what an autoscaler says that has no nodes left."""
+    failed = {"type": "Failed", "status": "True", "message": "out of quota"}
+    path = (
+        f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stage.namespace}/provisioningrequests/"
+        f"{request['metadata']['name']}/status"
+    )
+    stage.cluster.control_plane.client.request("PATCH", path, {"status": {"conditions": [failed]}})
+
+
 def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stage: Stage) -> None:
     """The test acts as the autoscaler.
     Work of a queue without provisioning waits meanwhile and is not called unsatisfiable either.
@@ -444,14 +454,7 @@ def test_a_job_that_fits_only_new_nodes_requests_them_and_is_pinned_to_them(stag
             assert spec["containers"][0]["resources"]["requests"] == {"cpu": "40"}
             assert spec["nodeSelector"] == {"pool": "larger"}
 
-            refused: Json = {
-                "status": {"conditions": [{"type": "Failed", "status": "True", "message": "out of quota"}]}
-            }
-            path = (
-                f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stage.namespace}/provisioningrequests/"
-                f"{request['metadata']['name']}/status"
-            )
-            stage.cluster.control_plane.client.request("PATCH", path, refused)
+            refuse(stage, request)
             doctor(stage, "--repair")  # sweeps at once
             until_no_capacity_event(stage, "grows", "the autoscaler adds no nodes: out of quota")
             stage.until("the request is withdrawn", lambda: not asked() and not asked("podtemplates"))

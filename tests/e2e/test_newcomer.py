@@ -150,6 +150,11 @@ def test_what_the_demo_prints_last_and_the_readme_lead_through_the_queue(left: t
     person.types("kubectl delete -f examples/start/")
 
 
+def priorities_of(fluxjobs: str, name: str) -> list[int | None]:
+    listed = json.loads(fluxjobs)["items"]
+    return [each["spec"].get("priority") for each in listed if name in each["metadata"]["name"]]
+
+
 def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple[Shell, str]) -> None:
     person = Shell(dict(left[0].environment), left[0].folder)
     point, submit, why, steer, reader, back, dashboard, clean = blocks_run_by("start.md", HERE)
@@ -171,17 +176,7 @@ def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple
     person.types(hold)
     person.sees(why, lambda text: "Held" in text)
     person.types(f"{release}\n{prioritize}")
-    person.sees(
-        "kubectl get fluxjobs -o json",
-        lambda text: (
-            [
-                each["spec"].get("priority")
-                for each in json.loads(text)["items"]
-                if "large" in each["metadata"]["name"]
-            ]
-            == [10]
-        ),
-    )
+    person.sees("kubectl get fluxjobs -o json", lambda text: priorities_of(text, "large") == [10])
     assert "job/large started on node-[1-8]" in person.types("\n".join(rest))
     person.types("kubectl fluxqueue wait train ensemble prepare --for finished")
 

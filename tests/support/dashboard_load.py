@@ -102,11 +102,8 @@ def busy_cluster(
 
 
 def _work(chance: random.Random, now: datetime, nodes: int, waiting: int, ended: int) -> Iterator[FluxJob]:
-    free = [
-        number
-        for number in range(nodes)
-        if number % 11 and number not in (nodes // 3, nodes // 3 + 1, nodes - 5)
-    ]
+    idle = (nodes // 3, nodes // 3 + 1, nodes - 5)
+    free = [number for number in range(nodes) if number % 11 and number not in idle]
     number = 0
     while free:
         count = min(chance.choice((1, 1, 2, 2, 4, 8)), len(free))

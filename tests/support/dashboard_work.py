@@ -59,43 +59,43 @@ def some_work(cluster: ControlPlane) -> None:
         create(cluster, job)
 
 
+def _runs(name: str, nodes: str, pods: int, since: float, **more: Any) -> dict[str, Any]:
+    times = {"submittedAt": at(-since - 200), "allocatedAt": at(-since), "startedAt": at(-since + 2)}
+    spec = {"pods": pods, "durationSeconds": more.pop("duration", 3_600)}
+    return fluxjob(
+        name,
+        more.pop("namespace", "blue"),
+        spec=spec,
+        state="Running",
+        nodes=nodes,
+        jobid=hash(name) % 1_000,
+        **times,
+        **more,
+    )
+
+
+def _waits(name: str, reason: str, message: str, position: int | None = None, **more: Any) -> dict[str, Any]:
+    spec = {"pods": more.pop("pods", 2), "durationSeconds": 2_400, "priority": more.pop("priority", 0)}
+    place: dict[str, Any] = {} if position is None else {"position": position}
+    return fluxjob(
+        name,
+        more.pop("namespace", "blue"),
+        spec=spec,
+        reason=reason,
+        message=message,
+        submittedAt=at(-900),
+        **place,
+        **more,
+    )
+
+
 def _jobs() -> list[dict[str, Any]]:
-    def runs(name: str, nodes: str, pods: int, since: float, **more: Any) -> dict[str, Any]:
-        times = {"submittedAt": at(-since - 200), "allocatedAt": at(-since), "startedAt": at(-since + 2)}
-        spec = {"pods": pods, "durationSeconds": more.pop("duration", 3_600)}
-        return fluxjob(
-            name,
-            more.pop("namespace", "blue"),
-            spec=spec,
-            state="Running",
-            nodes=nodes,
-            jobid=hash(name) % 1_000,
-            **times,
-            **more,
-        )
-
-    def waits(
-        name: str, reason: str, message: str, position: int | None = None, **more: Any
-    ) -> dict[str, Any]:
-        spec = {"pods": more.pop("pods", 2), "durationSeconds": 2_400, "priority": more.pop("priority", 0)}
-        place: dict[str, Any] = {} if position is None else {"position": position}
-        return fluxjob(
-            name,
-            more.pop("namespace", "blue"),
-            spec=spec,
-            reason=reason,
-            message=message,
-            submittedAt=at(-900),
-            **place,
-            **more,
-        )
-
     return [
-        runs("lammps", "node-[1-2]", 2, 900),
-        runs("gromacs", "node-[3,3,4]", 3, 2_400, etaFirst=at(-2_500)),
-        runs("overrun", "node-5", 1, 5_000, duration=3_600, etaFirst=at(-4_000)),
-        runs("other-tenant", "node-6", 2, 600, namespace="red"),
-        waits(
+        _runs("lammps", "node-[1-2]", 2, 900),
+        _runs("gromacs", "node-[3,3,4]", 3, 2_400, etaFirst=at(-2_500)),
+        _runs("overrun", "node-5", 1, 5_000, duration=3_600, etaFirst=at(-4_000)),
+        _runs("other-tenant", "node-6", 2, 600, namespace="red"),
+        _waits(
             "wrf",
             "WaitingForNodes",
             "needs 4 nodes with 2 cpu each, 3 are free",
@@ -104,7 +104,7 @@ def _jobs() -> list[dict[str, Any]]:
             reservedAt=at(1_700),
             eta=at(1_700),
         ),
-        waits(
+        _waits(
             "namd",
             "BlockedByReservation",
             "what is free is reserved for job/wrf",
@@ -112,9 +112,9 @@ def _jobs() -> list[dict[str, Any]]:
             eta=at(2_900),
             priority=50,
         ),
-        waits("held-one", "Held", "held by alice"),
-        waits("too-large", "Unsatisfiable", "no node has 512 cpu"),
-        waits("hostile", "WaitingForNodes", HOSTILE, namespace="red"),
+        _waits("held-one", "Held", "held by alice"),
+        _waits("too-large", "Unsatisfiable", "no node has 512 cpu"),
+        _waits("hostile", "WaitingForNodes", HOSTILE, namespace="red"),
         fluxjob(
             "done",
             "blue",

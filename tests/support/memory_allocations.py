@@ -257,21 +257,11 @@ class MemoryAllocations(MemoryTables):
         ended, updates, passed, slots = [], [], [], []
         for each in {each.replacement: each for each in replacements}.values():
             former, new = self._rows.get(each.replaced), self._rows.get(each.replacement)
-            row = next(
-                (
-                    row
-                    for row in self._live_rows()
-                    if row.allocation.workload == each.replaced and not row.allocation.remnant
-                ),
-                None,
-            )
-            if (
-                former is None
-                or former.state not in LIVE
-                or new is None
-                or new.state is not State.PENDING
-                or row is None
-            ):
+            rows = (row for row in self._live_rows() if row.allocation.workload == each.replaced)
+            row = next((row for row in rows if not row.allocation.remnant), None)
+            if former is None or former.state not in LIVE or row is None:
+                continue
+            if new is None or new.state is not State.PENDING:
                 continue
             now, jobid = self._clock(), row.allocation.jobid
             passed.append(

@@ -92,6 +92,19 @@ async def _states(connection: Connection, schema: str) -> list[str]:
     return [each["state"] for each in found]
 
 
+async def _add_control_tasks(connection: Connection) -> None:
+    await connection.execute(
+        "SET search_path = fluxqueue, procrastinate;"
+        "INSERT INTO procrastinate_jobs (queue_name, task_name, status, scheduled_at, attempts,"
+        "  queueing_lock)"
+        " SELECT 'default', 'fluxqueue.sweep', status::procrastinate_job_status, at, attempts,"
+        "  status || attempts"
+        "  FROM (VALUES ('todo', NULL, 0), ('todo', now() + interval '1 h', 1), ('doing', NULL, 0),"
+        "               ('succeeded', NULL, 1), ('failed', NULL, 2), ('cancelled', NULL, 0),"
+        "               ('aborted', NULL, 1)) AS t (status, at, attempts)"
+    )
+
+
 async def _one_of_each(leader: Leader, connection: Connection) -> dict[str, str]:
     """Bring workloads and control tasks into every state of River's,
     and return the wanted state of each workload by name.
@@ -150,17 +163,7 @@ async def _one_of_each(leader: Leader, connection: Connection) -> dict[str, str]
             Ending(rows["failed"].id, State.FAILED, Outcome.FAILED, "exit code 3"),
         ],
     )
-    await connection.execute(
-        "SET search_path = fluxqueue, procrastinate;"
-        "INSERT INTO procrastinate_jobs (queue_name, task_name, status, scheduled_at, "
-        "attempts, queueing_lock)"
-        " SELECT 'default', 'fluxqueue.sweep', status::procrastinate_job_status, at, attempts, "
-        "status || attempts"
-        "  FROM (VALUES ('todo', NULL, 0), ('todo', now() + interval '1 h', 1), ('doing', NULL, "
-        "0), ('succeeded', NULL, 1),"
-        "               ('failed', NULL, 2), ('cancelled', NULL, 0), ('aborted', NULL, "
-        "1)) AS t (status, at, attempts)"
-    )
+    await _add_control_tasks(connection)
     return wanted
 
 

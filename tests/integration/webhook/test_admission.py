@@ -128,32 +128,18 @@ def admission(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     """The webhook process, and a configuration for one namespace. Its authority is due for renewal."""
     folder = tmp_path_factory.mktemp("admission")
     log = folder / "log"
-    command = [
-        sys.executable,
-        "-m",
-        "fluxqueue.webhook.main",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--cert-dir",
-        str(folder / "tls"),
-    ]
+    command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--cert-dir", str(folder / "tls"), "--look-seconds", "0.05", "--drain-seconds", "0"]
     with (
         log.open("w") as stream,
-        subprocess.Popen(
-            [*command, "--look-seconds", "0.05", "--drain-seconds", "0"], stderr=stream
-        ) as process,
+        subprocess.Popen(command, stderr=stream) as process,
     ):
         try:
             wait_until(
                 lambda: '"event": "webhook.listening"' in log.read_text(), "the webhook listening", WAIT_S
             )
-            port = next(
-                entry["port"]
-                for entry in map(json.loads, log.read_text().splitlines())
-                if entry["event"] == "webhook.listening"
-            )
+            entries = map(json.loads, log.read_text().splitlines())
+            port = next(entry["port"] for entry in entries if entry["event"] == "webhook.listening")
             made = now() - AUTHORITY_LIFETIME * 2 / 3 - dt.timedelta(days=1)
             authority = make_authority("old", made)
             leaf = issue_leaf(authority, NAMES, now())

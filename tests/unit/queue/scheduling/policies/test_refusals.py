@@ -136,19 +136,12 @@ async def world(seed: int) -> tuple[list[Seen], int]:
             await fluxion.cancel_many([running.pop(rng.randrange(len(running)))], call=call)
             for cache in caches.values():
                 cache.clear()
-        queues = [
-            PendingQueue(
-                queue,
-                backlogs[queue],
-                {
-                    each.id: reservations[each.id]
-                    for each in waiting.values()
-                    if each.queue == queue and each.id in reservations
-                },
-                caches[queue],
-            )
+        reserved = [each for each in waiting.values() if each.id in reservations]
+        held_in = {
+            queue: {each.id: reservations[each.id] for each in reserved if each.queue == queue}
             for queue in QUEUES
-        ]
+        }
+        queues = [PendingQueue(queue, backlogs[queue], held_in[queue], caches[queue]) for queue in QUEUES]
         names = {each.id: each.name for each in waiting.values()}
         results = await driver.run(Round(queues, disciplines, CycleContext(NOW, ended)), reservations, call)
         held = {names[each.workload]: (each.start, each.shares) for each in reservations.values()}
