@@ -26,9 +26,8 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Matching"]
 
-_LONGEST_TURN_S = 0.25
-"""The matcher's CPU for the refused work of one namespace in a cycle:
-others wait for no more of it than they do for a rest."""
+_LONGEST_TURN_S = 0.1
+"""The matcher's CPU for the refused work of one namespace in a cycle: others wait for it."""
 
 Granted = Callable[[Cycle, Sequence[Grant], Sequence[Grant]], Awaitable[None]]
 """Is called with a cycle, the grants of a step, and those of them that the store refused."""

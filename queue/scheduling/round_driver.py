@@ -15,9 +15,11 @@ slots in a call of its own, once they are in the graph again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
+from time import thread_time
 
 import structlog
 
@@ -280,12 +282,18 @@ class RoundDriver:
                 return MatchBatch(
                     (MatchResult(MatchVerdict.BUSY, request.jobid, reason=violation),), call.instance
                 )
+        began = thread_time()
         jobspec, refusal = rules.constrained(workload)
+        took_s = thread_time() - began
+        await asyncio.sleep(0)  # rules that reach all placed pods take a while, and others wait
         if refusal:
             return MatchBatch(
-                (MatchResult(MatchVerdict.UNSATISFIABLE, request.jobid, reason=refusal),), call.instance
+                (MatchResult(MatchVerdict.UNSATISFIABLE, request.jobid, reason=refusal),),
+                call.instance,
+                took_s,
             )
-        return await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
+        batch = await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
+        return replace(batch, overhead_s=batch.overhead_s + took_s)
 
     async def _match(
         self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool
