@@ -199,8 +199,10 @@ def snapshot_of(
     )
 
 
-def _submission(job: FluxJob) -> tuple[str, str]:
-    return job.status.submitted_at or "", job.metadata.name
+def _submission(job: FluxJob) -> tuple[str, bool, str]:
+    """Order by submission; work that does not exist yet comes behind that of the same second."""
+    submitted = (job.status.submitted_at or "").removesuffix("Z").removesuffix("+00:00")
+    return submitted, job.metadata.creation_timestamp is None, job.metadata.name
 
 
 def _pool_types(works: Iterable[Workload]) -> frozenset[str]:

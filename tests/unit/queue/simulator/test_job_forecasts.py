@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from support.builders import JobBuilder, make_job, make_node, make_queue
 
 from fluxqueue.api import names
@@ -80,6 +81,17 @@ def test_a_job_waits_behind_what_is_ahead_of_it_and_delays_nothing() -> None:
         objects(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300)), a_job(1, "1h")
     )
     assert (found.start, found.ahead, found.delayed) == (AT + 840, 1, [])
+
+
+def test_work_of_the_same_second_is_ahead_of_a_job_that_does_not_exist_yet() -> None:
+    wide = a_fluxjob("wide-1", 2, 300)
+    wide = structs.replace(
+        wide,
+        metadata=structs.replace(wide.metadata, creation_timestamp="2026-11-21T12:00:00Z"),
+        status=structs.replace(wide.status, submitted_at="2026-11-21T12:00:00Z"),
+    )
+    found = forecast_of(objects(a_fluxjob("run-0", 1, 600, hosts="n0"), wide), a_job(1, "1h"))
+    assert (found.start, found.ahead) == (AT + 840, 1)
 
 
 def test_an_urgent_job_says_which_work_it_delays_until_when() -> None:
