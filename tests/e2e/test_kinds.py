@@ -102,8 +102,11 @@ def test_fm09_an_extra_pod_with_the_name_of_a_group_is_not_started(stage: Stage)
     stage.until(
         "it is one of the next group", lambda: any(said in each.status.message for each in stage.fluxjobs())
     )
-    own = [each for each in stage.fluxjobs() if each.spec.object_ref.kind == "Pod"]
-    assert [each.status.state for each in own] in ([], [State.CANCELLED])
+
+    def own() -> list[str]:
+        return [each.status.state for each in stage.fluxjobs() if each.spec.object_ref.kind == "Pod"]
+
+    stage.until("its own FluxJob goes", lambda: own() in ([], [State.CANCELLED]), 30, own)
     assert nodes_of(stage)["stranger"] is None
 
 
