@@ -429,6 +429,8 @@ def a_node_taken_before_the_bind(stage: Stage) -> None:
         pytest.fail(str(error))
     foreign = make_pod("foreign").cpu("5").annotation(RUN_SECONDS, "forever").on_node(str(node)).build()
     client.request("POST", "/api/v1/namespaces/default/pods", foreign)
+    held = json.dumps({"spec": {"holderIdentity": "another-replica"}})  # the one that comes watches meanwhile
+    stage.kubectl("patch", "lease", "fluxqueue-scheduler", "-n", NAMESPACE, "--type=merge", "-p", held)
     program.revive()
     stage.until_ready("scheduler")
     scheduler_port = program.metrics_port
