@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue dashboard", description="Show the queue in a browser, with the rights of who looks."
     )
-    parser.add_argument("--host", default="0.0.0.0", help=("address to listen on (default: %(default)s)"))  # noqa: S104  # a Service leads here
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104  # a Service leads here
     parser.add_argument(
         "--port", type=int, default=8445, help="port to listen on, HTTPS (default: %(default)s)"
     )

@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)"
     )
-    parser.add_argument("--host", default="0.0.0.0", help=("where both are served (default: %(default)s)"))  # noqa: S104  # probes come from the node
+    parser.add_argument("--host", default="0.0.0.0", help="where both are served (default: %(default)s)")  # noqa: S104  # probes come from the node
     parser.add_argument(
         "--lease",
         default="fluxqueue-queue",

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue rest", description="Submit, list, show and cancel jobs of a Flux instance over HTTP."
     )
-    parser.add_argument("--host", default="0.0.0.0", help=("address to listen on (default: all)"))  # noqa: S104  of a pod
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")  # noqa: S104  of a pod
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--token-file", type=Path, required=True, help="file with the bearer token that requests must carry"

@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="name of this replica (default: $POD_NAME, else the host name)",
     )
-    parser.add_argument("--host", default="0.0.0.0", help=("address of both (default: %(default)s)"))  # noqa: S104  # probes come from the node
+    parser.add_argument("--host", default="0.0.0.0", help="address of both (default: %(default)s)")  # noqa: S104  # probes come from the node
     parser.add_argument(
         "--health-port",
         type=int,
