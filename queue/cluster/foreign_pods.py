@@ -191,12 +191,7 @@ class ForeignPods:
                 continue
             if self._daemons is not None and (node in self._capped or self._daemons.owns(pod)):
                 self.recount_daemonsets((node,))
-            elif (
-                node in self._contested
-                or pod.spec.resource_claims
-                or (counted := self._slot_of(pod)) is None
-                or self._beyond(pod, *counted)
-            ):
+            elif node in self._contested or self._takes_more(pod):
                 self._changed.add(node)
         if self._changed and self._listener is not None:
             self._listener()
