@@ -205,9 +205,14 @@ class ControlPlane:
     def start_component(self, component: Component, timeout_s: float = 60) -> None:
         """Start one component and wait until it is ready;
         the controller manager and the scheduler do not report that.
+
+        kwok starts anew with the API server: after a broken watch it waits up to 45 s before it looks again
+        (measured), and it may miss what became of a pod meanwhile for ever.
         """
         if component is Component.API_SERVER:
             self._start_api_server(timeout_s)
+            if Component.KWOK in self._wanted:
+                self.restart_component(Component.KWOK, graceful=False, timeout_s=timeout_s)
             return
         process = self._launch(component)
         if component is Component.ETCD:
