@@ -13,8 +13,7 @@ when the first pod with such a rule is seen. A cluster without such rules pays o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,8 +23,10 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.kube.kinds import Key
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.cluster.storage import claims_used
+from fluxqueue.queue.noderules.admitted_nodes import NodeTopology
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
-from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Spread, Term, repelling_terms, rules_of
+from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Spread, repelling_terms, rules_of
+from fluxqueue.scheduler_plugin.domain_counts import DomainCounts
 
 __all__ = ["InterPodCheck", "InterPodRules"]
 
@@ -49,6 +50,7 @@ class InterPodRules:
         self._assumed: dict[str, tuple[Pod, str]] = {}
         self._placed: PlacedPods | None = None
         self._nodes: dict[str, NodeFacts] = {}
+        self._topology = NodeTopology(self._nodes, self._labels_of)
         pods.add_index(_BY_CLAIM, _claims_in_use)
         pods.add_handler(self._pod_changed)
         nodes.add_handler(self._node_changed)
@@ -82,33 +84,26 @@ class InterPodRules:
         None of them counts as on a node yet.
         """
         has_rules = any(_has_rules(pod.spec) for pod, _ in members)
+        waiting = PlacedPods()
         if self._placed is None and not has_rules:
-            yield InterPodCheck(self, None, {})
+            yield InterPodCheck(DomainCounts(self._topology, PlacedPods(), waiting), active=False)
             return
         pods = self._build()
-        waiting = {pod.metadata.uid: _as_placed(pod, node) for pod, node in members}
-        former = {uid: placed for uid in waiting if (placed := pods.get(uid)) is not None}
-        for uid in former:
+        uids = [pod.metadata.uid for pod, _ in members]
+        former = [placed for uid in uids if (placed := pods.get(uid)) is not None]
+        for uid in uids:
             pods.drop(uid)
+        for pod, node in members:
+            waiting.put(_as_placed(pod, node))
         try:
-            yield InterPodCheck(self, pods, dict(waiting))
+            yield InterPodCheck(DomainCounts(self._topology, pods, waiting), active=True)
         finally:
-            for uid in waiting:
+            for uid in uids:
                 pods.drop(uid)
-            for placed in former.values():
+            for placed in former:
                 pods.put(placed)
 
-    def facts(self) -> Iterable[NodeFacts]:
-        """Return the facts of all nodes."""
-        return self._nodes.values()
-
-    def domain(self, node: str, topology: str) -> str | None:
-        """Return the topology domain of a node."""
-        facts = self._nodes.get(node)
-        return facts.labels.get(topology) if facts is not None else None
-
-    def labels_of(self, namespace: str) -> Mapping[str, str]:
-        """Return the labels of a namespace."""
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
         known = self._namespaces.get("", namespace)
         return (known.metadata.labels or {}) if known is not None else {}
 
@@ -148,27 +143,19 @@ class InterPodCheck:
 
     Parameters
     ----------
-    cluster
-        Nodes and namespaces of the cluster.
-    pods
-        Pods on nodes without those being checked; None if no pod has a rule.
-    waiting
-        Pods being checked that do not count as on their node yet, by uid.
+    counts
+        Pods on nodes and pods being checked.
+    active
+        False if neither a pod on a node nor a pod being checked has a rule.
     """
 
-    def __init__(
-        self, cluster: InterPodRules, pods: PlacedPods | None, waiting: dict[str, PlacedPod]
-    ) -> None:
-        self._cluster = cluster
-        self._pods = pods
-        self._waiting = waiting
-        self._eligible: dict[tuple[str, ...], dict[str, str]] = {}
+    def __init__(self, counts: DomainCounts, *, active: bool) -> None:
+        self._counts = counts
+        self._active = active
 
     def assume(self, pod: Pod) -> None:
         """Count a checked pod on its node from now on."""
-        placed = self._waiting.pop(pod.metadata.uid, None)
-        if self._pods is not None and placed is not None:
-            self._pods.put(placed)
+        self._counts.assume(pod.metadata.uid)
 
     def violation(self, pod: Pod, node: Node, nominated: Sequence[Pod] = ()) -> str:
         """Return which rule forbids a pod on a node now, as a sentence; empty if none does.
@@ -180,46 +167,41 @@ class InterPodCheck:
         nominated
             Pods for which kube-scheduler keeps room on the node. The rules must hold with and without them.
         """
-        has_rules = self._pods is not None or any(_has_rules(each.spec) for each in nominated)
-        if not has_rules:
+        of_rivals = any(_has_rules(each.spec) for each in nominated)
+        if not self._active and not of_rivals:
             return ""
-        pods = self._pods if self._pods is not None else PlacedPods()
+        counts = self._counts
         rules = rules_of(pod.spec, pod.metadata.namespace, pod.metadata.labels or {})
-        if not rules.any and not pods.any_repel and not any(_has_rules(each.spec) for each in nominated):
+        if not rules.any and not counts.placed.any_repel and not of_rivals:
             return ""
-        later = [each for each in self._waiting.values() if each.uid != pod.metadata.uid]
-        check = _PodOnNode(self._cluster, pods, rules, _facts(node), later, self._eligible)
-        coming = [_as_placed(each, node.metadata.name) for each in nominated]
+        check = _PodOnNode(counts, rules, _facts(node), counts.waiting(pod.metadata.uid))
+        coming = [
+            _as_placed(each, node.metadata.name)
+            for each in nominated
+            if counts.placed.get(each.metadata.uid) is None
+        ]
         for each in coming:
-            pods.put(each)
+            counts.put(each)
         try:
             why = check.violation()
         finally:
             for each in coming:
-                pods.drop(each.uid)
+                counts.drop(each)
         return why or (check.violation() if coming else "")
 
 
 class _PodOnNode:
     """The rules about one pod on one node.
-    Which nodes count for a spread constraint is cached for the following pods.
+    ``itself`` is the pod as spread constraints count it among those being checked.
     """
 
     def __init__(
-        self,
-        cluster: InterPodRules,
-        pods: PlacedPods,
-        rules: PodRules,
-        node: NodeFacts,
-        later: Sequence[PlacedPod],
-        eligible: dict[tuple[str, ...], dict[str, str]],
+        self, counts: DomainCounts, rules: PodRules, node: NodeFacts, itself: PlacedPod | None
     ) -> None:
-        self._cluster = cluster
-        self._pods = pods
+        self._counts = counts
         self._rules = rules
         self._node = node
-        self._later = later
-        self._eligible = eligible
+        self._itself = itself
 
     def violation(self) -> str:
         """Return the first violation in the order of kube-scheduler,
@@ -235,10 +217,8 @@ class _PodOnNode:
 
     def _repelled(self) -> str:
         rules = self._rules
-        for term, nodes in self._pods.repelling(
-            rules.namespace, self._cluster.labels_of(rules.namespace), rules.labels
-        ):
-            if self._shares(term.topology, nodes):
+        for term, domains in self._counts.repelling(rules.namespace, rules.labels):
+            if self._is_in(term.topology, domains):
                 return (
                     f"required podAntiAffinity of another pod by {term.topology} keeps the pod off node "
                     f"{self._node.name}"
@@ -247,7 +227,7 @@ class _PodOnNode:
 
     def _anti_affinity(self) -> str:
         for term in self._rules.anti_affinity:
-            if self._shares(term.topology, (pod.node for pod in self._selected_by((term,)))):
+            if self._is_in(term.topology, self._counts.near((term,))[term.topology]):
                 return (
                     f"required podAntiAffinity of the pod by {term.topology} keeps it off node "
                     f"{self._node.name}"
@@ -258,84 +238,47 @@ class _PodOnNode:
         rules, node = self._rules, self._node
         if not rules.affinity:
             return ""
-        keys = dict.fromkeys(term.topology for term in rules.affinity)
-        if missing := [key for key in keys if key not in node.labels]:
+        near = self._counts.near(rules.affinity)
+        if missing := [key for key in near if key not in node.labels]:
             return (
                 f"required podAffinity of the pod asks for the label {missing[0]}, "
                 f"which node {node.name} does not have"
             )
-        near = {pod.node for pod in self._selected_by(rules.affinity)}
-        if not any(self._cluster.domain(other, key) is not None for other in near for key in keys):
-            own = self._cluster.labels_of(rules.namespace)
+        if not any(near.values()):
+            own = self._counts.cluster.namespace_labels(rules.namespace)
             if all(rules.selects_itself(term, own) for term in rules.affinity):
                 return ""
-        for key in keys:
-            if not self._shares(key, near):
+        for key, domains in near.items():
+            if not self._is_in(key, domains):
                 return (
                     f"no pod that required podAffinity of the pod asks for is near node {node.name} by {key}"
                 )
         return ""
 
     def _spread(self, spread: Spread) -> str:
-        rules, node = self._rules, self._node
+        node = self._node
         domain = node.labels.get(spread.topology)
         if domain is None:
             return (
                 f"topologySpreadConstraints of the pod ask for the label {spread.topology}, "
                 f"which node {node.name} does not have"
             )
-        eligible = self._counting(spread)
-        filled = Counter(dict.fromkeys(eligible.values(), 0))
-        # one that selects everything counts nothing (countPodsMatchSelector)
-        if spread.selector.requirements:
-            for other in (*self._pods.selected(spread.selector, (rules.namespace,)), *self._later):
-                selected = (
-                    other.namespace == rules.namespace
-                    and not other.deleting
-                    and spread.selector.matches(other.labels)
-                )
-                if selected and other.node in eligible:
-                    filled[eligible[other.node]] += 1
-        least = 0 if len(filled) < spread.min_domains else min(filled.values(), default=0)
-        if filled[domain] + spread.selector.matches(rules.labels) - least > spread.max_skew:
+        counted = self._counts.spread(self._rules, spread)
+        if self._itself is not None:
+            counted.count(self._itself, -1)
+        filled, least = counted[domain], 0 if counted.domains < spread.min_domains else counted.least
+        if self._itself is not None:
+            counted.count(self._itself, 1)
+        if filled + spread.selector.matches(self._rules.labels) - least > spread.max_skew:
             return (
                 f"topologySpreadConstraints of the pod by {spread.topology} leave no room for it on node "
                 f"{node.name}"
             )
         return ""
 
-    def _counting(self, spread: Spread) -> Mapping[str, str]:
-        """Return the nodes that count for a spread constraint, each with its domain."""
-        rules, topologies = self._rules, {each.topology for each in self._rules.spreads}
-        chosen = (rules.node_selector, rules.node_affinity) if spread.honor_affinity else ()
-        key = (
-            spread.topology,
-            *sorted(topologies),
-            repr(chosen),
-            repr(rules.tolerations if spread.honor_taints else ()),
-        )
-        if key not in self._eligible:
-            self._eligible[key] = {
-                node.name: node.labels[spread.topology]
-                for node in self._cluster.facts()
-                if topologies <= node.labels.keys() and rules.counts_on(node, spread)
-            }
-        return self._eligible[key]
-
-    def _selected_by(self, terms: Sequence[Term]) -> Iterator[PlacedPod]:
-        """Yield the pods on nodes that all of these terms select."""
-        first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
-        for pod in self._pods.selected(first.selector, first.within):
-            labels = self._cluster.labels_of(pod.namespace)
-            if first.reaches(pod.namespace, labels) and all(
-                term.selects(pod.namespace, labels, pod.labels) for term in others
-            ):
-                yield pod
-
-    def _shares(self, topology: str, nodes: Iterable[str]) -> bool:
-        """Return True if the node is in one domain with one of the others."""
-        domain = self._node.labels.get(topology)
-        return domain is not None and any(self._cluster.domain(other, topology) == domain for other in nodes)
+    def _is_in(self, topology: str, domains: Container[str]) -> bool:
+        """Return True if the node is in one of these domains."""
+        return self._node.labels.get(topology) in domains
 
 
 def _has_rules(spec: PodSpec) -> bool:

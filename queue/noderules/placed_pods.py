@@ -204,13 +204,13 @@ class PlacedPods:
 
     def repelling(
         self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
-    ) -> Iterator[tuple[Term, Iterable[str]]]:
+    ) -> Iterator[tuple[Term, Mapping[str, int]]]:
         """Yield the anti-affinity terms of placed pods that select a pod,
-        with the nodes of those placed pods.
+        with the number of those placed pods on each node.
         """
         for term in dict.fromkeys(self._terms.about(labels)):
             if term.selects(namespace, namespace_labels, labels):
-                yield term, self._repelling[term].keys()
+                yield term, self._repelling[term]
 
 
 def _places(term: Term, namespace: str) -> list[tuple[str, ...]]:

@@ -1,0 +1,183 @@
+"""Rules about other pods in the check of a gang, against a second reading of the kube-scheduler's filters
+(`support.pod_filters`) that counts all pods anew for each member.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+from support.builders import make_node, make_pod
+from support.pod_filters import (
+    HOST,
+    NAMESPACES,
+    REQUIRED,
+    ZONE,
+    ANode,
+    APod,
+    a_cluster,
+    a_pod_of,
+    inter_pod_affinity,
+    pod_topology_spread,
+)
+from support.queue_builders import a_pod
+from support.work_counts import assert_linear
+
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.transport import Api
+from fluxqueue.scheduler_plugin.caches import SchedulerCaches
+from fluxqueue.scheduler_plugin.checks import FITS, check_gang
+
+OF_THE_GANG = {"labelSelector": {"matchLabels": {"app": "x"}}}
+
+
+class World:
+    """Caches that no watch fills, and the pods that count there as the second reading sees them."""
+
+    def __init__(self, nodes: Sequence[ANode], placed: Sequence[APod] = ()) -> None:
+        self.caches = SchedulerCaches(cast("Api", None))
+        self.nodes = {node.name: node for node in nodes}
+        self.placed: dict[str, APod] = {}
+        self._numbers = itertools.count()
+        for name, labels in NAMESPACES.items():
+            document = {"metadata": {"name": name, "uid": name, "labels": labels}}
+            self.caches.namespaces.apply(msgspec.convert(document, Namespace))
+        for node in nodes:
+            builder = make_node(node.name).uid(node.name).with_("metadata.labels", dict(node.labels))
+            for taint in node.taints:
+                builder = builder.taint(taint.key, taint.effect)
+            self.caches.nodes.apply(msgspec.convert(builder.build(), Node))
+        for pod in placed:
+            self.put(pod, pod.node)
+
+    def put(self, pod: APod, bound_to: str = "") -> Pod:
+        """Show a pod to the caches."""
+        name = f"p{next(self._numbers)}"
+        builder = make_pod(name).namespace(pod.namespace).with_("metadata.labels", dict(pod.labels))
+        for field, value in pod.spec.items():
+            builder = builder.with_(f"spec.{field}", value)
+        if bound_to:
+            builder = builder.on_node(bound_to)
+            self.placed[name] = pod
+        if pod.going:
+            builder = builder.with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+        document = a_pod(builder, uid=name)
+        self.caches.pods.apply(document)
+        return document
+
+    def node(self, name: str) -> Node:
+        node = self.caches.node(name)
+        assert node is not None
+        return node
+
+
+def at(pod: APod, node: str) -> APod:
+    return APod(pod.namespace, pod.labels, pod.spec, node, pod.going)
+
+
+def a_gang(rng: random.Random, nodes: Sequence[ANode]) -> list[APod]:
+    """Pods on nodes: most have one spec, with labels that differ for some."""
+    template = a_pod_of(rng, rules=rng.randint(1, 3))
+    gang = []
+    for _ in range(rng.randint(2, 6)):
+        pod = template if rng.random() < 0.8 else a_pod_of(rng, rules=rng.randint(0, 2))
+        labels = {**pod.labels, "tier": rng.choice("ab")} if rng.random() < 0.3 else pod.labels
+        gang.append(APod(pod.namespace, labels, pod.spec, rng.choice(nodes).name))
+    return gang
+
+
+def allowed(
+    pod: APod,
+    nodes: Mapping[str, ANode],
+    bound: Sequence[APod],
+    waiting: Sequence[APod],
+    nominated: Sequence[APod],
+) -> bool:
+    """Whether the filters admit a pod to its node, with and without the nominated pods.
+    Only spread counts the pods that wait with it.
+    """
+    here, there = nodes[pod.node], [*nodes.values()]
+    return all(
+        inter_pod_affinity(pod, here, there, [*bound, *rivals])
+        and pod_topology_spread(pod, here, there, [*bound, *waiting, *rivals], None)
+        for rivals in ((), nominated)
+    )
+
+
+def check(rng: random.Random, world: World, gang: Sequence[APod]) -> list[tuple[Pod, APod]]:
+    """Check a gang against a plain recount; return the members that were admitted."""
+    members = {pod.metadata.uid: (pod, each) for pod, each in ((world.put(each), each) for each in gang)}
+    bound, waiting = [*world.placed.values()], {uid: each for uid, (_, each) in members.items()}
+    admitted = []
+    with world.caches.interpod.checking([(pod, each.node) for pod, each in members.values()]) as checking:
+        for uid, (pod, each) in members.items():
+            del waiting[uid]
+            rivals = [
+                at(a_pod_of(rng, rules=rng.randint(0, 1), kinds="n"), each.node)
+                for _ in range(rng.choice([0, 0, 0, 1, 2]))
+            ]
+            why = checking.violation(pod, world.node(each.node), [world.put(rival) for rival in rivals])
+            assert (not why) == allowed(each, world.nodes, bound, [*waiting.values()], rivals), (each, why)
+            if not why and rng.random() < 0.8:
+                checking.assume(pod)
+                bound.append(each)
+                admitted.append((pod, each))
+            else:  # it may still be bound with the others later, so it counts for spread
+                waiting[uid] = each
+    return admitted
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_member_is_admitted_as_a_recount_of_all_pods_admits_it(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes, placed = a_cluster(rng)
+    world = World(nodes, placed)
+    for _ in range(3):
+        for pod, each in check(rng, world, a_gang(rng, nodes)):
+            uid = pod.metadata.uid
+            if rng.random() < 0.5:
+                world.caches.assume(pod, each.node)
+                world.placed[uid] = each
+                if rng.random() < 0.3:
+                    world.caches.forget(uid, each.node)
+                    del world.placed[uid]
+
+
+def affinity(kind: str, topology: str, **term: Any) -> dict[str, Any]:
+    return {"affinity": {kind: {REQUIRED: [{"topologyKey": topology, **OF_THE_GANG, **term}]}}}
+
+
+def spread(topology: str, **constraint: Any) -> dict[str, Any]:
+    whole = {"topologyKey": topology, "maxSkew": 1_000, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**whole, **OF_THE_GANG, **constraint}]}
+
+
+RULES = {
+    "spread over zones": spread(ZONE),
+    "spread over hosts": spread(HOST, nodeTaintsPolicy="Honor", minDomains=2),
+    "near each other": affinity("podAffinity", "region"),
+    "apart from each other": affinity("podAntiAffinity", HOST),
+    "apart from others": affinity("podAntiAffinity", ZONE, labelSelector={"matchLabels": {"app": "y"}}),
+}
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_a_gang_costs_as_much_for_each_member_however_many_there_are(rules: dict[str, Any]) -> None:
+    def gang(count: int) -> Callable[[], object]:
+        labels = [{HOST: f"h{number}", ZONE: f"z{number % 10}", "region": "r"} for number in range(count)]
+        world = World([ANode(f"n{number}", each) for number, each in enumerate(labels)])
+        pod = APod("mine", {"app": "x"}, rules)
+        members = [(world.put(pod), f"n{number}") for number in range(count)]
+
+        def run() -> None:
+            assert {*check_gang(members, world.caches).values()} == {FITS}
+
+        return run
+
+    assert_linear(gang)
