@@ -195,7 +195,10 @@ class PlacedPods:
     def _forget(self, term: Term) -> None:
         if (namespace := self._kept_for.pop(term, None)) is not None:
             self._terms.drop(term.selector, term)
-            self._alike -= Counter(_places(term, namespace))
+            for place in _places(term, namespace):
+                self._alike[place] -= 1
+                if not self._alike[place]:
+                    del self._alike[place]
 
     @property
     def any_repel(self) -> bool:

@@ -88,9 +88,10 @@ class Selector(_Value, frozen=True):
     @property
     def key(self) -> Requirement | None:
         """A requirement by which selected objects can be looked up, because it names the values of a label;
-        None if there is none.
+        None if there is none. A label that numbers pods goes first: few pods have one value of it.
         """
-        return next((each for each in self.requirements if each.operator == "In"), None)
+        named = [each for each in self.requirements if each.operator == "In"]
+        return min(named, key=lambda each: each.key not in _OF_ONE_POD, default=None)
 
 
 class Term(_Value, frozen=True):

@@ -27,6 +27,7 @@ from support.pod_filters import (
 from support.queue_builders import a_pod
 from support.work_counts import assert_linear
 
+from fluxqueue.api import names
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
@@ -163,6 +164,10 @@ RULES = {
     "spread over hosts": spread(HOST, nodeTaintsPolicy="Honor", minDomains=2),
     "near each other": affinity("podAffinity", "region"),
     "apart from each other": affinity("podAntiAffinity", HOST),
+    "spread by a label of each": spread(ZONE, matchLabelKeys=[names.JOB_INDEX_LABEL]),
+    "apart from those of its number": affinity(
+        "podAntiAffinity", HOST, matchLabelKeys=[names.JOB_INDEX_LABEL]
+    ),
     "apart from others": affinity("podAntiAffinity", ZONE, labelSelector={"matchLabels": {"app": "y"}}),
 }
 
@@ -172,8 +177,10 @@ def test_a_gang_costs_as_much_for_each_member_however_many_there_are(rules: dict
     def gang(count: int) -> Callable[[], object]:
         labels = [{HOST: f"h{number}", ZONE: f"z{number % 10}", "region": "r"} for number in range(count)]
         world = World([ANode(f"n{number}", each) for number, each in enumerate(labels)])
-        pod = APod("mine", {"app": "x"}, rules)
-        members = [(world.put(pod), f"n{number}") for number in range(count)]
+        members = [
+            (world.put(APod("mine", {"app": "x", names.JOB_INDEX_LABEL: f"{number}"}, rules)), f"n{number}")
+            for number in range(count)
+        ]
 
         def run() -> None:
             assert {*check_gang(members, world.caches).values()} == {FITS}
