@@ -1,7 +1,8 @@
 """Checks and binds each released pod, from its first watch event until it is bound.
 
 A gang (or a pod that is bound alone) is checked when one of its pods changes. If all its pods are present,
-they are checked in one step without any await in between, and assumed on their nodes. Then all of them are
+they are checked in one step without any await in between, and assumed on their nodes. So a check must cost
+about as much for each pod of a large gang as for one of a small gang. Then all of them are
 bound at once, in the order of their ranks. If one pod cannot be bound to its node, none is bound. That pod is
 reported, and the queue finds another node for it.
 
@@ -168,20 +169,27 @@ class Dispatcher:
         return await self._bind_together(key, members)
 
     async def _bind_apart(self, key: GangKey, members: Sequence[Member]) -> float | None:
-        """Bind each of the pods that can be bound."""
+        """Bind each of the pods that can be bound.
+        Other work goes on between their checks, so each is checked in its state of then.
+        """
         started = self._clock()
-        fitting, blocked = [], []
-        for member in members:
-            result = self._check([member])[member.uid]
+        fitting: list[Member] = []
+        due_s: list[float | None] = []
+        for uid in [member.uid for member in members]:
+            if fitting or due_s:
+                await asyncio.sleep(0)
+            member = self._gangs.member(uid) if self._gangs.key_of(uid) == key else None
+            if member is None:
+                continue
+            result = self._check([member])[uid]
             if result.status is FitStatus.FITS:
                 self._caches.assume(member.pod, member.assignment.node)
                 fitting.append(member)
             else:
-                blocked.append((member, result))
-        waiting = await self._prepare(key, fitting)
-        for member, _ in waiting:
+                due_s.append(self._defer(key, member, result, started))
+        for member, result in await self._prepare(key, fitting):
             fitting.remove(member)
-        due_s = [self._defer(key, member, result, started) for member, result in (*blocked, *waiting)]
+            due_s.append(self._defer(key, member, result, started))
         await self._bind(key, fitting, started)
         return earliest(due_s)
 

@@ -102,6 +102,11 @@ class Bench:
             pod = pod.with_(path.replace("__", "."), value)
         self.caches.pods.apply(msgspec.convert((pod.on_node(bound) if bound else pod).build(), Pod))
 
+    def drop(self, name: str) -> None:
+        pod = self.caches.pods.get("default", name)
+        assert pod is not None
+        self.caches.pods.remove(pod)
+
     def node(self, made: NodeBuilder) -> None:
         self.shown["node"] = self.shown.get("node", 0) + 1
         self.caches.nodes.apply(
@@ -346,6 +351,28 @@ async def test_a_claim_that_cannot_be_prepared_holds_its_own_pod_only(
     bench.put("g2", gang=3)
     await bench.settled()
     assert bench.bound == [("g2", "n1")]
+
+
+async def test_other_work_goes_on_between_the_checks_of_pods_that_are_bound_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def check(members: Sequence[tuple[Pod, str]], cluster: ClusterView) -> dict[str, FitResult]:
+        checked.extend(pod.metadata.name for pod, _ in members)
+        if checked == ["g1"]:
+            asyncio.get_running_loop().call_soon(bench.drop, "g2")
+            asyncio.get_running_loop().call_soon(bench.put, "g3", "n2")
+        return check_gang(members, cluster)
+
+    monkeypatch.setattr("fluxqueue.scheduler_plugin.dispatcher.check_gang", check)
+    bench.node(make_node("n2", cpu="4").uid("n2"))
+    for name in ("g1", "g2", "g3"):
+        bench.put(name, gang=4)
+    bench.put("started", gang=4, bound="n1")
+    await bench.settled()
+    assert sorted(bench.bound) == [("g1", "n1"), ("g3", "n2")]
+    assert checked == ["g1", "g3"]
 
 
 async def test_a_pod_refused_because_of_one_that_then_waits_is_checked_again(
