@@ -258,8 +258,11 @@ class _Evaluation:
                 node.name for node in self._cluster.nodes.values() if node.labels.get(topology) in wanted
             )
             return {"hostlist": [hostlists.encode(hosts)]}
-        domains: list[Constraint] = [{"properties": [label_property(topology, value)]} for value in values]
-        return domains[0] if len(domains) == 1 else {"or": domains}
+        return (
+            {"properties": [label_property(topology, values[0])]}
+            if len(values) == 1
+            else {"in": [topology, *values]}
+        )
 
     def _refuse(self, sentence: str) -> None:
         self._refusal = self._refusal or sentence

@@ -21,6 +21,7 @@ __all__ = [
     "APod",
     "a_cluster",
     "a_pod_of",
+    "at",
     "inter_pod_affinity",
     "may_use",
     "pod_topology_spread",
@@ -50,6 +51,11 @@ class ANode:
     labels: Mapping[str, str]
     taints: Sequence[Taint] = ()
     room: int = 1
+
+
+def at(pod: APod, node: str) -> APod:
+    """Return the pod on a node."""
+    return APod(pod.namespace, pod.labels, pod.spec, node, pod.going)
 
 
 # ---- the second reading ------------------------------------------------------------------------------------

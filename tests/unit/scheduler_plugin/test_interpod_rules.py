@@ -21,6 +21,7 @@ from support.pod_filters import (
     APod,
     a_cluster,
     a_pod_of,
+    at,
     inter_pod_affinity,
     pod_topology_spread,
 )
@@ -76,10 +77,6 @@ class World:
         node = self.caches.node(name)
         assert node is not None
         return node
-
-
-def at(pod: APod, node: str) -> APod:
-    return APod(pod.namespace, pod.labels, pod.spec, node, pod.going)
 
 
 def a_gang(rng: random.Random, nodes: Sequence[ANode]) -> list[APod]:

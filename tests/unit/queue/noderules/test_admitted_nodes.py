@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,16 +14,19 @@ import orjson
 import pytest
 from support.pod_filters import (
     NAMESPACES,
+    RACK,
     REQUIRED,
     ZONE,
     ANode,
     APod,
     a_cluster,
     a_pod_of,
+    at,
     may_use,
     schedulable,
     tolerated,
 )
+from support.work_counts import assert_linear
 
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.engine.engine import Engine
@@ -34,6 +37,7 @@ from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
 from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, repelling_terms, rules_of, rules_of_all
 
 NOW = CallContext(now=1_000)
+A_NEIGHBOUR = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "a"}}}
 
 
 # ---- what the queue makes of it ----------------------------------------------------------------------------
@@ -206,3 +210,26 @@ def test_a_placed_pod_that_repels_some_of_a_group_keeps_all_of_it_off() -> None:
     assert admitted_nodes(group_of_two({}), pods, NodeTopology(nodes, lambda _: {}), 2).constraint == {
         "not": [{"properties": [f"{ZONE}=n1"]}]
     }
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_nodes_in_one_of_many_domains_are_found_by_their_label(count: int) -> None:
+    near = APod("mine", {"app": "a"}, {"affinity": {"podAffinity": {REQUIRED: [A_NEIGHBOUR]}}})
+    nodes = [ANode(f"n{number}", {RACK: f"{number}"}) for number in range(4)]
+    found = ruled(near, nodes, [APod("mine", {"app": "a"}, node=f"n{number}") for number in (1, 3)], count)
+    assert found.constraint == {"in": [RACK, "1", "3"]}
+
+
+def test_the_nodes_of_a_gang_are_looked_at_in_proportion_to_its_number() -> None:
+    def look(count: int) -> Callable[[], object]:
+        apart = APod("mine", {"app": "a"}, {"affinity": {"podAntiAffinity": {REQUIRED: [A_NEIGHBOUR]}}})
+        nodes = [ANode(f"n{number}", {RACK: f"{number}"}) for number in range(2 * count)]
+        found = ruled(apart, nodes, [at(apart, node.name) for node in nodes[:count]], count)
+        free, cluster = [node.name for node in nodes[count:]], cluster_of(nodes)
+
+        def run() -> None:
+            assert not found.problem(free, cluster)
+
+        return run
+
+    assert_linear(look)
