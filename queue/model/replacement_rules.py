@@ -14,6 +14,7 @@ will come. If it is being scaled down, or is gone, it wants none, and no slot is
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,7 +22,14 @@ from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import Workload
 
-__all__ = ["ReplicaOwner", "SlotDecision", "plan_replacement", "replica_owner_of", "wants_more_pods"]
+__all__ = [
+    "ReplicaOwner",
+    "SlotDecision",
+    "WaitingReplacements",
+    "plan_replacement",
+    "replica_owner_of",
+    "wants_more_pods",
+]
 
 _HASH_LABEL = "pod-template-hash"
 
@@ -78,8 +86,42 @@ def wants_more_pods(owner: ScaledWorkload | None, pods: Iterable[Pod]) -> bool:
     return active < owner.spec.size
 
 
+class WaitingReplacements:
+    """The pending workloads of an owner's pods, of which each takes over one slot at most.
+
+    All slots together cost as many steps as there are pods and slots.
+
+    Parameters
+    ----------
+    workloads
+        Pending workloads of pods of the owner.
+    """
+
+    def __init__(self, workloads: Iterable[Workload]) -> None:
+        self._left: dict[tuple[str, str], deque[Workload]] = {}
+        """The oldest first, by what must agree; none is empty."""
+        for workload in sorted(workloads, key=lambda workload: workload.id):
+            if not workload.blocked:
+                self._left.setdefault((workload.shape, workload.queue), deque()).append(workload)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def take(self, gone: Workload) -> Workload | None:
+        """Return the oldest with exactly the request of a workload whose pod is gone, and leave it out from
+        now on.
+        """
+        request = gone.shape, gone.queue
+        if (alike := self._left.get(request)) is None:
+            return None
+        replacement = alike.popleft()
+        if not alike:
+            del self._left[request]
+        return replacement
+
+
 def plan_replacement(
-    gone: Workload, waiting: Iterable[Workload], *, wanted: bool, expired: bool
+    gone: Workload, waiting: WaitingReplacements, *, wanted: bool, expired: bool
 ) -> SlotDecision:
     """Decide about the slot of a pod that is gone.
 
@@ -88,7 +130,7 @@ def plan_replacement(
     gone
         The workload of that pod.
     waiting
-        Pending workloads of pods of the same owner.
+        Of the same owner; the one that takes over the slot is taken from it.
     wanted
         True if the owner will create another pod.
     expired
@@ -100,10 +142,6 @@ def plan_replacement(
         A waiting pod with another request shows that no pod will come for this slot: the slot is freed at
         once.
     """
-    replacements = sorted(
-        (workload for workload in waiting if not workload.blocked), key=lambda workload: workload.id
-    )
-    for replacement in replacements:
-        if (replacement.shape, replacement.queue) == (gone.shape, gone.queue):
-            return SlotDecision(replacement=replacement)
-    return SlotDecision(keep=wanted and not expired and not replacements)
+    if (replacement := waiting.take(gone)) is not None:
+        return SlotDecision(replacement=replacement)
+    return SlotDecision(keep=wanted and not expired and not waiting)

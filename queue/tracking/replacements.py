@@ -25,11 +25,13 @@ from fluxqueue.queue.model.changes import Replacement
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.replacement_rules import (
     ReplicaOwner,
+    WaitingReplacements,
     plan_replacement,
     replica_owner_of,
     wants_more_pods,
 )
 from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.rests import Turns
 from fluxqueue.queue.tasks.triggers import Trigger
 from fluxqueue.queue.tracking.slot_changes import PlannedChanges
 
@@ -38,6 +40,8 @@ __all__ = ["ReplacementSlots"]
 log = structlog.get_logger()
 
 _MARGIN_S = 0.2
+_REST_OF_SLOT_S = 50e-6
+"""Many times what it takes to have one planned again: 2,000 kept slots are at most every 0.1 s."""
 
 
 class ReplacementSlots:
@@ -73,6 +77,7 @@ class ReplacementSlots:
         self._grace_s = grace_s
         self._deleted: dict[str, Pod] = {}
         self._kept_since: dict[ReplicaOwner, dict[WorkloadId, float]] = {}
+        self._turns: Turns[ReplicaOwner] = Turns(self._plan_kept, _REST_OF_SLOT_S)
 
     def note_deleted(self, pod: Pod) -> None:
         """Store the last version of a deleted pod that is a workload of its own."""
@@ -81,6 +86,7 @@ class ReplacementSlots:
 
     def prune(self) -> None:
         """Forget the workloads that ended in another way than through `settle`."""
+        self._turns.prune()
         self._deleted = {
             uid: pod for uid, pod in self._deleted.items() if self._ledger.by_uid(uid) is not None
         }
@@ -97,8 +103,15 @@ class ReplacementSlots:
             return
         pod = self._caches.pods.get_by_uid(workload.uid)
         owner = replica_owner_of(pod) if pod is not None else None
-        for kept in self._kept_since.get(owner, ()) if owner is not None else ():
-            self._plan_after(kept, 0)
+        if owner in self._kept_since:
+            self._turns.due(owner)
+
+    def _plan_kept(self, owner: ReplicaOwner) -> int:
+        """Have the slots that are kept for an owner planned again, and return how many they are."""
+        kept = self._kept_since.get(owner, {})
+        for workload in kept:
+            self._plan_after(workload, 0)
+        return len(kept)
 
     def note_ending_namespace(self, namespace: str) -> None:
         """Have the slots that are kept in a namespace planned again:
@@ -119,21 +132,19 @@ class ReplacementSlots:
         if not owners:
             return list(planned)
         wanted = await self._wanted(set(owners.values()))
+        waiting = {owner: self._waiting(owner) for owner in wanted}
         left: list[PlannedChanges] = []
         replacements: list[Replacement] = []
         kept: list[WorkloadId] = []
-        used: set[WorkloadId] = set()
         for each in planned:
             workload, changes, owner = each.workload, each.changes, owners.get(each.workload.id)
             if owner is None or changes.state is None:
                 left.append(each)
                 continue
-            waiting = [candidate for candidate in self._waiting(owner) if candidate.id not in used]
             slot = plan_replacement(
-                workload, waiting, wanted=wanted[owner], expired=self._expired(workload, owner)
+                workload, waiting[owner], wanted=wanted[owner], expired=self._expired(workload, owner)
             )
             if slot.replacement is not None:
-                used.add(slot.replacement.id)
                 replacements.append(
                     Replacement(
                         replaced=workload.id,
@@ -194,14 +205,14 @@ class ReplacementSlots:
             return None
         return replica_owner_of(pod)
 
-    def _waiting(self, owner: ReplicaOwner) -> list[Workload]:
+    def _waiting(self, owner: ReplicaOwner) -> WaitingReplacements:
         """Return the pending workloads of an owner's pods."""
         workloads = (
             self._ledger.by_uid(pod.metadata.uid) for pod in self._caches.pods_of_owner(owner) if _waits(pod)
         )
-        return [
+        return WaitingReplacements(
             workload for workload in workloads if workload is not None and workload.state is State.PENDING
-        ]
+        )
 
     async def _wanted(self, owners: Iterable[ReplicaOwner]) -> dict[ReplicaOwner, bool]:
         """Return for each owner whether another pod of it will come."""

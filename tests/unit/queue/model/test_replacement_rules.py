@@ -13,6 +13,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.replacement_rules import (
     ReplicaOwner,
     SlotDecision,
+    WaitingReplacements,
     plan_replacement,
     replica_owner_of,
     wants_more_pods,
@@ -76,9 +77,9 @@ def test_an_owner_that_is_gone_or_going_will_make_none() -> None:
 
 def test_the_oldest_successor_of_the_same_request_inherits_the_place() -> None:
     gone, first, second = (a_workload(name, shape="s") for name in ("gone", "first", "second"))
-    assert plan_replacement(gone, [second, first], wanted=True, expired=False) == SlotDecision(
-        replacement=first
-    )
+    assert plan_replacement(
+        gone, WaitingReplacements([second, first]), wanted=True, expired=False
+    ) == SlotDecision(replacement=first)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +91,16 @@ def test_the_oldest_successor_of_the_same_request_inherits_the_place() -> None:
 )
 def test_a_successor_that_asks_for_something_else_frees_the_place(change: dict[str, str]) -> None:
     gone, heir = a_workload("gone", shape="s"), a_workload("heir", **({"shape": "s"} | change))
-    assert plan_replacement(gone, [heir], wanted=True, expired=False) == SlotDecision()
+    assert plan_replacement(gone, WaitingReplacements([heir]), wanted=True, expired=False) == SlotDecision()
 
 
 def test_a_successor_that_is_held_inherits_nothing() -> None:
     gone, heir = a_workload("gone", shape="s"), a_workload("heir", shape="s", reason=Reason.HELD)
-    assert plan_replacement(gone, [heir], wanted=False, expired=False) == SlotDecision()
+    assert plan_replacement(gone, WaitingReplacements([heir]), wanted=False, expired=False) == SlotDecision()
 
 
 def test_a_place_is_kept_only_for_a_while_and_only_if_somebody_is_to_come() -> None:
     gone = a_workload("gone")
-    assert plan_replacement(gone, [], wanted=True, expired=False).keep
-    assert not plan_replacement(gone, [], wanted=True, expired=True).keep
-    assert not plan_replacement(gone, [], wanted=False, expired=False).keep
+    assert plan_replacement(gone, WaitingReplacements([]), wanted=True, expired=False).keep
+    assert not plan_replacement(gone, WaitingReplacements([]), wanted=True, expired=True).keep
+    assert not plan_replacement(gone, WaitingReplacements([]), wanted=False, expired=False).keep
