@@ -6,7 +6,9 @@ gets it. A slot whose pod succeeded ends at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,11 +20,32 @@ from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.tracking.free_slots import FreeSlots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, first_bound, still_gated
 
-__all__ = ["conclude_group", "plan_evicted_group_slots", "plan_group_slots"]
+__all__ = ["SeenPods", "conclude_group", "plan_evicted_group_slots", "plan_group_slots"]
 
 RankedPods = list[tuple[int, Pod]]
 
 _GOES_ON = (None, Outcome.NONE, "")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPods:
+    """The pods that had a slot of a group.
+
+    Attributes
+    ----------
+    phases
+        In which they were last seen, by uid: those that have a slot, or live.
+    former
+        How many of the others were last seen in each phase. A pod that is gone is only counted, since any
+        number may follow one another in a slot.
+    """
+
+    phases: dict[str, str] = field(default_factory=dict)
+    former: Counter[str] = field(default_factory=Counter)
+
+    def count_former(self, uid: str) -> None:
+        """Count a pod that has lost its slot and has ended."""
+        self.former[self.phases.pop(uid)] += 1
 
 
 def _none_closed(_pod: Pod, _node: str) -> bool:
@@ -33,7 +56,7 @@ def plan_group_slots(
     pods: Iterable[Pod],
     allocation: Allocation,
     label_of: Callable[[Pod], str | None],
-    seen: Mapping[str, str],
+    seen: SeenPods,
     *,
     expired: Collection[int] = (),
     awaited: int = 0,
@@ -51,7 +74,7 @@ def plan_group_slots(
     label_of
         Returns the label of the slots that a pod fits exactly; None if there are none.
     seen
-        The phases, by pod uid, in which pods that had a slot were last seen.
+        The pods that had a slot.
     expired
         Ranks that were kept long enough.
     awaited
@@ -67,7 +90,7 @@ def plan_group_slots(
     slots = allocation.open_slots
     placed = {slot.pod_uid for slot in slots if slot.pod_uid in living}
     idle = [slot for slot in slots if slot.pod_uid not in living]
-    done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
+    done = {slot.rank for slot in idle if seen.phases.get(slot.pod_uid or "") == "Succeeded"}
     free = [slot for slot in idle if slot.rank not in done]
     unplaced = sorted((pod for uid, pod in living.items() if uid not in placed), key=order)
     take, assign = _place(unplaced, free, label_of, closed)
@@ -91,7 +114,7 @@ def plan_group_slots(
     )
 
 
-def plan_evicted_group_slots(allocation: Allocation, seen: Mapping[str, str]) -> SlotChanges:
+def plan_evicted_group_slots(allocation: Allocation, seen: SeenPods) -> SlotChanges:
     """Plan the slots of a group that is preempted: those of pods that succeeded end, and the others stay as
     they are.
 
@@ -100,10 +123,10 @@ def plan_evicted_group_slots(allocation: Allocation, seen: Mapping[str, str]) ->
     allocation
         With its slots, by rank.
     seen
-        The phases, by pod uid, in which its pods were seen before they were evicted.
+        Its pods, in the phases in which they were seen before they were evicted.
     """
     slots = allocation.open_slots
-    end = tuple(slot.rank for slot in slots if seen.get(slot.pod_uid or "") == "Succeeded")
+    end = tuple(slot.rank for slot in slots if seen.phases.get(slot.pod_uid or "") == "Succeeded")
     if len(end) < len(slots):
         return SlotChanges(end=end)
     state, outcome, message = conclude_group(len(allocation.slots), seen)
@@ -139,7 +162,7 @@ def _place(
     return take, assign
 
 
-def conclude_group(size: int, seen: Mapping[str, str]) -> tuple[State, Outcome, str]:
+def conclude_group(size: int, seen: SeenPods) -> tuple[State, Outcome, str]:
     """Return how a group of this size ends whose slots have all ended.
 
     Parameters
@@ -147,18 +170,14 @@ def conclude_group(size: int, seen: Mapping[str, str]) -> tuple[State, Outcome, 
     size
         The number of its slots.
     seen
-        The phases, by pod uid, in which its pods were last seen.
+        The pods that had one.
     """
-    phases = list(seen.values())
-    succeeded = phases.count("Succeeded")
-    if succeeded and (succeeded >= size or succeeded == len(phases)):
+    phases = seen.former + Counter(seen.phases.values())
+    succeeded, failed = phases["Succeeded"], phases["Failed"]
+    if succeeded and (succeeded >= size or succeeded == phases.total()):
         return State.COMPLETED, Outcome.SUCCEEDED, ""
-    if "Failed" in phases:
-        return (
-            State.FAILED,
-            Outcome.FAILED,
-            f"{phases.count('Failed')} of its pods failed and were not replaced",
-        )
+    if failed:
+        return State.FAILED, Outcome.FAILED, f"{failed} of its pods failed and were not replaced"
     return (
         State.CANCELLED,
         Outcome.CANCELLED if phases else Outcome.UNKNOWN,

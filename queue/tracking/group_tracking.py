@@ -33,7 +33,12 @@ from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, Wo
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.noderules.node_checks import without_pin
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.tracking.group_plan import conclude_group, plan_evicted_group_slots, plan_group_slots
+from fluxqueue.queue.tracking.group_plan import (
+    SeenPods,
+    conclude_group,
+    plan_evicted_group_slots,
+    plan_group_slots,
+)
 from fluxqueue.queue.tracking.last_phases import LastPhases
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, empty_ranks, unplaced_pods
 
@@ -85,7 +90,7 @@ class GroupTracker:
         self._plan_after = plan_after
         self._reread = reread
         self._grace_s = grace_s
-        self._seen: dict[WorkloadId, tuple[FluxionJobId, dict[str, str]]] = {}
+        self._seen: dict[WorkloadId, tuple[FluxionJobId, SeenPods]] = {}
         self._empty_since: dict[tuple[FluxionJobId, int], float] = {}
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges:
@@ -103,7 +108,7 @@ class GroupTracker:
         seen = self._update_seen(workload, allocation, by_uid)
         in_use = {
             uid
-            for uid, phase in seen.items()
+            for uid, phase in seen.phases.items()
             if phase == "Succeeded" or (uid in by_uid and not by_uid[uid].terminal)
         }
         reserved = reserved_ranks(allocation, later, in_use)
@@ -141,12 +146,12 @@ class GroupTracker:
         for slot in allocation.open_slots:
             pod = self._caches.pods.get_by_uid(slot.pod_uid or "")
             if pod is not None and not pod.metadata.deletion_timestamp:
-                seen[pod.metadata.uid] = pod.status.phase
+                seen.phases[pod.metadata.uid] = pod.status.phase
         return plan_evicted_group_slots(allocation, seen)
 
     def conclude(self, workload: Workload) -> Ending:
         """Return the end of a group whose slots have all ended."""
-        _, seen = self._seen.get(workload.id, (0, {}))
+        _, seen = self._seen.get(workload.id, (0, SeenPods()))
         return Ending(workload.id, *conclude_group(workload.pods, seen))
 
     def forget(self, workload: WorkloadId) -> None:
@@ -164,27 +169,26 @@ class GroupTracker:
             if self._ledger.by_jobid(slot[0]) is not None
         }
 
-    def _update_seen(
-        self, workload: Workload, allocation: Allocation, by_uid: Mapping[str, Pod]
-    ) -> dict[str, str]:
-        """Return the phases, by uid, in which the pods that had a slot of the group were last seen."""
+    def _update_seen(self, workload: Workload, allocation: Allocation, by_uid: Mapping[str, Pod]) -> SeenPods:
+        """Return the pods that had a slot of the group, as they were last seen."""
         seen = self._seen_in(workload, allocation)
-        for slot in allocation.open_slots:
-            if (uid := slot.pod_uid) is not None:
-                seen[uid] = (
-                    by_uid[uid].status.phase
-                    if uid in by_uid
-                    else self._phases.take_pod(uid, seen.get(uid, ""))
-                )
-        for uid in [uid for uid in seen if self._ledger.by_uid(uid) is not None]:
-            del seen[uid]  # withdrawn, and matched alone since
+        phases, in_slots = seen.phases, {slot.pod_uid for slot in allocation.open_slots if slot.pod_uid}
+        for uid in in_slots:
+            phases[uid] = (
+                by_uid[uid].status.phase if uid in by_uid else self._phases.take_pod(uid, phases.get(uid, ""))
+            )
+        for uid in list(phases):
+            if self._ledger.by_uid(uid) is not None:
+                del phases[uid]  # withdrawn, and matched alone since
+            elif uid not in in_slots and (uid not in by_uid or by_uid[uid].terminal):
+                seen.count_former(uid)
         return seen
 
-    def _seen_in(self, workload: Workload, allocation: Allocation) -> dict[str, str]:
-        """Return the phases that were seen of pods in an allocation; those of a former one do not count."""
-        jobid, seen = self._seen.get(workload.id, (None, {}))
+    def _seen_in(self, workload: Workload, allocation: Allocation) -> SeenPods:
+        """Return the pods that were seen in an allocation; those of a former one do not count."""
+        jobid, seen = self._seen.get(workload.id, (None, SeenPods()))
         if jobid != allocation.jobid:
-            seen = {}
+            seen = SeenPods()
             self._seen[workload.id] = allocation.jobid, seen
         return seen
 

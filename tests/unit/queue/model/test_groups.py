@@ -35,7 +35,7 @@ from fluxqueue.queue.model.groups import (
 from fluxqueue.queue.model.jobspecs import labels_of, ranks_of, slots_for, slots_in
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SlotState
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
-from fluxqueue.queue.tracking.group_plan import plan_group_slots
+from fluxqueue.queue.tracking.group_plan import SeenPods, plan_group_slots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, empty_ranks
 
 KEY = GroupKey("default", "mpi")
@@ -230,7 +230,7 @@ def standing(uid: str, node: str | None = None, phase: str = "Running", gated: b
 
 def judged(found: list[Pod], allocation: Any, seen: dict[str, str] | None = None, **more: Any) -> SlotChanges:
     phases = {pod.metadata.uid: pod.status.phase for pod in found} if seen is None else seen
-    return plan_group_slots(found, allocation, lambda _pod: "pod", phases, **more)
+    return plan_group_slots(found, allocation, lambda _pod: "pod", SeenPods(phases), **more)
 
 
 def test_each_pod_of_a_granted_group_is_let_go_onto_a_place_of_its_size() -> None:
@@ -243,7 +243,9 @@ def test_each_pod_of_a_granted_group_is_let_go_onto_a_place_of_its_size() -> Non
 
 
 def test_a_pod_of_another_size_gets_no_place() -> None:
-    found = plan_group_slots([standing("p9", gated=True)], an_allocation(HOSTS), lambda _pod: None, {})
+    found = plan_group_slots(
+        [standing("p9", gated=True)], an_allocation(HOSTS), lambda _pod: None, SeenPods()
+    )
     assert found.assign == ()
 
 
@@ -298,7 +300,7 @@ def test_fm07_a_group_ends_with_its_last_place_and_as_its_pods_did(
 ) -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     seen = dict(zip(PODS, phases, strict=True))
-    found = plan_group_slots([], allocation, lambda _pod: "pod", seen, expired=(0, 1, 2))
+    found = plan_group_slots([], allocation, lambda _pod: "pod", SeenPods(seen), expired=(0, 1, 2))
     assert (found.end, found.state, found.outcome) == ((0, 1, 2), state, outcome)
 
 

@@ -23,7 +23,7 @@ from fluxqueue.queue.intake.describe import describe_group
 from fluxqueue.queue.model.groups import GatheredGroup, GroupKey, gather_jobset
 from fluxqueue.queue.model.later_pods import later_pods, reserved_ranks
 from fluxqueue.queue.model.records import SlotState
-from fluxqueue.queue.tracking.group_plan import plan_group_slots
+from fluxqueue.queue.tracking.group_plan import SeenPods, plan_group_slots
 
 TRAIN = GroupKey("default", "train", "JobSet")
 COMPLETE = [{"type": "Complete", "status": "True"}]
@@ -165,6 +165,6 @@ def test_a_group_runs_when_all_pods_that_have_had_their_turn_are_bound() -> None
     driver = a_pod(make_pod("d").label("fluxqueue/pod-group", "train").with_("spec.nodeName", "n1"), uid="d")
     placed = replace(allocation.slots[0], state=SlotState.TAKEN, pod_uid="d")
     allocation = replace(allocation, slots=(placed, *allocation.slots[1:]))
-    assert not plan_group_slots([driver], allocation, lambda _pod: "pod", {}).running
-    slot_changes = plan_group_slots([driver], allocation, lambda _pod: "pod", {}, awaited=2)
+    assert not plan_group_slots([driver], allocation, lambda _pod: "pod", SeenPods()).running
+    slot_changes = plan_group_slots([driver], allocation, lambda _pod: "pod", SeenPods(), awaited=2)
     assert (slot_changes.running, slot_changes.end, slot_changes.state) == (True, (), None)

@@ -13,7 +13,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import SlotState
 from fluxqueue.queue.tasks import batches
 from fluxqueue.queue.tracking import tracker
-from fluxqueue.queue.tracking.group_plan import plan_group_slots
+from fluxqueue.queue.tracking.group_plan import SeenPods, plan_group_slots
 from fluxqueue.queue.tracking.job_plan import ClosedNodes, plan_job_slots
 from fluxqueue.queue.tracking.slot_changes import empty_ranks, unplaced_pods
 
@@ -72,7 +72,7 @@ def test_pods_of_a_group_get_their_slots(pods: Callable[[int], list[Pod]]) -> No
     def plan(count: int) -> Callable[[], object]:
         own, allocation = pods(count), an_allocation(hosts(count))
         return lambda: plan_group_slots(
-            own, allocation, lambda _pod: "pod", {}, closed=lambda _pod, node: node != "n0"
+            own, allocation, lambda _pod: "pod", SeenPods(), closed=lambda _pod, node: node != "n0"
         )
 
     assert_linear(plan)
@@ -84,7 +84,7 @@ def test_pods_of_a_group_that_differ_in_their_rules_get_their_slots() -> None:
             a_pod(gated(f"p{each}").with_("spec.nodeSelector", {"tier": str(each)}), uid=f"p{each}")
             for each in range(count)
         ]
-        return lambda: plan_group_slots(own, an_allocation(hosts(count)), lambda _pod: "pod", {})
+        return lambda: plan_group_slots(own, an_allocation(hosts(count)), lambda _pod: "pod", SeenPods())
 
     assert_linear(plan)
 
@@ -110,7 +110,7 @@ def test_slots_of_a_group_that_end_are_found() -> None:
 
         def run() -> None:
             changes = plan_group_slots(
-                [], allocation, lambda _pod: "pod", {}, expired=list(range(0, count, 2))
+                [], allocation, lambda _pod: "pod", SeenPods(), expired=list(range(0, count, 2))
             )
             empty_ranks(allocation, changes)
             unplaced_pods([], allocation, changes)
