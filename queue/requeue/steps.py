@@ -84,12 +84,18 @@ def _slots_of(pods: Sequence[Pod], allocation: Allocation | None) -> tuple[tuple
     """Return the slots of these pods: those in which they are stored, else free ones of their nodes."""
     if allocation is None:
         return ()
-    slots = allocation.open_slots
+    own: dict[tuple[str, str], int] = {}
+    free: dict[str, list[int]] = {}
+    for slot in reversed(allocation.open_slots):
+        if slot.pod_uid is not None:
+            own[slot.node, slot.pod_uid] = slot.rank
+        else:
+            free.setdefault(slot.node, []).append(slot.rank)
     kept: list[int] = []
-    for pod in sorted(pods, key=lambda pod: all(slot.pod_uid != pod.metadata.uid for slot in slots)):
-        fitting = [slot for slot in slots if slot.node == pod.spec.node_name and slot.rank not in kept]
-        own = [slot for slot in fitting if slot.pod_uid == pod.metadata.uid] or [
-            slot for slot in fitting if slot.pod_uid is None
-        ]
-        kept += [slot.rank for slot in own[:1]]
+    for pod in pods:
+        node = pod.spec.node_name or ""
+        if (rank := own.get((node, pod.metadata.uid))) is not None:
+            kept.append(rank)
+        elif there := free.get(node):
+            kept.append(there.pop())
     return tuple((allocation.jobid, rank) for rank in sorted(kept))

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
 from support.queue_builders import a_job, a_pod, an_allocation
+from support.work_counts import assert_linear
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import FluxionJobId, SlotState
@@ -62,6 +65,20 @@ def test_a_pod_on_a_lost_node_that_no_slot_knows_keeps_a_free_one_of_its_node() 
         (FluxionJobId(7), 1),
         (FluxionJobId(7), 2),
     )
+
+
+@pytest.mark.parametrize(
+    "stored", [pytest.param(True, id="in slots"), pytest.param(False, id="that no slot knows")]
+)
+def test_pods_on_lost_nodes_find_the_slots_that_they_keep(stored: bool) -> None:
+    def step(count: int) -> Callable[[], object]:
+        uids = [f"p{number}" for number in range(count)]
+        states = [SlotState.TAKEN if stored else SlotState.FREE] * count
+        allocation = an_allocation(["n1"] * count, states=states, pods=uids if stored else [None] * count)
+        job, pods = a_job(stopped()), [standing(uid, "n1") for uid in uids]
+        return lambda: next_step(job, pods, allocation, {"n1"}.__contains__)
+
+    assert_linear(step)
 
 
 def test_a_job_that_is_over_or_gone_is_not_requeued() -> None:
