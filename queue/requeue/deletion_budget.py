@@ -29,6 +29,8 @@ def failures_left(job: Job) -> int:
 class DeletionBudget:
     """How many pods of each Job may be deleted before the Job has failed; pods that are being deleted count.
 
+    It is for decisions that are made together: the pods of a Job are read once.
+
     Parameters
     ----------
     job_of
@@ -40,13 +42,17 @@ class DeletionBudget:
     def __init__(self, job_of: Callable[[str], Job | None], pods_of: Callable[[str], Iterable[Pod]]) -> None:
         self._job_of = job_of
         self._pods_of = pods_of
+        self._going: dict[str, int] = {}
         self._spent: dict[str, int] = {}
 
     def left(self, job: Job) -> int:
         """Return how many more pods of a Job may be deleted."""
         uid = job.metadata.uid
-        going = sum(1 for pod in self._pods_of(uid) if pod.metadata.deletion_timestamp and not pod.terminal)
-        return failures_left(job) - going - self._spent.get(uid, 0)
+        if uid not in self._going:
+            self._going[uid] = sum(
+                1 for pod in self._pods_of(uid) if pod.metadata.deletion_timestamp and not pod.terminal
+            )
+        return failures_left(job) - self._going[uid] - self._spent.get(uid, 0)
 
     def spend(self, job_uid: str, pods: int) -> None:
         """Count pods that are about to be deleted."""

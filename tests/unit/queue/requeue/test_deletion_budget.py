@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
 from support.queue_builders import a_job, a_pod
@@ -27,6 +29,21 @@ def test_pods_that_are_being_deleted_count_before_the_job_has_counted_them() -> 
 def test_pods_that_are_about_to_be_deleted_count() -> None:
     budget, _ = budget_of(1, RUNS)
     assert [budget.take(RUNS), budget.take(RUNS)] == [True, False]
+
+
+def test_pods_of_a_job_are_read_once_for_all_of_them() -> None:
+    pods, reads = [RUNS] * 100, 0
+
+    def read(_uid: str) -> Iterator[Pod]:
+        nonlocal reads
+        for pod in pods:
+            reads += 1
+            yield pod
+
+    job = a_job(make_job("mpi").indexed(100).with_("spec.backoffLimit", 50))
+    budget = DeletionBudget(lambda _uid: job, read)
+    assert sum(budget.take(pod) for pod in pods) == 50
+    assert reads == len(pods)
 
 
 def test_a_pod_without_a_job_may_always_be_deleted() -> None:
