@@ -7,8 +7,8 @@ not planned for such work: at its time it needs them like any other.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from heapq import nsmallest
 
 from fluxqueue.api.dependencies import DependencyCondition
 from fluxqueue.api.durations import FURTHEST_PLAN_S
@@ -19,6 +19,10 @@ from fluxqueue.queue.model.start_conditions import DependencyState, TrackedDepen
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ChainedStarts"]
+
+
+_MOST_VISITED = 5_000
+"""Workloads that are looked at each time: an equal part of each queue, and what others leave of theirs."""
 
 
 class ChainedStarts:
@@ -32,17 +36,24 @@ class ChainedStarts:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._waiting = {workload.id for workload in ledger.all() if _waits(workload)}
+        self._queue_of: dict[WorkloadId, str] = {}
+        self._lines: dict[str, dict[WorkloadId, None]] = {}
+        """What waits of each queue; what has waited longest comes first."""
+        for workload in sorted(
+            filter(_waits, ledger.all()), key=lambda workload: (workload.submitted_at, workload.id)
+        ):
+            self._workload_changed(workload.id)
         ledger.subscribe(self._workload_changed)
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._queue_of)
 
     def earliest(self, planned: Mapping[WorkloadId, int], now: int, most: int) -> dict[WorkloadId, int]:
         """Return when workloads may start, in Unix seconds: the first of each queue, without those of which
         nothing is known.
 
-        Nothing is said of a start that is more than a hundred years ahead.
+        Nothing is said of a start that is more than a hundred years ahead. If very many wait, those that
+        have waited longest are looked at.
 
         Parameters
         ----------
@@ -53,29 +64,54 @@ class ChainedStarts:
         most
             How many of each queue.
         """
-        chain = _Chain(self._ledger, self._waiting, planned, now)
-        by_queue: defaultdict[str, list[tuple[int, WorkloadId]]] = defaultdict(list)
-        for workload_id in self._waiting:
-            workload, start = self._ledger.get(workload_id), chain.start_of(workload_id)
-            if workload is not None and start is not None and start <= now + FURTHEST_PLAN_S:
-                by_queue[workload.queue].append((start, workload_id))
-        return {
-            workload_id: start for starts in by_queue.values() for start, workload_id in sorted(starts)[:most]
-        }
+        chain = _Chain(self._ledger, self._queue_of, planned, now)
+        left, found = _MOST_VISITED, dict[WorkloadId, int]()
+        lines = sorted(self._lines.values(), key=len)
+        for queues, line in zip(range(len(lines), 0, -1), lines, strict=True):
+            chain.visits_left = part = left // queues
+            starts: list[tuple[int, WorkloadId]] = []
+            for workload_id in line:
+                if not chain.visits_left:
+                    break
+                start = chain.start_of(workload_id)
+                if start is not None and start <= now + FURTHEST_PLAN_S:
+                    starts.append((start, workload_id))
+            left -= part - chain.visits_left
+            found |= {workload_id: start for start, workload_id in nsmallest(most, starts)}
+        return found
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        (self._waiting.add if workload is not None and _waits(workload) else self._waiting.discard)(
-            workload_id
-        )
+        queue = workload.queue if workload is not None and _waits(workload) else None
+        former = self._queue_of.get(workload_id)
+        if queue == former:
+            return
+        if former is not None:
+            del self._queue_of[workload_id], self._lines[former][workload_id]
+            if not self._lines[former]:
+                del self._lines[former]
+        if queue is not None:
+            self._queue_of[workload_id] = queue
+            self._lines.setdefault(queue, {})[workload_id] = None
 
 
 class _Chain:
-    """Starts of work that waits, each computed once."""
+    """Starts of work that waits, each computed once.
+
+    Attributes
+    ----------
+    visits_left
+        How many more workloads may be looked at.
+    """
 
     def __init__(
-        self, ledger: Ledger, waiting: set[WorkloadId], planned: Mapping[WorkloadId, int], now: int
+        self,
+        ledger: Ledger,
+        waiting: Container[WorkloadId],
+        planned: Mapping[WorkloadId, int],
+        now: int,
     ) -> None:
+        self.visits_left = 0
         self._ledger = ledger
         self._waiting = waiting
         self._planned = planned
@@ -83,15 +119,22 @@ class _Chain:
         self._starts: dict[WorkloadId, int | None] = {}
 
     def start_of(self, workload_id: WorkloadId) -> int | None:
-        """Return when a workload may start; None if that is unknown. Long chains need no deep recursion."""
+        """Return when a workload may start; None if that is unknown, or no visits are left to find it.
+        Long chains need no deep recursion.
+        """
         stack, begun = [workload_id], set[WorkloadId]()
         while stack:
             current = stack[-1]
             if current in self._starts:
                 stack.pop()
                 continue
-            before = [] if current in begun else self._unknown_before(current)
-            begun.add(current)
+            before: list[WorkloadId] = []
+            if current not in begun:
+                if not self.visits_left:
+                    return None
+                self.visits_left -= 1
+                before = self._unknown_before(current)
+                begun.add(current)
             if before:
                 stack += [each for each in before if each not in begun]
                 continue

@@ -12,8 +12,9 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.start_conditions import DependencyState, StartConditions, track
+from fluxqueue.queue.scheduling import chained_starts
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 
 NOW = int(EPOCH.timestamp())
@@ -146,3 +147,45 @@ def test_a_start_beyond_the_plan_is_not_told() -> None:
     ledger = RecordingLedger(*((each, None) for each in work))
     found = starts(ledger, work, {"j0": 0})
     assert [*found] == ["j1", "j2", "j3", "j4", "j5"]
+
+
+@pytest.mark.parametrize("order", ["times", "chain", "backwards", "singletons"])
+def test_of_very_many_only_so_many_are_looked_at(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand took half a second, each time, in which nothing was matched.
+    What another queue has of them is looked at too.
+    """
+    monkeypatch.setattr(chained_starts, "_MOST_VISITED", 200)
+    later = EPOCH + timedelta(days=300)
+    alone = waiting("alone", "", queue="other", reason=Reason.WAITING_FOR_BEGIN, begin_at=later)
+    many = [
+        waiting(f"w{number}", "", reason=Reason.WAITING_FOR_BEGIN, begin_at=later)
+        if order == "times"
+        else waiting(f"w{number}", "", singleton="train")
+        if order == "singletons"
+        else waiting(f"w{number}", f"ok:job/w{number + (-1 if order == 'chain' else 1)}")
+        for number in range(3_000)
+    ]
+    ledger = RecordingLedger(*((each, None) for each in (*many, alone)))
+    chained, looked_at = ChainedStarts(ledger), 0
+    read = ledger.get
+
+    def get(workload_id: WorkloadId) -> Workload | None:
+        nonlocal looked_at
+        looked_at += 1
+        return read(workload_id)
+
+    monkeypatch.setattr(ledger, "get", get)
+    found = chained.earliest({}, NOW, 100)
+    assert looked_at <= 2 * 200
+    assert found[alone.id] == int(later.timestamp())
+    assert len(found) == (101 if order == "times" else 101 if order == "chain" else 1)
+
+
+def test_work_that_is_moved_to_another_queue_waits_there() -> None:
+    work = waiting("b", "ok:job/gone+5s", queue="one")
+    ledger = RecordingLedger((work, None))
+    chained = ChainedStarts(ledger)
+    ledger.put(replace(work, queue="two"))
+    assert chained.earliest({}, NOW, 100) == {work.id: NOW + 5}
+    ledger.end(work)
+    assert not chained
