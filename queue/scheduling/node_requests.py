@@ -146,7 +146,7 @@ class PresentRequest:
     complete
         False if some of its objects are missing.
     failed
-        Why the autoscaler will not fulfil it; empty while it still may.
+        Why it is not waited for any longer; empty while it is.
     """
 
     key: Key

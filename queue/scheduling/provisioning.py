@@ -255,7 +255,7 @@ class Provisioner:
         if workload is None:
             await self._ways[way].delete(request.key)
         elif request.failed:
-            self._report_failure(workload, f"the autoscaler adds no nodes: {request.failed}")
+            self._report_failure(workload, request.failed)
             await self._delete(workload.id, (way, request.key))
             self._keys.add(workload.id)
         elif request.complete:

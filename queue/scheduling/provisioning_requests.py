@@ -95,7 +95,10 @@ class ProvisioningRequests:
         """Return all requests of the queue."""
         listed = await self._api.list(PROVISIONING_REQUESTS, label_selector=names.PROVISIONS_LABEL)
         return [
-            PresentRequest((each.metadata.namespace, each.metadata.name), failed=each.failed)
+            PresentRequest(
+                (each.metadata.namespace, each.metadata.name),
+                failed=f"the autoscaler adds no nodes: {each.failed}" if each.failed else "",
+            )
             for each in listed
         ]
 

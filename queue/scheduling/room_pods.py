@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
@@ -35,10 +35,11 @@ from fluxqueue.queue.scheduling.node_requests import (
     PresentRequest,
     request_name,
 )
+from fluxqueue.queue.scheduling.room_turns import RoomAsked, RoomTurns
 
 __all__ = [
     "MOST_OF_ALL_WORK",
-    "MOST_OF_ONE_WORKLOAD",
+    "MOST_OF_ONE_NAMESPACE",
     "RoomPods",
     "ask_by_pod",
     "asks",
@@ -46,9 +47,12 @@ __all__ = [
     "unbound_pod",
 ]
 
-MOST_OF_ONE_WORKLOAD: Final = 1_000
+MOST_OF_ONE_NAMESPACE: Final = 1_000
 MOST_OF_ALL_WORK: Final = 2_000
 """Room pods at one time. Each is an object that autoscalers simulate again and again."""
+
+_SERVED_WITHIN_S: Final = 900.0
+"""Autoscalers give up a node that has not joined after so long."""
 
 _AT_ONCE: Final = 16
 _DIGITS: Final = 5
@@ -68,9 +72,9 @@ class RoomPods:
     namespace
         Of the queue.
     wall
-        Returns the time of day, for the conditions of pods.
+        Returns the time of day, for the conditions and the age of pods.
     wake
-        Called with work whose request waited for room pods of older work to go.
+        Called with work whose request waited for room pods of other work to go.
     """
 
     def __init__(
@@ -80,10 +84,7 @@ class RoomPods:
         self._namespace = namespace
         self._wall = wall
         self._wake = wake
-        self._counts: dict[Key, int] = {}
-        """Room pods of each request for which there is room."""
-        self._waiting: dict[Key, tuple[datetime, WorkloadId]] = {}
-        """Submit time of the work whose request waits for room."""
+        self._turns = RoomTurns(MOST_OF_ONE_NAMESPACE, MOST_OF_ALL_WORK)
 
     def key(self, workload: Workload) -> Key:
         """Return the queue's namespace and the common part of the names of its room pods."""
@@ -105,55 +106,59 @@ class RoomPods:
             ) from error
 
     async def delete(self, key: Key) -> None:
-        """Delete the room pods of a request, and let the oldest work that waits for room ask."""
+        """Delete the room pods of a request, and let the next work that waits for room ask."""
         await in_parallel(self._delete_one(pod) for pod in await self._list(f"{names.ROOM_LABEL}={key[1]}"))
-        self._counts.pop(key, None)
-        self._waiting.pop(key, None)
-        self._wake_oldest()
+        self._turns.leave(key)
+        self._wake_next()
 
     async def present(self) -> list[PresentRequest]:
         """Return the requests of which there are room pods.
-        A request of an earlier leader is not complete until it is created again.
+        A request of an earlier leader is not complete until it is created again. One that was not served in
+        time failed if work waits for its room.
         """
-        pods = await self._list(names.ROOM_LABEL)
-        keys = {
-            pod.metadata.uid: (self._namespace, pod.metadata.label(names.ROOM_LABEL) or "") for pod in pods
-        }
-        asking = Counter(keys[pod.metadata.uid] for pod in pods if asks(pod))
+        requests: defaultdict[Key, list[Pod]] = defaultdict(list)
+        for pod in await self._list(names.ROOM_LABEL):
+            requests[self._namespace, pod.metadata.label(names.ROOM_LABEL) or ""].append(pod)
         return [
-            PresentRequest(key, complete=asking[key] == self._counts.get(key)) for key in {*keys.values()}
+            PresentRequest(
+                key,
+                complete=sum(map(asks, pods)) == self._turns.pods(key),
+                failed=self._overdue(key, pods),
+            )
+            for key, pods in requests.items()
         ]
 
     # ---- room ----------------------------------------------------------------------------------------------
 
     def _count(self, request: NodeRequest) -> None:
         """Count its pods, if there is room for them."""
-        if request.pods > MOST_OF_ONE_WORKLOAD:
+        if request.pods > MOST_OF_ONE_NAMESPACE:
             raise NotRequested(
-                f"it has {request.pods:,} pods: nodes are requested for at most {MOST_OF_ONE_WORKLOAD:,} by "
+                f"it has {request.pods:,} pods: nodes are requested for at most {MOST_OF_ONE_NAMESPACE:,} by "
                 "pods, "
                 "so split it, or use provision: gate with the cluster autoscaler"
             )
-        mine = request.workload.submitted_at, request.workload.id
-        others = sum(count for key, count in self._counts.items() if key != request.key)
-        older = (
-            request.key not in self._counts
-            and min((each for key, each in self._waiting.items() if key != request.key), default=mine) < mine
-        )
-        if older or others + request.pods > MOST_OF_ALL_WORK:
-            self._waiting[request.key] = mine
-            raise NotRequested(
-                f"nodes are requested for older work by {others:,} of at most {MOST_OF_ALL_WORK:,} pods: "
-                f"its own {request.pods:,} are created when there is room",
-                waits=True,
-            )
-        self._counts[request.key] = request.pods
-        self._waiting.pop(request.key, None)
-        self._wake_oldest()
+        workload = request.workload
+        asked = RoomAsked(workload.submitted_at, workload.id, workload.namespace, request.pods)
+        if waits := self._turns.take(request.key, asked):
+            raise NotRequested(waits, waits=True)
+        self._wake_next()
 
-    def _wake_oldest(self) -> None:
-        if self._waiting and sum(self._counts.values()) < MOST_OF_ALL_WORK:
-            self._wake(min(self._waiting.values())[1])
+    def _wake_next(self) -> None:
+        if (following := self._turns.next()) is not None:
+            self._wake(following)
+
+    def _overdue(self, key: Key, pods: Iterable[Pod]) -> str:
+        """Return that a request has had its time and others wait for its room; empty if that is not so."""
+        created = min((text for pod in pods if (text := pod.metadata.creation_timestamp)), default=None)
+        if created is None or not self._turns.holds_up(key):
+            return ""
+        if (self._wall() - datetime.fromisoformat(created)).total_seconds() < _SERVED_WITHIN_S:
+            return ""
+        return (
+            f"the autoscaler did not add all nodes in {_SERVED_WITHIN_S / 60:.0f} minutes, "
+            "and other work waits to request some"
+        )
 
     # ---- effects -------------------------------------------------------------------------------------------
 

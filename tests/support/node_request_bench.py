@@ -48,6 +48,7 @@ class NodeRequestBench:
         pods: int = 3,
         reason: Reason = Reason.PROVISIONING,
         labels: Json | None = None,
+        namespace: str = "default",
         **spec: Any,
     ) -> Workload:
         """Submit a Job that waits for nodes; its pods have these fields, and ``labels``."""
@@ -57,19 +58,20 @@ class NodeRequestBench:
             .indexed(pods)
             .cpu("2")
             .uid(uid)
+            .namespace(namespace)
             .with_("spec.template.metadata.labels", labels or {})
         )
         for field, value in spec.items():
             builder = builder.with_(f"spec.template.spec.{field}", value)
         self.server.put("jobs", builder.build())
         ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        self.server.put(
-            "fluxjobs", {"metadata": {"name": fluxjob_name("Job", name, uid)}, "spec": {"objectRef": ref}}
-        )
+        metadata = {"name": fluxjob_name("Job", name, uid), "namespace": namespace}
+        self.server.put("fluxjobs", {"metadata": metadata, "spec": {"objectRef": ref}})
         submitted = EPOCH + timedelta(seconds=next(self._seconds))
         row = a_workload(
             name,
             uid=uid,
+            namespace=namespace,
             pods=pods,
             queue="growing",
             reason=reason,
@@ -92,11 +94,11 @@ class NodeRequestBench:
 
     def of(self, name: str) -> list[str]:
         """Names of the room pods of a Job that ask."""
-        rooms, wanted = self.rooms(), f"Job default/{name}"
+        rooms, wanted = self.rooms(), f"/{name}"
         return [
             room
             for room in self.asking()
-            if rooms[room]["metadata"]["annotations"][names.ROOM_FOR_ANNOTATION] == wanted
+            if rooms[room]["metadata"]["annotations"][names.ROOM_FOR_ANNOTATION].endswith(wanted)
         ]
 
     def requests(self) -> dict[str, Json]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from support.node_request_bench import NAMESPACE, NodeRequestBench
 from fluxqueue.api import names
 from fluxqueue.queue.scheduling import room_pods
 
+CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+"""Of every object of the API server in memory."""
 HOSTNAME_APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -93,7 +97,7 @@ async def test_a_lost_condition_is_written_again(bench: NodeRequestBench) -> Non
 async def test_work_with_too_many_pods_is_told_so(
     bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room_pods, "MOST_OF_ONE_WORKLOAD", 4)
+    monkeypatch.setattr(room_pods, "MOST_OF_ONE_NAMESPACE", 4)
     async with running_controllers(bench.provisioner()):
         bench.wait("wide", 5)
         await until(lambda: bench.events.events)
@@ -114,7 +118,9 @@ async def test_the_oldest_work_asks_first_when_there_is_room_again(
         second, third = bench.wait("second", 4), bench.wait("third", 2)
         await until(lambda: len(bench.events.events) == 2)
         assert (bench.of("second"), bench.of("third")) == ([], [])
-        assert "by 3 of at most 5 pods: its own 4 are created when there is room" in bench.events.events[0][2]
+        told = [event[2] for event in bench.events.events]
+        assert "by 3 of at most 5 pods: its own 4 are created when there is room" in told[0]
+        assert told[1].startswith("older work of namespace default waits for nodes to be requested")
         bench.ledger.end(first)
         await until(lambda: len(bench.of("second")) == 4)
         assert bench.of("third") == []
@@ -137,3 +143,45 @@ async def test_work_that_stops_waiting_for_its_turn_holds_up_nobody(
         await until(lambda: len(bench.events.events) == 2)
         bench.ledger.end(second)
         await until(lambda: len(bench.of("third")) == 2)
+
+
+async def test_one_namespace_holds_up_no_other(bench: NodeRequestBench) -> None:
+    """Its Jobs get no nodes, and all that it may request is requested."""
+    async with running_controllers(bench.provisioner()):
+        bench.wait("a1", 1_000, namespace="a")
+        await until(lambda: len(bench.asking()) == 1_000)
+        bench.wait("a2", 1_000, namespace="a")
+        await until(lambda: bench.events.events)
+        assert "for other work of namespace a by 1,000 of at most 1,000 pods" in bench.events.events[0][2]
+        bench.wait("b1", 1, namespace="b")
+        await until(lambda: bench.of("b1"))
+    assert bench.of("a2") == []
+
+
+async def test_what_was_not_served_in_time_ends_if_others_wait_for_room(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_pods, "MOST_OF_ALL_WORK", 2)
+    provisioner = bench.provisioner()
+    bench.ledger.now = CREATED
+    async with running_controllers(provisioner):
+        for name in ("a", "b"):
+            bench.wait(f"{name}1", 1, namespace=name)
+            await until(lambda name=name: bench.of(f"{name}1"))  # type: ignore[misc]
+        bench.ledger.now = CREATED + timedelta(minutes=16)
+        provisioner.resync()
+        await asyncio.sleep(0.05)
+        assert bench.count() == 2, "nobody waits for their room"
+        bench.wait("c1", 1, namespace="c")
+        await until(lambda: bench.events.events)
+        bench.ledger.now = CREATED + timedelta(minutes=14)
+        provisioner.resync()
+        await asyncio.sleep(0.05)
+        assert bench.of("c1") == []
+        bench.ledger.now = CREATED + timedelta(minutes=16)
+        provisioner.resync()
+        await until(lambda: bench.of("c1"))
+        assert (bench.of("a1"), bench.of("b1")) == ([], [])
+    sentence = "the autoscaler did not add all nodes in 15 minutes, and other work waits to request some"
+    told = {event[0]: event[2] for event in bench.events.events}
+    assert told["Job a1"] == told["Job b1"] == f"{sentence}; it is requested again in 5 minutes"
