@@ -41,7 +41,7 @@ from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
-from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
+from fluxqueue.queue.scheduling.submitted_limits import SubmittedLimits
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
 from fluxqueue.queue.scheduling.why_not import WhyNot
@@ -119,6 +119,7 @@ class CyclePhases:
         self.growth = Growth(ledger, graph, wakeup)
         self.budgets = BudgetKeeper(ledger)
         self._wide = WideAnswers()
+        self._submitted = SubmittedLimits(ledger)
         self.accounts: Accounts = no_accounts
         self.room: Room = no_room_limited
         self.book: ReservationBook | None = None
@@ -201,7 +202,7 @@ class CyclePhases:
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}
         accounts = self.accounts()
-        beyond = beyond_submitted(self._ledger.all(), accounts)
+        beyond = self._submitted.beyond(accounts)
         budgets = await self.budgets.room(accounts)
         self._wide.begin_cycle(self._ledger.clock())
         cycle.quotas = Quotas(

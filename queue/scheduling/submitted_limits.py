@@ -10,15 +10,19 @@ whatever its priority: a limit that a higher priority could pass would bound not
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from operator import attrgetter
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.accounts import Account, AccountTree
+from fluxqueue.queue.model.accounts import NO_ACCOUNTS, Account, AccountTree
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import OverLimit
+from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["beyond_submitted"]
+__all__ = ["SubmittedLimits", "beyond_submitted"]
 
 
 def _has_nodes(workload: Workload) -> bool:
@@ -41,37 +45,119 @@ def beyond_submitted(
     """
     if not any(each.submitted is not None for each in accounts.accounts.values()):
         return {}
+    return _beyond(workloads, accounts, holds)
+
+
+class SubmittedLimits:
+    """The same for the work of a ledger, found again only for accounts whose work changed.
+
+    Accounts that share a limit are found together: those below the topmost account with one.
+
+    Parameters
+    ----------
+    ledger
+        The workloads.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._accounts = NO_ACCOUNTS
+        self._tops: dict[str, str] = {}
+        """The topmost account with a limit over each account that has one."""
+        self._least: dict[str, int] = {}
+        """The least limit of all below it."""
+        self._top_of: dict[WorkloadId, str] = {}
+        self._below: defaultdict[str, set[WorkloadId]] = defaultdict(set)
+        self._changed: set[str] = set()
+        self._beyond: dict[str, dict[WorkloadId, OverLimit]] = {}
+        self._all: dict[WorkloadId, OverLimit] = {}
+        ledger.subscribe(self._note)
+
+    def beyond(self, accounts: AccountTree) -> Mapping[WorkloadId, OverLimit]:
+        """Return which pending workloads are beyond what their account, or one above it, may have at once."""
+        if accounts is not self._accounts:
+            self._begin_again(accounts)
+        if self._changed:
+            self._beyond |= {top: self._find(top) for top in self._changed}
+            self._changed.clear()
+            self._all = {each: over for found in self._beyond.values() for each, over in found.items()}
+        return self._all
+
+    def _begin_again(self, accounts: AccountTree) -> None:
+        self._accounts, self._all = accounts, {}
+        for known in (self._tops, self._least, self._top_of, self._below, self._changed, self._beyond):
+            known.clear()
+        for name in accounts.accounts:
+            if limits := _limits_over(name, accounts):
+                self._tops[name] = top = limits[-1].name
+                least = (each.submitted for each in limits if each.submitted is not None)
+                self._least[top] = min(self._least.get(top, sys.maxsize), *least)
+        if self._tops:
+            for workload in self._ledger.all():
+                self._note(workload.id)
+
+    def _find(self, top: str) -> dict[WorkloadId, OverLimit]:
+        below = self._below[top]
+        if len(below) <= self._least[top]:
+            return {}
+        rows = map(self._ledger.get, below)
+        return _beyond((row for row in rows if row is not None), self._accounts, _has_nodes)
+
+    def _note(self, workload_id: WorkloadId) -> None:
+        """Record to which limit a workload counts, and that something changed there."""
+        if not self._tops:
+            return
+        workload, former = self._ledger.get(workload_id), self._top_of.get(workload_id)
+        top = self._tops.get(workload.account) if workload is not None else None
+        if former is not None:
+            self._changed.add(former)
+            if former != top:
+                del self._top_of[workload_id]
+                self._below[former].remove(workload_id)
+        if top is not None:
+            self._changed.add(top)
+            self._top_of[workload_id] = top
+            self._below[top].add(workload_id)
+
+
+def _limits_over(account: str, accounts: AccountTree) -> tuple[Account, ...]:
+    """The accounts that limit how much work of an account is submitted, itself first."""
+    return tuple(each for each in accounts.limiting(account) if each.submitted is not None)
+
+
+def _beyond(
+    workloads: Iterable[Workload], accounts: AccountTree, holds: Callable[[Workload], bool]
+) -> dict[WorkloadId, OverLimit]:
     limiting: dict[str, tuple[Account, ...]] = {}
     counted: Counter[str] = Counter()
     waiting: list[Workload] = []
     for workload in workloads:
         limits = limiting.get(workload.account)
         if limits is None:
-            limits = limiting[workload.account] = tuple(
-                each for each in accounts.limiting(workload.account) if each.submitted is not None
-            )
+            limits = limiting[workload.account] = _limits_over(workload.account, accounts)
         if limits and not holds(workload):
             waiting.append(workload)
         else:
-            counted.update(each.name for each in limits)
-    waiting.sort(key=lambda workload: (workload.submitted_at, workload.id))
+            for each in limits:
+                counted[each.name] += 1
+    waiting.sort(key=attrgetter("submitted_at", "id"))
     beyond: dict[WorkloadId, OverLimit] = {}
     for workload in waiting:
         limits = limiting[workload.account]
-        full = next(
-            (each for each in limits if each.submitted is not None and counted[each.name] >= each.submitted),
-            None,
-        )
-        if full is None:
-            counted.update(each.name for each in limits)
+        for each in limits:
+            if each.submitted is not None and counted[each.name] >= each.submitted:
+                beyond[workload.id] = _over(each.name, each.submitted, counted[each.name])
+                break
         else:
-            beyond[workload.id] = _over(full, counted[full.name])
+            for each in limits:
+                counted[each.name] += 1
     return beyond
 
 
-def _over(account: Account, before: int) -> OverLimit:
+@lru_cache(maxsize=1_024)
+def _over(account: str, most: int, before: int) -> OverLimit:
     message = (
-        f"the account {account.name!r} may have {account.submitted} workloads submitted at once, and "
+        f"the account {account!r} may have {most} workloads submitted at once, and "
         f"{before} were submitted before this"
     )
-    return OverLimit((Reason.ACCOUNT_LIMIT, account.name, None), message)
+    return OverLimit((Reason.ACCOUNT_LIMIT, account, None), message)

@@ -4,21 +4,28 @@ the latest, whatever its priority, and never what has nodes.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from support.builders import make_account
 from support.queue_builders import EPOCH, a_workload
+from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.scheduling import submitted_limits
+from fluxqueue.queue.scheduling.limit_scopes import OverLimit
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
+from fluxqueue.queue.scheduling.submitted_limits import SubmittedLimits, beyond_submitted
 
 
 def accounts(**limits: int) -> AccountTree:
@@ -66,6 +73,49 @@ def test_the_forecast_says_itself_what_has_nodes() -> None:
     assert [*beyond_submitted([first, second], accounts(physics=1), lambda workload: workload is second)] == [
         first.id
     ]
+
+
+def test_what_is_kept_equals_what_is_found_anew_whatever_happens() -> None:
+    rng = random.Random(1)
+    ledger = RecordingLedger()
+    kept, tree = SubmittedLimits(ledger), accounts(site=12, physics=4)
+    known: dict[int, Workload] = {}
+    for step in range(400):
+        if step % 100 == 99:
+            limits = {name: rng.randrange(1, 12) for name in rng.sample(["site", "physics", "bio"], 2)}
+            tree = accounts(**limits) if rng.random() < 0.8 else accounts()
+        act, some = rng.random(), rng.choice([*known.values(), None])
+        if some is None or act < 0.4:
+            some = work(rng.choice(["site", "physics", "bio", "none", ""]), rng.randrange(50))
+            known[some.id] = ledger.put(some)
+        elif act < 0.6:
+            ledger.end(known.pop(some.id))
+        else:
+            state, account = rng.choice([State.PENDING, State.RUNNING]), rng.choice(["physics", "bio", ""])
+            known[some.id] = ledger.put(replace(some, state=state, account=account))
+        assert kept.beyond(tree) == beyond_submitted(ledger.all(), tree)
+
+
+def test_only_accounts_whose_work_changed_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [work(account, minute) for account in ("physics", "bio") for minute in range(50)]
+    ledger = RecordingLedger(*((row, None) for row in rows))
+    kept, tree, found = SubmittedLimits(ledger), accounts(physics=10, bio=80), list[str]()
+    over = submitted_limits._beyond
+
+    def counted(some: Iterable[Workload], *more: Any) -> dict[WorkloadId, OverLimit]:
+        workloads = list(some)
+        found.extend(each.account for each in workloads)
+        return over(workloads, *more)
+
+    monkeypatch.setattr(submitted_limits, "_beyond", counted)
+    assert len(kept.beyond(tree)) == 40
+    assert found == ["physics"] * 50, "bio has less than it may"
+    ledger.put(work("bio", 99))
+    assert len(kept.beyond(tree)) == len(kept.beyond(tree)) == 40
+    assert len(found) == 50
+    ledger.put(work("physics", 99))
+    assert len(kept.beyond(tree)) == 41
+    assert len(found) == 101
 
 
 def test_what_is_beyond_is_not_matched_nor_in_a_trial() -> None:
