@@ -2,13 +2,17 @@
 
 What ended before this leader began is read from the tables once, when the first queue asks for predictions.
 The end of each workload adds to it, and what waits of the same people is predicted anew
-(`fluxqueue.queue.scheduling.policies.predictions`).
+(`fluxqueue.queue.scheduling.policies.predictions`): in each cycle a part of it, since people may have very
+much work that waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Container, Mapping
 from datetime import datetime
+from itertools import islice
+from typing import Final
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.moldable import started_pods
@@ -19,6 +23,8 @@ from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, Pre
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PredictedDurations", "key_of"]
+
+_MOST_AT_ONCE: Final = 1_000
 
 
 def key_of(workload: Workload) -> PredictionKey:
@@ -44,6 +50,11 @@ class PredictedDurations:
         self._read = False
         self._running: dict[WorkloadId, tuple[PredictionKey, datetime]] = {}
         self._ended: set[PredictionKey] = set()
+        self._waiting: defaultdict[PredictionKey, dict[WorkloadId, None]] = defaultdict(dict)
+        """Pending work of the queues that ask for predictions."""
+        self._key_of: dict[WorkloadId, PredictionKey] = {}
+        self._outdated: dict[WorkloadId, None] = {}
+        """What of it is to be predicted anew; what has waited longest for that comes first."""
         for workload in ledger.all():
             self._note(workload.id)
         ledger.subscribe(self._note)
@@ -66,14 +77,19 @@ class PredictedDurations:
             self._history, self._read = stored, True
         toggled, ended = queues ^ self._queues, self._ended
         self._queues, self._ended = queues, set()
-        if not toggled and not (queues and ended):
-            return set()
-        return {
-            workload.id
-            for workload in self._ledger.all()
-            if workload.state is State.PENDING
-            and (workload.queue in toggled or (workload.queue in queues and key_of(workload) in ended))
-        }
+        for key in ended & self._waiting.keys():
+            self._outdated |= self._waiting[key]
+        changed = set(islice(self._outdated, _MOST_AT_ONCE))
+        for workload_id in changed:
+            del self._outdated[workload_id]
+        return changed | self._begin_again(toggled) if toggled else changed
+
+    def _begin_again(self, toggled: Container[str]) -> set[WorkloadId]:
+        """Return what waits in queues that begin or cease to ask for predictions."""
+        pending = [workload for workload in self._ledger.all() if workload.state is State.PENDING]
+        for workload in pending:
+            self._note_waiting(workload.id, workload)
+        return {workload.id for workload in pending if workload.queue in toggled}
 
     def of(self, workload: Workload) -> int | None:
         """Return the predicted duration of a workload; None if there is none,
@@ -88,6 +104,7 @@ class PredictedDurations:
     def _note(self, workload_id: WorkloadId) -> None:
         """Record the start or the end of a workload."""
         workload = self._ledger.get(workload_id)
+        self._note_waiting(workload_id, workload)
         if workload is None:
             if (ran := self._running.pop(workload_id, None)) is not None:
                 key, started_at = ran
@@ -101,3 +118,19 @@ class PredictedDurations:
             self._running.pop(workload_id, None)
         else:
             self._running[workload_id] = key_of(workload), workload.started_at
+
+    def _note_waiting(self, workload_id: WorkloadId, workload: Workload | None) -> None:
+        key: PredictionKey | None = None
+        former = self._key_of.get(workload_id)
+        if workload is not None and workload.state is State.PENDING and workload.queue in self._queues:
+            key = key_of(workload)
+        if key == former:
+            return
+        if former is not None:
+            del self._key_of[workload_id], self._waiting[former][workload_id]
+            self._outdated.pop(workload_id, None)
+            if not self._waiting[former]:
+                del self._waiting[former]
+        if key is not None:
+            self._key_of[workload_id] = key
+            self._waiting[key][workload_id] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -12,6 +13,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.users import programs_of
+from fluxqueue.queue.scheduling import predicted_durations
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations, key_of
 
@@ -70,6 +72,25 @@ async def test_what_waits_of_the_same_user_is_predicted_anew_after_an_end() -> N
     run_for(ledger, 5)
     assert await predictions.begin_cycle(PREDICTING) == {own.id}
     assert await predictions.begin_cycle({}) == {own.id, other.id}, "no longer"
+
+
+async def test_very_much_work_of_a_user_is_predicted_anew_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand took a second after each end."""
+    monkeypatch.setattr(predicted_durations, "_MOST_AT_ONCE", 10)
+    ledger = RecordingLedger()
+    predictions = PredictedDurations(ledger)
+    own = [ledger.put(waiting()) for _ in range(25)]
+    await predictions.begin_cycle(PREDICTING)
+    run_for(ledger, 5)
+    first = await predictions.begin_cycle(PREDICTING)
+    run_for(ledger, 5)
+    second = await predictions.begin_cycle(PREDICTING)
+    assert (len(first), len(second), first & second) == (10, 10, set())
+    later = own.pop()
+    ledger.put(replace(later, queue="other"))
+    parts = [await predictions.begin_cycle(PREDICTING) for _ in range(3)]
+    assert [len(part) for part in parts] == [10, 4, 0]
+    assert second.union(*parts) == {each.id for each in own}, "all since the last end"
 
 
 async def test_work_that_waits_again_has_not_ended() -> None:
