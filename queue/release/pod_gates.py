@@ -6,8 +6,8 @@ are left alone: one whose slot was freed meanwhile, and one from which the queue
 unless the patch was refused: then it is tried again after a pause that doubles each time, and a later version
 at once.
 
-A large gang does not take all connections to the API server: only so many pods are patched at once, and other
-work goes on beside them.
+A large gang does not take all connections to the API server: only so many pods are patched at once, those of
+each namespace in turn, and other work goes on beside them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from fluxqueue.queue.model.gangs import gang_size
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 from fluxqueue.queue.release.patches import release_pod
+from fluxqueue.queue.release.release_slots import ReleaseSlots
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PodGates"]
@@ -73,7 +74,7 @@ class PodGates:
         self._removed: dict[str, str] = {}
         self._refused: dict[str, _Refused] = {}
         self._kept: Counter[str] = Counter()
-        self._room = asyncio.Semaphore(_CONCURRENT)
+        self._room = ReleaseSlots(_CONCURRENT)
         self._kept_allocations: Counter[FluxionJobId] = Counter()
 
     def note_removed(self, uid: str, resource_version: str) -> None:
@@ -149,7 +150,7 @@ class PodGates:
         float or None
             The seconds after which the workload is to be planned again; None if the pod was released.
         """
-        async with self._room:
+        async with self._room.of(workload.namespace):
             return await self._remove(workload, allocation, rank, pod, gang)
 
     async def _remove(

@@ -100,7 +100,7 @@ class Ledger(LedgerTables):
         """Set while the copy may differ from the tables."""
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
-        self._claimed = ReleaseTurns()
+        self._claimed: ReleaseTurns[FluxionJobId] = ReleaseTurns()
         """Granted, and so claimed, by this process; not handed out for release yet."""
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""

@@ -11,7 +11,7 @@ from fluxqueue.queue.store.release_turns import ReleaseTurns
 
 
 def test_namespaces_take_turns_each_in_its_own_order() -> None:
-    turns = ReleaseTurns()
+    turns: ReleaseTurns[FluxionJobId] = ReleaseTurns()
     for namespace, jobid in (
         ("crowd", 1),
         ("crowd", 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -41,19 +42,26 @@ class Bench:
         async def note(request: object, *arguments: object, **options: object) -> bytes:
             name = str(request.path).rsplit("/", 1)[1]  # type: ignore[attr-defined]
             self.tried.append(name)
+            await asyncio.sleep(0)
             if name in self.refused:
                 raise ApiError(403, "Forbidden", f"{name} may not be changed")
             return await call(request, *arguments, **options)  # type: ignore[arg-type]
 
         self.server.call = note  # type: ignore[method-assign]
 
-    def gang(self, name: str, pods: int, jobid: int = 7) -> Workload:
+    def gang(self, name: str, pods: int, jobid: int = 7, namespace: str = "default") -> Workload:
         """Store a gang with its pods in their slots."""
         uids = [f"{name}-{rank}" for rank in range(pods)]
         for uid in uids:
-            self.server.put("pods", make_pod(uid).uid(uid).gate("fluxqueue").build())
+            self.server.put("pods", make_pod(uid).namespace(namespace).uid(uid).gate("fluxqueue").build())
         row = a_workload(
-            name, uid=name, state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=pods, jobid=jobid
+            name,
+            namespace=namespace,
+            uid=name,
+            state=State.ALLOCATED,
+            release_mode=ReleaseMode.GATE,
+            pods=pods,
+            jobid=jobid,
         )
         return self.ledger.put(
             row, an_allocation([f"n{rank}" for rank in range(pods)], jobid=jobid, pods=uids)
@@ -139,6 +147,14 @@ async def test_pods_of_another_gang_do_not_wait_for_those_of_a_large_one(bench: 
     bench.plan(small)
     await until(lambda: len(bench.released()) == 201)
     assert bench.released().index("small-0") <= 32
+
+
+async def test_pods_of_a_stranger_do_not_wait_for_the_gangs_of_another_namespace(bench: Bench) -> None:
+    crowd = [bench.gang(f"crowd-{number}", 16, jobid=10 + number) for number in range(125)]
+    for gang in (*crowd, bench.gang("stranger", 1, jobid=8, namespace="other")):
+        bench.plan(gang)
+    await until(lambda: "stranger-0" in bench.released())
+    assert bench.released().index("stranger-0") <= 32
 
 
 async def test_pods_that_a_later_plan_does_not_name_are_not_released(bench: Bench) -> None:
