@@ -1,11 +1,14 @@
 """Releases one object onto its nodes: one patch, idempotent, that carries the uid and the generation or
 resourceVersion that were read.
 
-If it is refused (409, 422) the object is read again. If its generation is the same, only its status or labels
-changed, and the patch is sent again. If not, a person edited the suspended object, so the allocation is not
-for what it requests now: `Edited`. If a node changed since the match
+If it is refused (409, 422) because the object changed, that is read again. If its generation is the same,
+only its status or labels changed, and the patch is sent again. If not, a person edited the suspended object,
+so the allocation is not for what it requests now: `Edited`. If a node changed since the match
 (`fluxqueue.queue.noderules.node_fitness`), the allocation is of no use either: `Unfit`. A release that is
 repeated after a crash finds its own mark on the object and sends nothing.
+
+A patch is not sent again if it would be refused again: for a field other than the whole template, or because
+the object is the same as before. Nothing waits here for the Job controller, because others wait for a slot.
 
 The cache may not show yet that an object was released. So an object whose allocation is about to be refused
 is read from the API server first: a released object keeps its nodes.
@@ -13,11 +16,11 @@ is read from the API server first: a released object keeps its nodes.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
@@ -44,9 +47,11 @@ from fluxqueue.queue.release.patches import (
 )
 from fluxqueue.queue.release.pod_gates import PodGates
 
-__all__ = ["Edited", "ObjectReleaser", "Prepare", "ReleaseSettings", "Unfit"]
+__all__ = ["Edited", "NotYet", "ObjectReleaser", "Prepare", "ReleaseSettings", "Unfit"]
 
 _TRIES = 6
+_PATIENCE = timedelta(seconds=10)
+"""So long after its grant, a release may be too early."""
 
 Prepare = Callable[[Job, Allocation], Awaitable[None]]
 
@@ -57,6 +62,19 @@ class Edited(Exception):
 
 class Unfit(Edited):
     """A node of the allocation changed since the match."""
+
+
+class NotYet(Exception):
+    """The template cannot be changed before the Job controller has written a status."""
+
+
+class _Refused(NamedTuple):
+    """The version of a Job for which a patch was refused."""
+
+    version: str
+    error: Invalid
+    fixed: bool
+    """Its template cannot be changed at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +153,8 @@ class ObjectReleaser:
             The object is gone.
         Edited
             The allocation is not for this object, or not for these nodes.
+        NotYet
+            The Job controller is to write a status first.
         PreparationFailed
             What its pods need cannot be created.
         ApiError
@@ -178,9 +198,9 @@ class ObjectReleaser:
 
     async def _release_job(self, workload: Workload, allocation: Allocation) -> None:
         job = None if self._problem(workload, allocation) else self._caches.jobs.get_by_uid(workload.uid)
-        young = (self._clock() - workload.submitted_at).total_seconds() < YOUNG_S
-        prepared = without_status = False
-        for attempt in range(_TRIES):
+        prepared = False
+        refused: _Refused | None = None
+        for _ in range(_TRIES):
             if job is None:
                 job = await self._api.get(JOBS, workload.name, workload.namespace)
             meta = job.metadata
@@ -190,43 +210,44 @@ class ObjectReleaser:
                 return
             if meta.generation != workload.generation:
                 raise Edited(f"{workload.ref} was edited while it was being released: it is planned again")
+            if refused is not None and meta.resource_version == refused.version:
+                new = self._clock() - allocation.granted_at < _PATIENCE
+                raise NotYet(str(refused.error)) if refused.fixed and new else refused.error
             self._check(workload, allocation)
             try:
                 if not prepared:
                     await self._prepare(job, allocation)
                     prepared = True
                 await self._patch_job(job, self._job_patch(job, workload, allocation))
-                if without_status:
-                    self._new_jobs.require_status()
                 return
             except Conflict:
                 job = None
-            except Invalid:
-                # The Job was edited. Or it is of Kubernetes 1.36.0 or 1.36.1, which accept a changed template
-                # only once the Job has the Suspended condition: the next releases wait for it. Or of one
-                # before 1.36, which accepts none while it has a startTime.
-                if attempt + 1 == _TRIES:
+            except Invalid as error:
+                fields = {cause.field for cause in error.causes} - {""}
+                fixed = "spec.template" in fields
+                if fixed:
+                    await self._make_mutable(job)
+                elif fields:  # without one, a test of the patch failed, or a webhook refused it
                     raise
-                if young and attempt == 0 and not job.status.has_condition("Suspended"):
-                    await self._new_jobs.first_status(job)
-                    without_status = True
-                else:
-                    await asyncio.sleep(0.05 * 2**attempt)
-                if (
-                    job.spec.suspend
-                    and job.status.start_time is not None
-                    and job.status.has_condition("Suspended")
-                ):
-                    with contextlib.suppress(Conflict):
-                        await self._api.patch(
-                            JOBS,
-                            meta.name,
-                            clear_start_time(job),
-                            namespace=meta.namespace,
-                            subresource="status",
-                        )
-                job = None
+                job, refused = None, _Refused(meta.resource_version, error, fixed)
         raise Conflict(409, "Conflict", "the Job keeps changing")
+
+    async def _make_mutable(self, job: Job) -> None:
+        """Do what is needed for a template that cannot be changed.
+
+        Kubernetes 1.36.0 and 1.36.1 accept a changed one only once the Job has the Suspended condition: the
+        next releases wait for it. Those before 1.36 accept none while the Job has a startTime, which only a
+        stopped Job can lose.
+        """
+        started, stopped = job.status.start_time is not None, job.status.has_condition("Suspended")
+        if not started and not stopped:
+            self._new_jobs.require_status()
+        if job.spec.suspend and started and stopped:
+            meta = job.metadata
+            with contextlib.suppress(Conflict):
+                await self._api.patch(
+                    JOBS, meta.name, clear_start_time(job), namespace=meta.namespace, subresource="status"
+                )
 
     async def _patch_job(self, job: Job, patch: dict[str, object]) -> None:
         operations = by_generation(job, patch) if job.spec.suspend else None

@@ -7,8 +7,9 @@ which finds its own work (`fluxqueue.queue.release.object_release`) and notes it
 
 A release that the API server refused is due again when its claim expires. Refused three times, the workload
 frees its nodes and is held with the API server's message, until its object is edited or a person lifts the
-hold. A release that failed because the API server was unavailable or overloaded is due after 1 s, then 2, 4
-and so on up to that time. The table has these times. Each round ends with a timer for the earliest one.
+hold. A release that failed because the API server was unavailable or overloaded, or that was too early for
+the Job controller, is due after 1 s, then 2, 4 and so on up to that time. The table has these times. Each
+round ends with a timer for the earliest one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASE_SECONDS, RELEASES
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.release.blockers import PreparationFailed
-from fluxqueue.queue.release.object_release import Edited, ObjectReleaser, Unfit
+from fluxqueue.queue.release.object_release import Edited, NotYet, ObjectReleaser, Unfit
+from fluxqueue.queue.release.release_slots import ReleaseSlots
 from fluxqueue.queue.release.rounds import ReleaseResult, ReleaseRound
 from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
 from fluxqueue.queue.store.ledger import Ledger
@@ -64,7 +66,7 @@ class Releaser:
         self._trigger = trigger
         self._reread = reread
         self._timer: asyncio.TimerHandle | None = None
-        self._limit = asyncio.Semaphore(_CONCURRENT)
+        self._limit = ReleaseSlots(_CONCURRENT)
 
     async def release_due(self) -> None:
         """Release everything that is due, and trigger the next round when more is due."""
@@ -85,42 +87,40 @@ class Releaser:
         """Release one workload, and store why that is impossible."""
         mode = str(workload.release_mode)
         await self._objects.settle(workload)
-        async with self._limit:
-            try:
+        try:
+            async with self._limit.of(workload.namespace):
                 await self._objects.release(workload, allocation)
-            except NotFound:
-                RELEASES.labels(mode, "gone").inc()
-                message = f"{workload.ref} was deleted before it was released"
-                await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
-                self._trigger.schedule()
-                return ReleaseResult.STORED
-            except Edited as edited:
-                RELEASES.labels(mode, "unfit" if isinstance(edited, Unfit) else "edited").inc()
-                await self._requeue(workload, Reason.NONE, str(edited))
-                return ReleaseResult.STORED
-            except PreparationFailed as problem:
-                RELEASES.labels(mode, "unprepared").inc()
-                await self._requeue(workload, Reason.INVALID_REQUEST, f"{workload.ref}: {problem}")
-                return ReleaseResult.STORED
-            except (Invalid, Forbidden, Conflict) as error:
-                RELEASES.labels(mode, "refused").inc()
-                log.warning("release.refused", object=workload.ref, workload=workload.id, error=str(error))
-                await self._count_refusal(workload, allocation, str(error))
-                return ReleaseResult.STORED
-            except ApiError as error:  # the API server is unavailable or overloaded
-                RELEASES.labels(mode, "failed").inc()
-                log.warning("release.failed", object=workload.ref, workload=workload.id, error=str(error))
-                return ReleaseResult.UNAVAILABLE
-            except (StaleLeader, DatabaseUnavailable):
-                raise
-            except Exception as error:
-                RELEASES.labels(mode, "broken").inc()
-                OBJECT_FAILURES.labels("releases").inc()
-                log.exception("release.broken", object=workload.ref, workload=workload.id)
-                await self._count_refusal(
-                    workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE]
-                )
-                return ReleaseResult.STORED
+        except NotFound:
+            RELEASES.labels(mode, "gone").inc()
+            message = f"{workload.ref} was deleted before it was released"
+            await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+            self._trigger.schedule()
+            return ReleaseResult.STORED
+        except Edited as edited:
+            RELEASES.labels(mode, "unfit" if isinstance(edited, Unfit) else "edited").inc()
+            await self._requeue(workload, Reason.NONE, str(edited))
+            return ReleaseResult.STORED
+        except PreparationFailed as problem:
+            RELEASES.labels(mode, "unprepared").inc()
+            await self._requeue(workload, Reason.INVALID_REQUEST, f"{workload.ref}: {problem}")
+            return ReleaseResult.STORED
+        except (Invalid, Forbidden, Conflict) as error:
+            RELEASES.labels(mode, "refused").inc()
+            log.warning("release.refused", object=workload.ref, workload=workload.id, error=str(error))
+            await self._count_refusal(workload, allocation, str(error))
+            return ReleaseResult.STORED
+        except (ApiError, NotYet) as error:  # the API server is unavailable or overloaded, or the Job is new
+            RELEASES.labels(mode, "failed").inc()
+            log.warning("release.failed", object=workload.ref, workload=workload.id, error=str(error))
+            return ReleaseResult.UNAVAILABLE
+        except (StaleLeader, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            RELEASES.labels(mode, "broken").inc()
+            OBJECT_FAILURES.labels("releases").inc()
+            log.exception("release.broken", object=workload.ref, workload=workload.id)
+            await self._count_refusal(workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE])
+            return ReleaseResult.STORED
         RELEASES.labels(mode, "released").inc()
         RELEASE_SECONDS.observe(max((self._ledger.clock() - allocation.granted_at).total_seconds(), 0.0))
         return ReleaseResult.RELEASED

@@ -71,6 +71,8 @@ then it is due again."""
 _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
+_DUE_AT_ONCE = 200
+"""Releases that are claimed by one transaction."""
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
@@ -101,7 +103,7 @@ class Ledger(LedgerTables):
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
         self._claimed: ReleaseTurns[FluxionJobId] = ReleaseTurns()
-        """Granted, and so claimed, by this process; not handed out for release yet."""
+        """Claimed by this process, by a grant or when they were due; not handed out for release yet."""
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
@@ -440,21 +442,16 @@ class Ledger(LedgerTables):
         """Return allocations that are due for release, claimed for some time; the caller passes all of them
         to `releases_done`.
 
-        What this process granted is claimed already. The tables are asked only if others may be due.
+        What this process granted is claimed already. The tables are asked only if others may be due, and
+        all that are due get a turn: those of one namespace that failed together keep no other back.
         """
-        due = (
-            await self._store.claim_releases(self.epoch, limit, retry_after_s)
-            if self._any_unclaimed()
-            else []
-        )
-        for _, allocation in due:
-            self._claimed.discard(allocation.jobid)
-        claimed = [each for each in due if each[1].jobid not in self._releasing]
-        claimed += self._take_claimed(limit - len(claimed))
-        self._releasing.update(allocation.jobid for _, allocation in claimed)
-        return claimed
-
-    def _take_claimed(self, limit: int) -> list[tuple[Workload, Allocation]]:
+        while self._any_unclaimed():
+            due = await self._store.claim_releases(self.epoch, _DUE_AT_ONCE, retry_after_s)
+            for workload, allocation in due:
+                if allocation.jobid not in self._releasing:
+                    self._claimed.add(workload.namespace, allocation.jobid)
+            if len(due) < _DUE_AT_ONCE:
+                break
         claimed: list[tuple[Workload, Allocation]] = []
         while self._claimed and len(claimed) < limit:
             jobid = self._claimed.take()
@@ -466,6 +463,7 @@ class Ledger(LedgerTables):
                 and jobid not in self._releasing
             ):
                 claimed.append((workload, allocation))
+        self._releasing.update(allocation.jobid for _, allocation in claimed)
         return claimed
 
     def _releasable(self, jobid: FluxionJobId) -> bool:

@@ -176,12 +176,18 @@ class MemoryApi:
         return [body for (kind, _, _), body in self._objects.items() if kind == plural]
 
     def fail_next(
-        self, verb: str, resource: str, status: int, reason: str, message: str = "as the test wants it"
+        self,
+        verb: str,
+        resource: str,
+        status: int,
+        reason: str,
+        message: str = "as the test wants it",
+        field: str = "",
     ) -> None:
-        """Refuse the next request of this verb, such as ``patch``, for a resource,
-        such as ``pods/status``.
+        """Refuse the next request of this verb, such as ``patch``, for a resource, such as ``pods/status``,
+        because of a field if one is named.
         """
-        self._failures.append((verb, resource, lambda: _error(status, reason, message, verb)))
+        self._failures.append((verb, resource, lambda: _error(status, reason, message, verb, field)))
 
     def written(self, verb: str, resource: str) -> list[Write]:
         """Return the accepted writes of this verb and resource, in order."""
@@ -399,6 +405,8 @@ def _field(body: Json, path: str) -> Any:
     return value
 
 
-def _error(status: int, reason: str, message: str, doing: str) -> ApiError:
-    body = orjson.dumps({"kind": "Status", "code": status, "reason": reason, "message": message})
-    return decode_error(status, body, action=doing)
+def _error(status: int, reason: str, message: str, doing: str, field: str = "") -> ApiError:
+    answer: Json = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    if field:
+        answer["details"] = {"causes": [{"field": field, "message": message}]}
+    return decode_error(status, orjson.dumps(answer), action=doing)

@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from support.builders import JobBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, until
 from support.memory_api import MemoryApi
-from support.queue_builders import a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
@@ -46,8 +47,8 @@ class Bench:
         if job is not None:
             self.server.put("jobs", job.build())
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
-        objects = ObjectReleaser(self.server.api, self.caches, self.ledger.clock, gates, self._prepare)
-        self.releaser = Releaser(objects, self.ledger, self.trigger.trigger, self.reread.append)
+        self.objects = ObjectReleaser(self.server.api, self.caches, self.ledger.clock, gates, self._prepare)
+        self.releaser = Releaser(self.objects, self.ledger, self.trigger.trigger, self.reread.append)
 
     async def _prepare(self, _job: Job, _allocation: Allocation) -> None:
         if self.problem is not None:
@@ -60,6 +61,10 @@ class Bench:
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }
         self.server.put("nodes", body)
+
+    def refuse(self, field: str) -> None:
+        """Refuse the next patch because of a field."""
+        self.server.fail_next("patch", "jobs", 422, "Invalid", "Too long", field)
 
     async def round(self) -> None:
         """One round, a minute after the one before: a refused release is claimed again."""
@@ -114,14 +119,83 @@ async def test_an_edit_that_the_cache_does_not_show_yet_is_not_overwritten() -> 
 
 async def test_a_server_that_needs_the_first_status_of_a_job_is_waited_for() -> None:
     """Kubernetes 1.36.0 and 1.36.1."""
-    bench = Bench()
-    bench.ledger.now = bench.row.submitted_at - timedelta(minutes=1)  # the round adds one
-    bench.server.fail_next("patch", "jobs", 422, "Invalid", "spec.template: field is immutable")
+    bench = Bench(submitted_at=EPOCH)
+    bench.ledger.now = EPOCH - timedelta(minutes=1)  # the round adds one
+    bench.refuse(field="spec.template")
+    await bench.round()
+    assert bench.ledger.written("retry_releases_soon") == [7]
+    assert bench.ledger.written("mark_release_failed") == []
+    bench.ledger.now += timedelta(seconds=1, minutes=-1)
     releasing = asyncio.create_task(bench.round())
-    await until(lambda: bench.server.calls_refused == 1)
+    await until(lambda: bench.objects._new_jobs._awaited)
     bench.server.put("jobs", JOB.with_("status.conditions", SUSPENDED).build())
     await releasing
     assert bench.ledger.written("note_released") == [7]
+
+
+async def test_a_template_that_stays_fixed_is_a_refusal_in_the_end() -> None:
+    bench = Bench()
+    for _ in range(4):
+        bench.refuse(field="spec.template")
+        await bench.round()
+    assert len(bench.ledger.written("mark_release_failed")) == 2
+    assert len(bench.ledger.written("requeue")) == 1
+
+
+async def test_a_stopped_job_loses_the_start_time_that_fixes_its_template() -> None:
+    """Kubernetes before 1.36."""
+    started = {"conditions": SUSPENDED, "startTime": "2026-01-01T00:00:00Z"}
+    bench = Bench(JOB.with_("status", started))
+    bench.refuse(field="spec.template")
+    await bench.round()
+    assert [write.resource for write in bench.server.writes] == ["jobs/status", "jobs"]
+    assert bench.ledger.written("note_released") == [7]
+
+
+@pytest.mark.parametrize("field", ["spec.template.annotations", ""])
+async def test_a_patch_that_would_be_refused_again_is_sent_once(field: str) -> None:
+    bench = Bench()
+    for _ in range(6):
+        bench.refuse(field=field)
+    await bench.round()
+    assert bench.server.calls_refused == 1
+    ((_, message),) = bench.ledger.written("mark_release_failed")
+    assert "Too long" in message
+
+
+async def test_what_is_refused_does_not_delay_the_release_of_a_stranger() -> None:
+    bench = Bench(None)
+    for number in range(2, 103):
+        name, namespace = f"job-{number}", "default" if number < 102 else "stranger"
+        row = a_workload(
+            name,
+            id=number,
+            uid=f"uid-{number}",
+            namespace=namespace,
+            state=State.ALLOCATED,
+            jobid=number,
+            jobspec="{}",
+        )
+        bench.ledger.put(row, replace(an_allocation(["n0"], jobid=number), released_at=None))
+        bench.server.put("jobs", make_job(name).namespace(namespace).uid(f"uid-{number}").suspended().build())
+    patched: list[str] = []
+    call = bench.server.call
+
+    async def refuse(request: Any, *arguments: Any, **options: Any) -> bytes:
+        if request.verb == "patch":
+            patched.append(request.path.split("/")[-1])
+            await asyncio.sleep(0)
+            if "/default/" in request.path:
+                bench.refuse(field="spec.template.annotations")
+        return await call(request, *arguments, **options)
+
+    bench.server.call = refuse  # type: ignore[method-assign]
+    await bench.round()
+    assert patched.index("job-102") <= 16
+    assert len(patched) == 101
+    patched.clear()
+    await bench.round()
+    assert len(patched) == 100
 
 
 async def test_a_job_that_was_edited_is_requeued_and_read_again() -> None:
