@@ -21,9 +21,13 @@ from fluxqueue.webhook.decisions import AdmissionRefusal, AdmissionSettings
 from fluxqueue.webhook.reviews import Review, ReviewedJob
 from fluxqueue.webhook.start_annotations import start_problems
 
-__all__ = ["NOT_INSTALLED", "carried_keys", "forged", "not_installed", "unread", "unreadable"]
+__all__ = ["NOT_INSTALLED", "carried_keys", "crowded", "forged", "not_installed", "unread", "unreadable"]
 
 _MOST_WARNINGS = 8
+_MOST_BYTES = 256 * 1024
+"""Kubernetes' limit for the keys and values of all annotations of an object."""
+_OUR_BYTES = 4 * 1024
+"""What the queue adds to a template; if more nodes are listed, they may need more."""
 NOT_INSTALLED = "no scheduler of fluxqueue is installed here (scheduler.enabled of its chart)"
 
 
@@ -75,6 +79,23 @@ def unreadable(
         problems.append(f"{review.describe()}: annotation {names.POD_GROUP_SIZE_ANNOTATION}: {error}")
     problems += [f"{review.describe()}: {problem}" for problem in start_problems(review.kind, meta)]
     return tuple(problems)
+
+
+def crowded(review: Review, template: ObjectMeta | None) -> tuple[str, ...]:
+    """Return why the annotations of a Job's template leave no room for those of the queue, which adds them
+    when it releases the Job.
+    """
+    annotations = (template.annotations if template else None) or {}
+    size = sum(len(text.encode()) for pair in annotations.items() for text in pair)
+    most = _MOST_BYTES - _OUR_BYTES
+    if size <= most:
+        return ()
+    return (
+        (
+            f"{review.describe()}: the annotations of spec.template.metadata have {size} bytes: shorten them "
+            f"to {most}, because the queue adds its own and Kubernetes takes {_MOST_BYTES}"
+        ),
+    )
 
 
 def unread(review: Review) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from fluxqueue.api.jobs import JobSpec
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.moldable import JobSize, min_pods_problem
 from fluxqueue.webhook import patches
-from fluxqueue.webhook.annotations import carried_keys, forged, not_installed, unreadable
+from fluxqueue.webhook.annotations import carried_keys, crowded, forged, not_installed, unreadable
 from fluxqueue.webhook.brokers import broker_problem, copied_annotations, requests_broker
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import Exemption, job_exemption
@@ -64,7 +64,7 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     problems = unreadable(review, settings, job.metadata, template)
     if (unfit := broker_problem(review, job)) is not None:
         problems = (*problems, unfit)
-    problems += _size_problems(review, job)
+    problems += (*_size_problems(review, job), *crowded(review, template))
     if problems and job.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:

@@ -192,6 +192,20 @@ def test_a_job_of_more_pods_than_one_workload_may_have_is_refused() -> None:
     )
 
 
+def test_a_template_without_room_for_the_annotations_of_the_queue_is_refused() -> None:
+    def job(size: int) -> JobBuilder:
+        return make_job("lammps").with_(
+            "spec.template.metadata.annotations", {"note": "ü" + "x" * (size - 6)}
+        )
+
+    assert admit(job(258_048)).decision.outcome is AdmissionOutcome.HELD
+    assert admit(job(258_049)).sentence == (
+        "Job default/lammps: the annotations of spec.template.metadata have 258049 bytes: shorten them "
+        "to 258048, because the queue adds its own and Kubernetes takes 262144"
+    )
+    assert admit(job(258_049).owned_by("CronJob")).decision.outcome is AdmissionOutcome.HELD
+
+
 def test_a_job_of_many_completions_runs_as_many_at_once_as_one_workload_may() -> None:
     assert admit(make_job().pods(20_000, 2**31 - 1)).decision.outcome is AdmissionOutcome.HELD
 
