@@ -109,7 +109,7 @@ class IntakeController:
             caches, ledger, self._groups, blockers, budgets, lambda name: self._watch.enqueue_namespace(name)
         )
         self._watch = ObjectWatch(caches, ledger, self._keys.add, self._keys.add_later)
-        self._dependencies = DependencyTracker(caches, ledger, self.enqueue)
+        self._dependencies = DependencyTracker(caches, ledger, self.enqueue, self._keys.add_later)
         pools = port_volume_pools or PortVolumePools(ledger)
         self._changes = ChangeStore(caches, ledger, trigger, pools, self._dependencies, budgets)
 

@@ -8,7 +8,7 @@ there are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from fluxqueue.api.dependencies import DependencyKind, WorkloadDependency
@@ -139,27 +139,28 @@ class DependencyGraph:
         known.open += dependency.open - former.open
         self._add(waiter, dependency)
 
-    def cycles(self, candidates: Iterable[str]) -> list[list[str]]:
-        """Return cycles of open dependencies that lead through any of some workloads, each as uids in the
-        order of waiting.
+    def cycles(self, candidates: Iterable[str]) -> Iterator[list[list[str]]]:
+        """Yield, for each of some workloads, the cycles of open dependencies that are found from it, each as
+        uids in the order of waiting. The graph may change meanwhile.
 
         A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others
         cost as much as the dependencies that can be reached from them, once for all candidates together. Of
         very many cycles only the first are found.
         """
-        found: list[list[str]] = []
         finished: set[str] = set()
+        left = _MOST_NAMED
         for start in candidates:
-            if start in self._by_target and start in self._waiters and start not in finished:
-                self._search(start, finished, found)
-        return found
+            if left > 0 and start in self._by_target and start in self._waiters and start not in finished:
+                found = self._search(start, finished, left)
+                left -= sum(map(len, found))
+                yield found
 
-    def _search(self, start: str, finished: set[str], found: list[list[str]]) -> None:
+    def _search(self, start: str, finished: set[str], most_named: int) -> list[list[str]]:
         """Follow dependencies depth first; what is met again on the way closes a cycle."""
+        found: list[list[str]] = []
         path: dict[str, int] = {start: 0}
         stack = [(start, self._next(start))]
-        named = sum(map(len, found))
-        while stack and named < _MOST_NAMED:
+        while stack and most_named > 0:
             waiter, following = stack[-1]
             if not following:
                 stack.pop()
@@ -169,10 +170,11 @@ class DependencyGraph:
             target = following.pop()
             if target in path:
                 found.append([each for each, _ in stack[path[target] :]])
-                named += len(found[-1])
+                most_named -= len(found[-1])
             elif target not in finished and target in self._waiters:
                 path[target] = len(stack)
                 stack.append((target, self._next(target)))
+        return found
 
     def _next(self, waiter: str) -> list[str]:
         return [

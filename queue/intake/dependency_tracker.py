@@ -12,7 +12,7 @@ memory, and those on one target are judged at once. Work beyond that is read aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -22,6 +22,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.intake.dependency_cycles import DependencyCycles
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
 from fluxqueue.queue.intake.dependency_targets import DependencyTargets, names_of
 from fluxqueue.queue.intake.problems import NO_PROBLEM, Problem
@@ -41,9 +42,6 @@ MOST_IN_NAMESPACE = 25_000
 _BATCH = 500
 _SOON_S = 120.0
 """A time that is farther away is looked at again by the sweep."""
-_NAMED = 5
-"""Members of a cycle that a message names."""
-_LONGEST_CYCLE = 600
 
 
 class DependencyTracker:
@@ -57,18 +55,27 @@ class DependencyTracker:
         The workloads.
     enqueue
         Called with the uid of each workload that is to be described again.
+    enqueue_later
+        The same where there are many of them, which must not keep back what somebody has just created.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, enqueue: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        enqueue: Callable[[str], None],
+        enqueue_later: Callable[[str], None],
+    ) -> None:
         self._ledger = ledger
         self._enqueue = enqueue
+        self._enqueue_later = enqueue_later
         self._graph = DependencyGraph()
+        self._cycles = DependencyCycles(self._graph, ledger)
         self._targets = DependencyTargets(caches, ledger)
         self._singletons = Singletons(ledger, enqueue)
         self._keys: Batches[str | TargetName] = Batches("dependencies")
         self._target_ids: dict[WorkloadId, str] = {}
         self._waiter_ids: dict[WorkloadId, str] = {}
-        self._cycles: dict[str, str] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         ledger.subscribe(self._workload_changed)
 
@@ -81,7 +88,6 @@ class DependencyTracker:
         for waiter in self._graph.waiters():
             if self._ledger.by_uid(waiter) is None:
                 self._forget(waiter)
-        self._check_cycles()
         for uid in self._graph.targets():
             self._keys.add(uid)
         for name in self._graph.names():
@@ -137,7 +143,7 @@ class DependencyTracker:
             if each.open and each.asked not in before:
                 self._keys.add(each.target or TargetName(new.namespace, each.kind, each.name))
         if new.uid in self._cycles and before != {each.asked for each in known}:
-            self._check_cycles()
+            self._note_cycles(new.uid)
         return msgspec.structs.replace(new.start_conditions, after=known)
 
     # ---- reasons -------------------------------------------------------------------------------------------
@@ -158,7 +164,7 @@ class DependencyTracker:
 
     def _impossible(self, new: NewWorkload, conditions: StartConditions) -> Problem | None:
         remedy = f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object"
-        if (cycle := self._cycles.get(new.uid)) is not None:
+        if cycle := self._cycles.text(new.uid):
             return Problem(
                 Reason.DEPENDENCY_NEVER_SATISFIED,
                 f"{new.ref} waits in a cycle, and none of it can start: {cycle}: {remedy}",
@@ -223,13 +229,15 @@ class DependencyTracker:
                     waiter, msgspec.structs.replace(each, target=target.workload.uid, owner=target.owner)
                 )
                 resolved[waiter] = None
+                self._cycles.note(waiter)
             uids.add(target.workload.uid)
-        self._find_cycles(resolved)
         judged = await self._judge(uids)
         if judged:
             reach(CrashPoint.DEPENDENCIES_JUDGED)
         for waiter in resolved | judged:
             self._enqueue(waiter)
+        for waiter in await self._cycles.check():
+            self._enqueue_later(waiter)
 
     async def _judge(self, uids: Collection[str]) -> dict[str, None]:
         """Judge all open dependencies on some workloads;
@@ -254,16 +262,6 @@ class DependencyTracker:
         if judged:
             log.info("dependencies.judged", workloads=len(judged))
         return judged
-
-    def _find_cycles(self, candidates: Iterable[str]) -> None:
-        for cycle in self._graph.cycles(candidates):
-            refs = [row.ref for uid in cycle[:_NAMED] if (row := self._ledger.by_uid(uid)) is not None]
-            text = ", which waits for ".join(
-                [*refs, f"{len(cycle) - _NAMED} more and the first" if len(cycle) > _NAMED else "the first"]
-            )
-            for uid in cycle:
-                self._cycles[uid] = text[:_LONGEST_CYCLE]
-                self._enqueue(uid)
 
     # ---- changes -------------------------------------------------------------------------------------------
 
@@ -290,15 +288,12 @@ class DependencyTracker:
 
     def _forget(self, waiter: str) -> None:
         self._graph.remove(waiter)
-        if self._cycles.pop(waiter, None) is not None:
-            self._check_cycles()
+        if waiter in self._cycles:
+            self._note_cycles(waiter)
         if (alarm := self._alarms.pop(waiter, None)) is not None:
             alarm.cancel()
 
-    def _check_cycles(self) -> None:
-        """Look for the known cycles again: one may have been broken, by an edit or a deletion."""
-        members, self._cycles = [*self._cycles], {}
-        self._find_cycles(members)
-        for uid in members:
-            if uid not in self._cycles:
-                self._enqueue(uid)
+    def _note_cycles(self, waiter: str) -> None:
+        """Have the cycles of a workload looked for again, as one may be broken."""
+        self._cycles.note(waiter)
+        self._keys.add(waiter)

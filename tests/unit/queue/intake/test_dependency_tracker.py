@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +24,7 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.intake.dependency_graph import DependencyGraph
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload
@@ -260,6 +261,41 @@ async def test_a_job_that_waits_for_itself_is_a_cycle(bench: Bench) -> None:
     await bench.until_reason(
         "a", Reason.DEPENDENCY_NEVER_SATISFIED, "Job default/a, which waits for the first"
     )
+
+
+@pytest.mark.parametrize("count", [20, 200])
+async def test_members_that_leave_cycles_together_cost_one_search_of_their_own_cycles(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    for number in range(count):
+        bench.apply(f"a{number}", after=f"ok:job/b{number}")
+        bench.apply(f"b{number}", after=f"ok:job/a{number}")
+    await until(
+        lambda: (
+            len(rows := bench.ledger.all()) == 2 * count
+            and all(row.reason is Reason.DEPENDENCY_NEVER_SATISFIED for row in rows)
+        ),
+        60,
+    )
+    searched: list[str] = []
+    search = DependencyGraph.cycles
+
+    def cycles(graph: DependencyGraph, candidates: Iterable[str]) -> Iterator[list[list[str]]]:
+        candidates = [*candidates]
+        searched.extend(candidates)
+        return search(graph, candidates)
+
+    monkeypatch.setattr(DependencyGraph, "cycles", cycles)
+    bench.store.described.clear()
+    for number in range(10):
+        bench.delete(f"a{number}")
+    await until(lambda: len(bench.ledger.all()) == 2 * count - 10)
+    for number in range(10):
+        await bench.until_reason(
+            f"b{number}", Reason.DEPENDENCY_NEVER_SATISFIED, f"Job default/a{number} ended as Cancelled"
+        )
+    assert sorted(searched) == sorted(f"{side}{number}" for number in range(10) for side in "ab")
+    assert bench.store.described == Counter(f"b{number}" for number in range(10))
 
 
 async def test_what_waits_in_a_namespace_names_so_many_others_and_no_more(
