@@ -12,6 +12,7 @@ memory, and those on one target are judged at once. Work beyond that is read aga
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ MOST_IN_NAMESPACE = 25_000
 _BATCH = 500
 _SOON_S = 120.0
 """A time that is farther away is looked at again by the sweep."""
+_FEW = 100
+"""Workloads of a namespace that one settlement may have described before everybody's new ones."""
 
 
 class DependencyTracker:
@@ -234,10 +237,15 @@ class DependencyTracker:
         judged = await self._judge(uids)
         if judged:
             reach(CrashPoint.DEPENDENCIES_JUDGED)
-        for waiter in resolved | judged:
-            self._enqueue(waiter)
-        for waiter in await self._cycles.check():
-            self._enqueue_later(waiter)
+        self._enqueue_all(resolved | judged)
+        self._enqueue_all(await self._cycles.check())
+
+    def _enqueue_all(self, waiters: Collection[str]) -> None:
+        """Have workloads described again, and those of a namespace with many of them behind all new work."""
+        namespaces = {waiter: self._graph.namespace_of(waiter) for waiter in waiters}
+        counts = Counter(namespaces.values())
+        for waiter, namespace in namespaces.items():
+            (self._enqueue if counts[namespace] <= _FEW else self._enqueue_later)(waiter)
 
     async def _judge(self, uids: Collection[str]) -> dict[str, None]:
         """Judge all open dependencies on some workloads;

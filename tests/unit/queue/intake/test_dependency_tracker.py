@@ -14,8 +14,10 @@ from support.builders import JobBuilder, Json, make_job, make_pod
 from support.controller_bench import running, until
 from support.memory_api import MemoryApi
 from support.memory_store import MemoryStore, memory_ledger
-from support.queue_builders import a_job, a_pod
+from support.queue_builders import a_job, a_new_workload, a_pod, a_workload
+from support.recording_ledger import RecordingLedger
 
+from fluxqueue.api.dependencies import DependencyKind, parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.miniclusters import MiniCluster
@@ -24,10 +26,12 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
-from fluxqueue.queue.intake.dependency_graph import DependencyGraph
+from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
+from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload
+from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload, WorkloadId
+from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -466,6 +470,25 @@ async def test_a_fan_wakes_its_members_once(bench: Bench, count: int) -> None:
     await until(lambda: all(row.reason is Reason.NONE for row in bench.ledger.all()), 60)
     assert set(bench.store.described.values()) == {1}
     assert len(bench.store.described) == count
+
+
+async def test_what_wakes_with_many_others_of_its_namespace_is_read_behind_new_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dependency_tracker, "_FEW", 2)
+    caches, ledger = Caches(MemoryApi().api), RecordingLedger()
+    at_once, later = list[str](), list[str]()
+    tracker = DependencyTracker(caches, ledger, at_once.append, later.append)
+    gates = {"default": "gate", "other": "other-gate"}
+    for number, (namespace, uid) in enumerate(gates.items()):
+        caches.jobs.apply(a_job(make_job("gate").namespace(namespace), uid=uid))
+        ledger.put(a_workload("gate", id=WorkloadId(number), uid=uid, namespace=namespace))
+    waits = StartConditions(after=(track(parse_dependencies("ok:job/gate")[0]),))
+    many = [a_new_workload(f"w{number}", start_conditions=waits) for number in range(3)]
+    few = [a_new_workload(f"x{number}", start_conditions=waits, namespace="other") for number in range(2)]
+    tracker.assign([*many, *few])
+    await tracker.settle([TargetName(namespace, DependencyKind.JOB, "gate") for namespace in gates])
+    assert (at_once, later) == (["x0", "x1"], ["w0", "w1", "w2"])
 
 
 async def test_a_workload_with_many_dependencies_is_described_when_the_last_is_decided(bench: Bench) -> None:
