@@ -15,6 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -77,7 +78,8 @@ class DependencyTracker:
         self._targets = DependencyTargets(caches, ledger)
         self._singletons = Singletons(ledger, enqueue)
         self._keys: Batches[str | TargetName] = Batches("dependencies")
-        self._target_ids: dict[WorkloadId, str] = {}
+        self._judged: dict[WorkloadId, tuple[str, datetime | None]] = {}
+        """Targets that have not ended: the uid, and the start by which was judged what waits for it."""
         self._waiter_ids: dict[WorkloadId, str] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         ledger.subscribe(self._workload_changed)
@@ -256,14 +258,15 @@ class DependencyTracker:
         for uid in uids:
             row = rows.get(uid)
             if row is not None and not row.state.ended:
-                self._target_ids[row.id] = uid
+                self._judged[row.id] = uid, row.started_at
             for waiter, each in self._graph.waiting_for(uid):
                 if row is not None and self._targets.is_replaced(each, row):
                     self._graph.replace(waiter, msgspec.structs.replace(each, target="", owner=""))
                     # the new Job may be there already
                     self._keys.add(TargetName(row.namespace, each.kind, each.name))
                     continue
-                after = judge(each, row, now)
+                if (after := judge(each, row, now)) == each:
+                    continue
                 self._graph.replace(waiter, after)
                 if self._graph.is_decided(waiter) or after.state is DependencyState.IMPOSSIBLE:
                     judged[waiter] = None
@@ -276,8 +279,8 @@ class DependencyTracker:
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         row = self._ledger.get(workload_id)
         if row is None:
-            if (target := self._target_ids.pop(workload_id, None)) is not None:
-                self._keys.add(target)
+            if (target := self._judged.pop(workload_id, None)) is not None:
+                self._keys.add(target[0])
             if (waiter := self._waiter_ids.pop(workload_id, None)) is not None:
                 self._forget(waiter)
             return
@@ -286,8 +289,8 @@ class DependencyTracker:
                 self._waiter_ids[workload_id] = row.uid
             else:
                 self._forget(row.uid)
-        if workload_id in self._target_ids:
-            if row.state is State.RUNNING:
+        if (judged := self._judged.get(workload_id)) is not None:
+            if row.state is State.RUNNING and row.started_at != judged[1]:
                 self._keys.add(row.uid)
             return
         for kind, name in names_of(row):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,9 +30,10 @@ from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.model.changes import Ending, Requeue
+from fluxqueue.queue.model.dependency_rules import judge
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload, WorkloadId
-from fluxqueue.queue.model.start_conditions import StartConditions, track
+from fluxqueue.queue.model.start_conditions import StartConditions, TrackedDependency, track
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -489,6 +491,47 @@ async def test_what_wakes_with_many_others_of_its_namespace_is_read_behind_new_w
     tracker.assign([*many, *few])
     await tracker.settle([TargetName(namespace, DependencyKind.JOB, "gate") for namespace in gates])
     assert (at_once, later) == (["x0", "x1"], ["w0", "w1", "w2"])
+
+
+async def test_a_running_target_is_judged_when_it_starts_and_not_at_each_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = RecordingLedger()
+    woken, judged, replaced = list[str](), list[str](), list[str]()
+    tracker = DependencyTracker(Caches(MemoryApi().api), ledger, woken.append, woken.append)
+
+    def judge_counted(each: TrackedDependency, row: Workload | None, now: datetime) -> TrackedDependency:
+        judged.append(each.condition)
+        return judge(each, row, now)
+
+    def replace_counted(graph: DependencyGraph, waiter: str, each: TrackedDependency) -> None:
+        replaced.append(waiter)
+        replace_dependency(graph, waiter, each)
+
+    replace_dependency = DependencyGraph.replace
+    monkeypatch.setattr(dependency_tracker, "judge", judge_counted)
+    monkeypatch.setattr(DependencyGraph, "replace", replace_counted)
+    target = ledger.put(a_workload("a", uid="a"))
+    for condition in ("ok", "start"):
+        asked = track(parse_dependencies(f"{condition}:job/a")[0])
+        waits = StartConditions(after=(msgspec.structs.replace(asked, target="a"),))
+        tracker.assign([a_new_workload(condition, start_conditions=waits)])
+
+    async def change(**changes: Any) -> tuple[list[str], list[str], list[str]]:
+        for found in (woken, judged, replaced):
+            found.clear()
+        ledger.put(replace(target, **changes))
+        keys = [*tracker._keys._keys]
+        tracker._keys._keys.clear()
+        await tracker.settle(keys)
+        return woken, judged, replaced
+
+    assert await change(message="waits") == ([], ["ok", "start"], []), "for the first time"
+    began = {"state": State.RUNNING, "started_at": ledger.now}
+    assert await change(**began) == (["start"], ["ok", "start"], ["start"])
+    assert await change(**began, message="runs well") == ([], [], [])
+    again = {"state": State.RUNNING, "started_at": ledger.now + timedelta(seconds=9)}
+    assert await change(**again) == ([], ["ok"], []), "it was requeued, and started once more"
 
 
 async def test_a_workload_with_many_dependencies_is_described_when_the_last_is_decided(bench: Bench) -> None:
