@@ -147,8 +147,11 @@ class DependencyTracker:
         for each in known:
             if each.open and each.asked not in before:
                 self._keys.add(each.target or TargetName(new.namespace, each.kind, each.name))
-        if new.uid in self._cycles and before != {each.asked for each in known}:
-            self._note_cycles(new.uid)
+        if before != {each.asked for each in known}:
+            if new.uid in self._cycles:
+                self._note_cycles(new.uid)
+            elif row is not None and row.reason is Reason.DEPENDENCY_NEVER_SATISFIED:
+                self._cycles.note(new.uid)  # the former leader may have found it in a cycle
         return msgspec.structs.replace(new.start_conditions, after=known)
 
     # ---- reasons -------------------------------------------------------------------------------------------

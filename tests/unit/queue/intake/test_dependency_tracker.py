@@ -262,6 +262,20 @@ async def test_a_cycle_that_an_edit_breaks_is_forgotten(bench: Bench) -> None:
     await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "Job default/b to succeed")
 
 
+async def test_a_new_leader_finds_a_cycle_again() -> None:
+    bench = Bench()
+    async with leading(bench):
+        bench.apply("a", after="ok:job/b")
+        bench.apply("b", after="any:job/a")
+        for uid in "ab":
+            await bench.until_reason(uid, Reason.DEPENDENCY_NEVER_SATISFIED, "waits in a cycle")
+    bench.store.described.clear()
+    async with leading(bench):
+        await until(lambda: {"a", "b"} <= set(bench.store.described))
+        for uid in "ab":
+            await bench.until_reason(uid, Reason.DEPENDENCY_NEVER_SATISFIED, "waits in a cycle")
+
+
 async def test_a_job_that_waits_for_itself_is_a_cycle(bench: Bench) -> None:
     bench.apply("a", after="ok:job/a")
     await bench.until_reason(
