@@ -62,11 +62,6 @@ class DependencyGraph:
         own = self._waiters.get(but)
         return self._in_namespace[namespace] - (len(own.dependencies) if own is not None else 0)
 
-    def namespace_of(self, waiter: str) -> str | None:
-        """Return the namespace of a workload that has dependencies."""
-        known = self._waiters.get(waiter)
-        return known.namespace if known is not None else None
-
     def waiters(self) -> list[str]:
         """Return the uids of all workloads that have dependencies."""
         return [*self._waiters]

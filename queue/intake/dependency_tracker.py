@@ -82,6 +82,8 @@ class DependencyTracker:
         """Targets that have not ended: the uid, and the start by which was judged what waits for it."""
         self._waiter_ids: dict[WorkloadId, str] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._due: dict[str, None] = {}
+        """Whose time has come since the last settlement."""
         ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
@@ -219,13 +221,14 @@ class DependencyTracker:
 
     def _wake(self, uid: str) -> None:
         self._alarms.pop(uid, None)
-        self._enqueue(uid)
+        self._due[uid] = None
+        self._keys.add(uid)
 
     # ---- judgements ----------------------------------------------------------------------------------------
 
     async def settle(self, keys: Sequence[str | TargetName]) -> None:
         """Judge what waits for these workloads (by uid) and names,
-        and have those described again that this concerns.
+        and have those described again that this concerns, or whose time has come.
         """
         named = {key for key in keys if isinstance(key, TargetName)}
         found = await self._targets.of_names(named)
@@ -242,12 +245,14 @@ class DependencyTracker:
         judged = await self._judge(uids)
         if judged:
             reach(CrashPoint.DEPENDENCIES_JUDGED)
-        self._enqueue_all(resolved | judged)
+        due, self._due = self._due, {}
+        self._enqueue_all(resolved | judged | due)
         self._enqueue_all(await self._cycles.check())
 
     def _enqueue_all(self, waiters: Collection[str]) -> None:
         """Have workloads described again, and those of a namespace with many of them behind all new work."""
-        namespaces = {waiter: self._graph.namespace_of(waiter) for waiter in waiters}
+        rows = {waiter: self._ledger.by_uid(waiter) for waiter in waiters}
+        namespaces = {waiter: row.namespace if row is not None else "" for waiter, row in rows.items()}
         counts = Counter(namespaces.values())
         for waiter, namespace in namespaces.items():
             (self._enqueue if counts[namespace] <= _FEW else self._enqueue_later)(waiter)

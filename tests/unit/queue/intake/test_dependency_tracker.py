@@ -18,7 +18,7 @@ from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job, a_new_workload, a_pod, a_workload
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.api.dependencies import DependencyKind, parse_dependencies
+from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.miniclusters import MiniCluster
@@ -27,7 +27,7 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
-from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
+from fluxqueue.queue.intake.dependency_graph import DependencyGraph
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.dependency_rules import judge
@@ -488,31 +488,63 @@ async def test_a_fan_wakes_its_members_once(bench: Bench, count: int) -> None:
     assert len(bench.store.described) == count
 
 
+class TrackerBench:
+    """A dependency tracker, and what it had described again."""
+
+    def __init__(self) -> None:
+        self.caches, self.ledger = Caches(MemoryApi().api), RecordingLedger()
+        self.at_once, self.later = list[str](), list[str]()
+        self.tracker = DependencyTracker(self.caches, self.ledger, self.at_once.append, self.later.append)
+
+    def put(self, uid: str, *, namespace: str = "default", **changes: Any) -> Workload:
+        """Store the row of a pending workload, and describe it if it has start conditions."""
+        number = WorkloadId(len(self.ledger.all()) + 1)
+        row = self.ledger.put(a_workload(uid, id=number, uid=uid, namespace=namespace))
+        if changes:
+            self.tracker.assign([a_new_workload(uid, namespace=namespace, **changes)])
+        return row
+
+    async def settle(self) -> None:
+        """Settle all that is to be settled."""
+        keys = [*self.tracker._keys._keys]
+        self.tracker._keys._keys.clear()
+        await self.tracker.settle(keys)
+
+
 async def test_what_wakes_with_many_others_of_its_namespace_is_read_behind_new_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dependency_tracker, "_FEW", 2)
-    caches, ledger = Caches(MemoryApi().api), RecordingLedger()
-    at_once, later = list[str](), list[str]()
-    tracker = DependencyTracker(caches, ledger, at_once.append, later.append)
-    gates = {"default": "gate", "other": "other-gate"}
-    for number, (namespace, uid) in enumerate(gates.items()):
-        caches.jobs.apply(a_job(make_job("gate").namespace(namespace), uid=uid))
-        ledger.put(a_workload("gate", id=WorkloadId(number), uid=uid, namespace=namespace))
+    bench = TrackerBench()
     waits = StartConditions(after=(track(parse_dependencies("ok:job/gate")[0]),))
-    many = [a_new_workload(f"w{number}", start_conditions=waits) for number in range(3)]
-    few = [a_new_workload(f"x{number}", start_conditions=waits, namespace="other") for number in range(2)]
-    tracker.assign([*many, *few])
-    await tracker.settle([TargetName(namespace, DependencyKind.JOB, "gate") for namespace in gates])
-    assert (at_once, later) == (["x0", "x1"], ["w0", "w1", "w2"])
+    for namespace, gate, members in (("default", "gate", "abc"), ("other", "other-gate", "xy")):
+        bench.caches.jobs.apply(a_job(make_job("gate").namespace(namespace), uid=gate))
+        bench.put(gate, namespace=namespace)
+        for uid in members:
+            bench.put(uid, namespace=namespace, start_conditions=waits)
+    await bench.settle()
+    assert (bench.at_once, bench.later) == (["x", "y"], ["a", "b", "c"])
+
+
+async def test_many_that_may_begin_at_one_time_are_read_behind_new_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dependency_tracker, "_FEW", 2)
+    bench = TrackerBench()
+    soon = StartConditions(begin_at=bench.ledger.now + timedelta(milliseconds=1))
+    for namespace, members in (("default", "abc"), ("other", "xy")):
+        for uid in members:
+            bench.put(uid, namespace=namespace, start_conditions=soon)
+    await until(lambda: not bench.tracker._alarms)
+    await bench.settle()
+    assert (sorted(bench.at_once), sorted(bench.later)) == (["x", "y"], ["a", "b", "c"])
 
 
 async def test_a_running_target_is_judged_when_it_starts_and_not_at_each_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledger = RecordingLedger()
-    woken, judged, replaced = list[str](), list[str](), list[str]()
-    tracker = DependencyTracker(Caches(MemoryApi().api), ledger, woken.append, woken.append)
+    bench = TrackerBench()
+    judged, replaced = list[str](), list[str]()
 
     def judge_counted(each: TrackedDependency, row: Workload | None, now: datetime) -> TrackedDependency:
         judged.append(each.condition)
@@ -525,26 +557,24 @@ async def test_a_running_target_is_judged_when_it_starts_and_not_at_each_change(
     replace_dependency = DependencyGraph.replace
     monkeypatch.setattr(dependency_tracker, "judge", judge_counted)
     monkeypatch.setattr(DependencyGraph, "replace", replace_counted)
-    target = ledger.put(a_workload("a", uid="a"))
+    target = bench.put("a")
     for condition in ("ok", "start"):
         asked = track(parse_dependencies(f"{condition}:job/a")[0])
         waits = StartConditions(after=(msgspec.structs.replace(asked, target="a"),))
-        tracker.assign([a_new_workload(condition, start_conditions=waits)])
+        bench.put(condition, start_conditions=waits)
 
     async def change(**changes: Any) -> tuple[list[str], list[str], list[str]]:
-        for found in (woken, judged, replaced):
+        for found in (bench.at_once, judged, replaced):
             found.clear()
-        ledger.put(replace(target, **changes))
-        keys = [*tracker._keys._keys]
-        tracker._keys._keys.clear()
-        await tracker.settle(keys)
-        return woken, judged, replaced
+        bench.ledger.put(replace(target, **changes))
+        await bench.settle()
+        return bench.at_once, judged, replaced
 
     assert await change(message="waits") == ([], ["ok", "start"], []), "for the first time"
-    began = {"state": State.RUNNING, "started_at": ledger.now}
+    began = {"state": State.RUNNING, "started_at": bench.ledger.now}
     assert await change(**began) == (["start"], ["ok", "start"], ["start"])
     assert await change(**began, message="runs well") == ([], [], [])
-    again = {"state": State.RUNNING, "started_at": ledger.now + timedelta(seconds=9)}
+    again = {"state": State.RUNNING, "started_at": bench.ledger.now + timedelta(seconds=9)}
     assert await change(**again) == ([], ["ok"], []), "it was requeued, and started once more"
 
 
