@@ -46,6 +46,11 @@ class DependencyCycles:
         """True if a workload was in a cycle when that was looked for."""
         return uid in self._knots
 
+    @property
+    def is_due(self) -> bool:
+        """True if something was noted since the last pass."""
+        return bool(self._noted)
+
     def text(self, uid: str) -> str:
         """Return a cycle that a workload waits in; empty if none is known."""
         return self._texts.get(uid, "")

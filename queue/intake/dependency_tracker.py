@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 import msgspec
 import structlog
 
 from fluxqueue.api import names
+from fluxqueue.api.dependencies import DependencyKind
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
@@ -34,6 +36,7 @@ from fluxqueue.queue.model.records import NewWorkload, WorkloadId
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, DependencyState, StartConditions
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.rests import Rests
 
 __all__ = ["MOST_IN_NAMESPACE", "DependencyTracker"]
 
@@ -44,6 +47,10 @@ MOST_IN_NAMESPACE = 25_000
 _BATCH = 500
 _SOON_S = 120.0
 """A time that is farther away is looked at again by the sweep."""
+_REST_OF_WAITER_S = 10e-6
+"""Some times what it takes to look for its cycles."""
+_CYCLES: Final = TargetName("", DependencyKind.JOB, "")
+"""No object has this name. It stands for the cycles that are to be looked for."""
 _FEW = 100
 """Workloads of a namespace that one settlement may have described before everybody's new ones."""
 
@@ -78,6 +85,7 @@ class DependencyTracker:
         self._targets = DependencyTargets(caches, ledger)
         self._singletons = Singletons(ledger, enqueue)
         self._keys: Batches[str | TargetName] = Batches("dependencies")
+        self._rests: Rests[str | TargetName] = Rests(self._keys.add_after, _REST_OF_WAITER_S)
         self._judged: dict[WorkloadId, tuple[str, datetime | None]] = {}
         """Targets that have not ended: the uid, and the start by which was judged what waits for it."""
         self._waiter_ids: dict[WorkloadId, str] = {}
@@ -247,7 +255,10 @@ class DependencyTracker:
             reach(CrashPoint.DEPENDENCIES_JUDGED)
         due, self._due = self._due, {}
         self._enqueue_all(resolved | judged | due)
-        self._enqueue_all(await self._cycles.check())
+        if self._cycles.is_due and not self._rests.rests(_CYCLES, len(self._graph)):
+            for waiter in await self._cycles.check():
+                self._enqueue_later(waiter)
+            self._rests.over([_CYCLES])
 
     def _enqueue_all(self, waiters: Collection[str]) -> None:
         """Have workloads described again, and those of a namespace with many of them behind all new work."""
@@ -315,4 +326,4 @@ class DependencyTracker:
     def _note_cycles(self, waiter: str) -> None:
         """Have the cycles of a workload looked for again, as one may be broken."""
         self._cycles.note(waiter)
-        self._keys.add(waiter)
+        self._keys.add(_CYCLES)

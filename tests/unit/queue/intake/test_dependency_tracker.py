@@ -540,6 +540,25 @@ async def test_many_that_may_begin_at_one_time_are_read_behind_new_work(
     assert (sorted(bench.at_once), sorted(bench.later)) == (["x", "y"], ["a", "b", "c"])
 
 
+async def test_what_is_put_off_of_a_large_graph_is_looked_for_after_its_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever edits a member of a large cycle again and again has a share of the time."""
+    monkeypatch.setattr(dependency_tracker, "_REST_OF_WAITER_S", 0.05)
+    bench = TrackerBench()
+    bench.put("a")
+    for uid in "bcd":
+        asked = track(parse_dependencies(f"ok:job/{uid}")[0])
+        waits = StartConditions(after=(msgspec.structs.replace(asked, target=uid),))
+        bench.put(uid, start_conditions=waits)
+        bench.tracker._cycles.note(uid)
+        await bench.settle()
+    assert bench.later == ["b"]
+    await until(lambda: len(bench.tracker._keys))
+    await bench.settle()
+    assert bench.later == ["b", "c", "d"]
+
+
 async def test_a_running_target_is_judged_when_it_starts_and_not_at_each_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
