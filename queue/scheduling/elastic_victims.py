@@ -224,12 +224,25 @@ class ElasticVictims:
         made: list[Eviction] = []
         for victim in victims:
             for held in self._of(victim.workload) if victim.of is None else ():
-                before = self._abandoned.get(victim.workload)
-                stop_at = before.stop_at if before is not None else None
+                stop_at = self._told_until(*held) or self._victims_of.stop_at(held[0])
                 own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to, stop_at)
                 made.append(own)
-                made += [_alike(own, row) for row, _ in self._further(victim.workload)]
+                made += [
+                    _alike(own, row, min(self._told_until(row, its) or stop_at, stop_at), attempt)
+                    for row, its in self._further(victim.workload)
+                ]
         return made
+
+    def _told_until(
+        self, workload: Workload, allocation: Allocation, ranks: Set[int] | None = None
+    ) -> datetime | None:
+        """Return until when a workload may go on, or some slots (ranks) of it, as it was told before;
+        None if not all of that was told.
+        """
+        told = self._abandoned.get(workload.id)
+        if ranks is None:
+            ranks = {slot.rank for slot in allocation.open_slots}
+        return told.stop_at if told is not None and ranks and told.ranks >= ranks else None
 
     def given_back(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate]
@@ -242,36 +255,23 @@ class ElasticVictims:
         for job in dict.fromkeys(each.of for each in victims if each.of is not None):
             parts = [each for each in victims if each.of == job]
             for workload, allocation in self._of(job):
-                before = given_ranks(workload)
-                ranks = before | {rank for each in parts for rank in each.ranks}
-                told_before = self._abandoned.get(workload.id)
-                stop_at = self._victims_of.stop_at(workload)
-                if told_before is not None and told_before.ranks >= ranks:
-                    stop_at = told_before.stop_at
-                message = self._in_words(attempt, workload, parts, stop_at)
-                given = GivenBack(
+                before, ranks = given_ranks(workload), {rank for each in parts for rank in each.ranks}
+                new = self._victims_of.stop_at(workload)
+                alone = [held for each in parts if not each.ranks for held in self._of(each.workload)]
+                until = {row.id: self._told_until(row, its) or new for row, its in alone}
+                stop_at = (self._told_until(workload, allocation, ranks) or new) if ranks else None
+                stops = {*until.values(), *([stop_at] if stop_at is not None else [])}
+                message = self._in_words(attempt, workload, parts, stops)
+                back[job] = GivenBack(
                     jobid=allocation.jobid,
-                    ranks=tuple(sorted(ranks)),
+                    ranks=tuple(sorted(before | ranks)),
                     due=tuple(sorted(before)),
-                    stop_at=stop_at,
+                    stop_at=stop_at or max(stops),
                     message=message,
                     preempted_for=attempt.workload.id,
                 )
-                back[job] = given
-                told = Eviction(
-                    workload=job,
-                    reason=Reason.PREEMPTED,
-                    message=given.message,
-                    requeue_state=structs.replace(
-                        workload.requeue_state, stop_at=stop_at, preempted_for=attempt.workload.id
-                    ),
-                )
-                made += [
-                    _alike(told, row)
-                    for each in parts
-                    if not each.ranks
-                    for row, _ in self._of(each.workload)
-                ]
+                told = Eviction(workload=job, reason=Reason.PREEMPTED, message=message)
+                made += [_alike(told, row, until[row.id], attempt) for row, _ in alone]
         return back, made
 
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
@@ -286,7 +286,7 @@ class ElasticVictims:
         return words
 
     def _in_words(
-        self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stop_at: datetime
+        self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stops: Set[datetime]
     ) -> str:
         """Return what a Job gives back, in words that stay true."""
         pods, first = len(self._shown.elastic_pods(job)), attempt.workload
@@ -296,7 +296,9 @@ class ElasticVictims:
             else ""
         )
         which = f", {why}," if why else f" (priority {first.priority})"
-        grace = f", with a grace until {time_text(stop_at)}" if stop_at > self._now else ""
+        last = max(stops)
+        latest = " at the latest" if len(stops) > 1 else ""
+        grace = f", with a grace until {time_text(last)}{latest}" if last > self._now else ""
         return (
             f"{job.ref} (priority {job.priority}) gave {len(parts)} of its {pods} pods back at "
             f"{time_text(self._now)}{grace}, {lost_in_words(parts)}, so that "
@@ -334,10 +336,9 @@ class ElasticVictims:
         return self._further_of.get(workload.uid, ()) if workload is not None else ()
 
 
-def _alike(eviction: Eviction, row: Workload) -> Eviction:
-    """Return the eviction of a further pod of a Job: with its grace and its message."""
-    state = eviction.requeue_state or row.requeue_state
-    told = structs.replace(row.requeue_state, stop_at=state.stop_at, preempted_for=state.preempted_for)
+def _alike(eviction: Eviction, row: Workload, stop_at: datetime, attempt: Attempt) -> Eviction:
+    """Return the eviction of a further pod of a Job, with its message: the pod may go on until a time."""
+    told = structs.replace(row.requeue_state, stop_at=stop_at, preempted_for=attempt.workload.id)
     return replace(eviction, workload=row.id, requeue_state=told)
 
 

@@ -292,8 +292,11 @@ class Ledger(LedgerTables):
                 else each
                 for each in evictions
             ]
+            evicted = {each.workload for each in kept if each.requeue_state is not None}
             states = {
-                each: row.requeue_state for each, row in rows.items() if not self._workloads[each].evicting
+                each: row.requeue_state
+                for each, row in rows.items()
+                if not self._workloads[each].evicting and each not in evicted
             }
             stopping = withdrawn.keys() - rows.keys()  # what it gives back ends already, so it stays as it is
             given = (

@@ -358,6 +358,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_WITHDRAWALS}::test_other_work_takes_over_what_it_needs_and_the_rest_goes_on",
         f"{_WITHDRAWALS}::test_a_slot_that_ended_meanwhile_stays_given_back",
         f"{_WITHDRAWALS}::test_other_work_takes_over_pods_that_were_to_be_given_back",
+        f"{_WITHDRAWALS}::test_a_job_that_gave_pods_back_and_then_stops_as_a_whole_has_all_its_grace",
+        f"{_WITHDRAWALS}::test_a_job_whose_pods_were_all_told_as_it_stopped_gives_some_back_at_that_time",
         f"{_GRACE}::test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace",
         f"{_SHRUNK}::test_all_pods_go_on_if_the_other_is_deleted_in_the_grace",
     ),

@@ -5,6 +5,7 @@ if nobody needs its nodes as they did.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.given_back import given_ranks
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import NewWorkload, RequeueState
 from fluxqueue.queue.scheduling.preemption_trials import PreemptionTrials
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -259,6 +260,115 @@ async def test_other_work_takes_over_pods_that_were_to_be_given_back(
     await pods_end(bench, shown, "wide", 3)
     await bench.cycle()
     assert bench.row("next").state is State.ALLOCATED
+
+
+async def a_grown_pod(bench: Bench, shown: ShownPods, clock: Clock) -> None:
+    """Let a moldable Job of three pods run that has grown by one, minutes later."""
+    await started(bench, shown, moldable("wide", 3, 1))
+    clock.now += timedelta(minutes=5)
+    await started(bench, shown, replace(moldable("grown", 1, 1), kind="Pod", priority=-1_000_000))
+    shown.pods["wide"]["grown"] = clock.now
+    shown.further["wide"] = ["grown"]
+
+
+async def test_a_job_that_gave_pods_back_and_then_stops_as_a_whole_has_all_its_grace(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await started(bench, shown, moldable("wide", 4, 1))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    await bench.submit(job("next", 4, "8", "1h", priority=5))
+    clock.now += timedelta(seconds=500)
+    await bench.cycle()
+    await gone(bench, "urgent")
+    await bench.cycle()
+    row, stop_at = bench.row("wide"), clock.now + timedelta(seconds=GRACE_S)
+    assert row.state is State.DRAINING
+    assert row.requeue_state == RequeueState(stop_at=stop_at, preempted_for=bench.row("next").id), (
+        "two of its pods were not told before"
+    )
+    assert f"with a grace until {stop_at:%Y-%m-%dT%H:%M:%SZ}" in row.message
+    assert row in await bench.store.live_workloads()
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+    await gone(bench, "next")
+    await bench.cycle()
+    assert bench.row("wide").state is State.RUNNING
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+
+
+async def test_a_job_whose_pods_were_all_told_as_it_stopped_gives_some_back_at_that_time(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", 4, "8", "1h", priority=10), job("next", 2, "8", "1h", priority=5))
+    await bench.cycle()
+    await bench.cycle()
+    stop_at = clock.now + timedelta(seconds=GRACE_S)
+    assert [bench.row(name).state for name in ("wide", "grown")] == [State.DRAINING, State.DRAINING]
+    clock.now += timedelta(seconds=500)
+    await gone(bench, "urgent")
+    await bench.cycle()
+    given = bench.row("wide").requeue_state.given_back
+    assert given is not None
+    assert (leaving(bench, "wide"), bench.row("grown").state) == ([2], State.DRAINING)
+    assert [given.stop_at, bench.row("grown").requeue_state.stop_at] == [stop_at, stop_at]
+    assert f"with a grace until {stop_at:%Y-%m-%dT%H:%M:%SZ}, " in given.message
+    await bench.cycle()
+    await same_in_a_new_graph(bench)
+
+
+async def test_a_pod_by_which_a_job_grew_stops_when_it_was_told_and_a_slot_that_was_not_has_all_the_grace(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    told, first = bench.row("grown"), clock.now + timedelta(seconds=GRACE_S)
+    assert (told.state, told.requeue_state.stop_at) == (State.DRAINING, first)
+    clock.now += timedelta(seconds=300)
+    await bench.submit(job("next", 1, "8", "1h", priority=5))
+    await bench.cycle()
+    await gone(bench, "urgent")
+    await bench.cycle()
+    told = bench.row("grown")
+    assert (told.requeue_state.stop_at, told.requeue_state.preempted_for) == (first, bench.row("next").id)
+    clock.now += timedelta(seconds=200)
+    await bench.submit(job("last", 2, "8", "1h", priority=4))
+    await bench.cycle()
+    await gone(bench, "next")
+    await bench.cycle()
+    given, second = bench.row("wide").requeue_state.given_back, clock.now + timedelta(seconds=GRACE_S)
+    assert given is not None
+    assert (leaving(bench, "wide"), given.stop_at) == ([2], second)
+    assert bench.row("grown").requeue_state.stop_at == first
+    assert f"with a grace until {second:%Y-%m-%dT%H:%M:%SZ} at the latest, " in given.message
+
+
+async def test_a_pod_by_which_a_job_grew_and_that_was_not_told_has_all_the_grace(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    shown.pods["wide"]["wide-2"] = clock.now + timedelta(minutes=1)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    given = bench.row("wide").requeue_state.given_back
+    assert (leaving(bench, "wide"), bench.row("grown").state) == ([2], State.RUNNING)
+    assert given is not None
+    clock.now += timedelta(seconds=300)
+    shown.pods["wide"]["grown"] = clock.now
+    await bench.submit(job("next", 2, "8", "1h", priority=5))
+    await bench.cycle()
+    await gone(bench, "urgent")
+    await bench.cycle()
+    again = bench.row("wide").requeue_state.given_back
+    assert again is not None
+    assert (leaving(bench, "wide"), again.stop_at) == ([2], given.stop_at)
+    assert bench.row("grown").requeue_state.stop_at == clock.now + timedelta(seconds=GRACE_S)
 
 
 async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(
