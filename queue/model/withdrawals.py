@@ -6,19 +6,19 @@ more by then, it goes on as if it had not been chosen: a whole workload, or pods
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.given_back import due_ranks, given_ranks, leaving_ranks
+from fluxqueue.queue.model.given_back import due_ranks, given_back_message, given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Workload, WorkloadId
 
-__all__ = ["Notice", "end_of_going_on", "going_on", "notice_of"]
+__all__ = ["Notice", "end_of_going_on", "going_on", "jobs_of_grown", "notice_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,20 @@ def notice_of(workload: Workload, allocation: Allocation, now: datetime) -> Noti
     ):
         return None
     return Notice(WorkloadId(given.preempted_for), given.stop_at, given_ranks(workload))
+
+
+def jobs_of_grown(
+    told: Iterable[Workload], gave_back: Iterable[tuple[Workload, Allocation]]
+) -> Iterator[tuple[Workload, Workload, Allocation]]:
+    """Yield each pod by which a Job grew and that the Job gives back, with the Job and its allocation.
+
+    Both have the message of that. If the pod goes on, the Job does not give it back.
+    """
+    pods = {each.message: each for each in told if each.kind == "Pod" and each.evicting}
+    for job, allocation in gave_back if pods else ():
+        pod = pods.get(given_back_message(job))
+        if pod is not None and not job.evicting:
+            yield pod, job, allocation
 
 
 def going_on(workload: Workload, allocation: Allocation) -> Workload:

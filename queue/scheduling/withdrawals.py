@@ -8,7 +8,7 @@ for it. The preemptor first looks whether other work that waits needs the same n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -17,7 +17,7 @@ from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
-from fluxqueue.queue.model.withdrawals import going_on, notice_of
+from fluxqueue.queue.model.withdrawals import going_on, jobs_of_grown, notice_of
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
@@ -105,6 +105,10 @@ class Withdrawals:
             found[workload.id] = Abandoned(
                 before, allocation, notice.stop_at, notice.ranks, _why(workload, first)
             )
+        told = [self._ledger.get(each) for each in found]
+        for pod, job, allocation in jobs_of_grown(filter(None, told), self._ledger.gave_back()):
+            alone = replace(found[pod.id], workload=going_on(job, allocation), allocation=allocation)
+            found.setdefault(job.id, replace(alone, ranks=frozenset()))
         self._helped = {
             key: self._helped[key] for key, helped in helps.items() if helped and key in self._helped
         }

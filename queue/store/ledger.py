@@ -12,7 +12,7 @@ may lack the last changes. Then this copy is in doubt (`Ledger.in_doubt`) until 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -50,7 +50,7 @@ from fluxqueue.queue.model.records import (
 from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.spending import Spending, members_of
 from fluxqueue.queue.model.states import LIVE, released_at_creation
-from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, notice_of
+from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, jobs_of_grown, notice_of
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
@@ -324,7 +324,7 @@ class Ledger(LedgerTables):
         """
         return workload in self._withdrawing
 
-    def _withdraw(self, ids: Iterable[WorkloadId]) -> dict[WorkloadId, Workload]:
+    def _withdraw(self, ids: Collection[WorkloadId]) -> dict[WorkloadId, Workload]:
         """Return work that was told to stop as it is when it goes on; what is stopped by now is left out."""
         now = self.clock()
         held = (
@@ -336,6 +336,12 @@ class Ledger(LedgerTables):
             each.id: going_on(each, allocation)
             for each, allocation in held
             if notice_of(each, allocation, now) is not None
+        }
+        told, gave_back = [self._workloads[each] for each in rows], self.gave_back()
+        rows |= {
+            job.id: going_on(job, allocation)
+            for _, job, allocation in jobs_of_grown(told, gave_back)
+            if job.id in ids
         }
         self._withdrawing.update(rows)
         return rows

@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending
-from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
+from fluxqueue.queue.model.given_back import given_back_message, leaving_ranks
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
 from fluxqueue.queue.model.records import (
     GUARANTEED_FIRST,
@@ -184,7 +184,7 @@ class LedgerState:
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
 
     def gave_back(self) -> list[tuple[Workload, Allocation]]:
-        """Return workloads that gave slots of their allocation back, with that."""
+        """Return workloads that gave back slots of their allocation, or pods by which they grew, with it."""
         found = (
             (self._workloads[workload_id], self._allocations.get(workload_id))
             for workload_id in sorted(self._given_back)
@@ -366,7 +366,7 @@ class LedgerState:
         self._workloads[workload.id] = workload
         (self._pending.add if workload.state is State.PENDING else self._pending.discard)(workload.id)
         (self._evicting.add if workload.evicting else self._evicting.discard)(workload.id)
-        (self._given_back.add if given_ranks(workload) else self._given_back.discard)(workload.id)
+        (self._given_back.add if given_back_message(workload) else self._given_back.discard)(workload.id)
         if workload.id in self._pairs:
             self._stale_pairs.add(workload.id)
 

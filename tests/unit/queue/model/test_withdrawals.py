@@ -11,7 +11,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.records import GivenBack, ReleaseMode, RequeueState, SlotState, Workload
-from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, notice_of
+from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, jobs_of_grown, notice_of
 
 SOON = EPOCH + timedelta(minutes=5)
 HELD = an_allocation(["n0", "n1", "n2"], states=[SlotState.TAKEN, SlotState.TAKEN, SlotState.ENDED])
@@ -83,6 +83,17 @@ def test_work_in_its_grace_has_a_notice_for_the_work_that_it_was_told_to_stop_fo
 )
 def test_there_is_no_notice_that_could_be_withdrawn(workload: Workload) -> None:
     assert notice_of(workload, HELD, EPOCH) is None
+
+
+def test_a_pod_by_which_a_job_grew_is_known_by_the_message_of_its_job() -> None:
+    job, other = giving_back(()), giving_back((), message="gives another back")
+    pod = evicted(kind="Pod", message="gives back")
+    gave_back = [(job, HELD), (other, HELD)]
+    assert list(jobs_of_grown([pod], gave_back)) == [(pod, job, HELD)]
+    for told in (replace(pod, kind="Job"), replace(pod, state=State.RUNNING), replace(pod, message="")):
+        assert list(jobs_of_grown([told], gave_back)) == []
+    stopping = replace(job, state=State.DRAINING, reason=Reason.PREEMPTED)
+    assert list(jobs_of_grown([pod], [(stopping, HELD)])) == []
 
 
 @pytest.mark.parametrize(("started_at", "state"), [(EPOCH, State.RUNNING), (None, State.ALLOCATED)])

@@ -17,7 +17,7 @@ from support.queue_bench import START, Bench, a_machine, a_node, job
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.changes import Ending, ReasonChange
-from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.given_back import given_back_message, given_ranks
 from fluxqueue.queue.model.records import NewWorkload, RequeueState
 from fluxqueue.queue.scheduling.preemption_trials import PreemptionTrials
 from fluxqueue.queue.store.ledger import Ledger
@@ -369,6 +369,53 @@ async def test_a_pod_by_which_a_job_grew_and_that_was_not_told_has_all_the_grace
     assert again is not None
     assert (leaving(bench, "wide"), again.stop_at) == ([2], given.stop_at)
     assert bench.row("grown").requeue_state.stop_at == clock.now + timedelta(seconds=GRACE_S)
+
+
+async def test_a_pod_by_which_a_job_grew_goes_on_and_its_job_gave_nothing_back(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert "gave 1 of its 4 pods back" in given_back_message(bench.row("wide"))
+    await gone(bench, "urgent")
+    await bench.cycle()
+    assert bench.row("grown").state is State.RUNNING
+    assert bench.row("wide").requeue_state.given_back is None
+    assert bench.row("wide") in await bench.store.live_workloads()
+
+
+async def test_a_job_whose_slots_have_ended_goes_on_with_a_pod_by_which_it_grew(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert (leaving(bench, "wide"), bench.row("grown").state) == ([2], State.DRAINING)
+    await pods_end(bench, shown, "wide", 2)
+    await gone(bench, "urgent")
+    await bench.cycle()
+    assert (bench.row("grown").state, given_ranks(bench.row("wide"))) == (State.RUNNING, {2})
+    assert (
+        given_back_message(bench.row("wide"))
+        == "Job default/wide gave 1 of its pods back and goes on with the others"
+    )
+
+
+async def test_what_a_job_gave_back_stays_said_if_its_pod_has_ended(
+    bench: Bench, shown: ShownPods, clock: Clock
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    await gone(bench, "grown")
+    for _ in range(2):
+        await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED
+    assert "gave 1 of its 4 pods back" in given_back_message(bench.row("wide"))
 
 
 async def test_a_leader_that_ends_after_the_commit_leaves_a_victim_that_goes_on(
