@@ -74,6 +74,8 @@ class GraphKeeper:
         Number of the graph's state.
     rebuilds
         How often the graph was filled.
+    foreign_changes
+        How often it was changed what foreign pods have.
     jobs
         The jobs in the graph that hold the allocations.
     """
@@ -92,6 +94,7 @@ class GraphKeeper:
         self.exclusive = asyncio.Lock()
         self.version = 0
         self.rebuilds = 0
+        self.foreign_changes = 0
         self.jobs = GraphJobs(ledger)
         self._ledger = ledger
         self._policy = policy
@@ -239,6 +242,7 @@ class GraphKeeper:
         if not answer.done:
             raise GraphLost(f"Fluxion did not accept what foreign pods have: {answer.reason}")
         self._foreign_amounts.update((share.node, share.amounts) for share in shares)
+        self.foreign_changes += 1
         self._capacity_changed = True
         self._displaced.update(answer.displaced)
         if answer.excess:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -19,6 +20,7 @@ from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.withdrawals import going_on, jobs_of_grown, notice_of
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -48,6 +50,10 @@ class Abandoned:
         return frozenset(slot.node for slot in self.allocation.open_slots if slot.rank in self.ranks)
 
 
+_NO_TIME: Final = timedelta()
+_DRAIN: Final = timedelta(seconds=DRAIN_S)
+_MOST_PLANNED: Final = 500
+"""Of what ends while victims are in their grace, so many are left out of a trial, those that end first."""
 NOTHING_ABANDONED: Final[Mapping[WorkloadId, Abandoned]] = {}
 
 
@@ -55,7 +61,8 @@ class Withdrawals:
     """Finds what was told to stop in vain.
 
     The matcher is asked again whether work would start without its victims if other work comes before it by
-    now, or nodes changed.
+    now, work or foreign pods took nodes, or these changed. What is planned to end within the grace has ended
+    by then.
 
     Parameters
     ----------
@@ -93,6 +100,7 @@ class Withdrawals:
         """
         now, found = self._ledger.clock(), dict[WorkloadId, Abandoned]()
         helps: dict[WorkloadId, bool] = {}
+        in_part = set[WorkloadId]()  # what loses victims: the others may not suffice
         for workload, allocation in (*self._ledger.evicting(), *self._ledger.giving_back()):
             if (notice := notice_of(workload, allocation, now)) is None:
                 continue
@@ -102,6 +110,8 @@ class Withdrawals:
                     helps[first.id] = await self._helps(first.id, attempts(first), standing)
                 if helps[first.id]:
                     continue
+            elif first is not None:
+                in_part.add(first.id)
             found[workload.id] = Abandoned(
                 before, allocation, notice.stop_at, notice.ranks, _why(workload, first)
             )
@@ -109,9 +119,8 @@ class Withdrawals:
         for pod, job, allocation in jobs_of_grown(filter(None, told), self._ledger.gave_back()):
             alone = replace(found[pod.id], workload=going_on(job, allocation), allocation=allocation)
             found.setdefault(job.id, replace(alone, ranks=frozenset()))
-        self._helped = {
-            key: self._helped[key] for key, helped in helps.items() if helped and key in self._helped
-        }
+        still = (key for key, helped in helps.items() if helped and key not in in_part)
+        self._helped = {key: self._helped[key] for key in still if key in self._helped}
         return found
 
     async def _helps(self, first: WorkloadId, attempts: Sequence[Attempt], standing: Standing) -> bool:
@@ -119,17 +128,24 @@ class Withdrawals:
         if not attempts or self._helped.get(first) == self._circumstances(attempts[0]):
             return True
         for attempt in attempts:
-            if await self._trials.nodes(attempt, self._victims_of(first), standing):
+            if await self._trials.nodes(attempt, self._gone_for(first), standing):
                 self.note_helped(attempt)
                 return True
         return False
 
     def _circumstances(self, attempt: Attempt) -> tuple[object, ...]:
-        return self._graph.version, *((each.id, each.shape) for each in (attempt.workload, *attempt.ahead))
+        return (
+            self._graph.version,
+            self._graph.foreign_changes,
+            self._ledger.grants,
+            *((each.id, each.shape) for each in (attempt.workload, *attempt.ahead)),
+        )
 
-    def _victims_of(self, first: WorkloadId) -> Gone:
-        """Return all that ends for work, whether or not it may still go on."""
-        whole = [its for row, its in self._ledger.evicting() if row.requeue_state.preempted_for == first]
+    def _gone_for(self, first: WorkloadId) -> Gone:
+        """Return all that ends for work, whether or not it may still go on,
+        and what is planned to have ended by then.
+        """
+        told = [held for held in self._ledger.evicting() if held[0].requeue_state.preempted_for == first]
         leaving = (
             (row, its, row.requeue_state.given_back)
             for row, its in self._ledger.giving_back()
@@ -140,7 +156,13 @@ class Withdrawals:
             for row, its, given in leaving
             if given is not None and given.preempted_for == first
         ]
-        return Gone(whole, parts)
+        now = self._ledger.clock()
+        stops = [row.requeue_state.stop_at or now for row, _ in told]
+        stops += [given.stop_at for row, _, _ in parts if (given := row.requeue_state.given_back) is not None]
+        by_then = self._ledger.wall() + max(max(stops, default=now) - now, _NO_TIME) + _DRAIN
+        planned = islice(self._ledger.planned_to_end(by_then), _MOST_PLANNED)
+        whole = {its.jobid: its for _, its in (*told, *planned)}
+        return Gone([*whole.values()], [part for part in parts if part[1].jobid not in whole])
 
 
 def reasons_of(abandoned: Mapping[WorkloadId, Abandoned]) -> dict[WorkloadId, str]:

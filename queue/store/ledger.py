@@ -108,6 +108,8 @@ class Ledger(LedgerTables):
         """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
         self._withdrawing: set[WorkloadId] = set()
+        self.grants = 0
+        """How many allocations this process has granted."""
         self._last_skipped = 0
 
     # ---- the copy as a whole -------------------------------------------------------------------------------
@@ -404,6 +406,7 @@ class Ledger(LedgerTables):
                 if row is not None and row.jobid is not None:
                     self._claimed.add(row.namespace, row.jobid)
             stored = {allocation.jobid for allocation in delta.allocations}
+            self.grants += len(stored)
             refused = [grant for grant in grants if grant.jobid not in stored]
             if refused:
                 self._freed.jobs.update(grant.jobid for grant in refused)

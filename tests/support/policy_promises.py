@@ -354,6 +354,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- **Within its grace a preemption": (
         f"{_WITHDRAWALS}::test_a_victim_in_its_grace_goes_on_if_the_other_is",
         f"{_WITHDRAWALS}::test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_not_help",
+        f"{_WITHDRAWALS}::test_a_victim_goes_on_if_a_free_node_is_taken_that_the_other_needs_too",
+        f"{_WITHDRAWALS}::test_a_victim_stops_if_what_takes_the_free_node_has_ended_by_then",
         f"{_WITHDRAWALS}::test_nothing_is_withdrawn_while_it_is_needed_or_after_the_grace",
         f"{_WITHDRAWALS}::test_other_work_takes_over_what_it_needs_and_the_rest_goes_on",
         f"{_WITHDRAWALS}::test_a_slot_that_ended_meanwhile_stays_given_back",

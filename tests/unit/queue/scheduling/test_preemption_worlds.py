@@ -276,3 +276,25 @@ async def test_what_was_told_to_stop_stops_for_the_next_as_if_nobody_had_been_be
             assert after == in_state(alone, world.on, State.DRAINING), world
         stopped, taken_over = stopped + 1, taken_over + bool(after)
     assert min(stopped - taken_over, taken_over) >= 10, "worlds of both kinds"
+
+
+async def test_nothing_stops_in_vain_if_more_important_work_starts_at_once_on_a_free_node() -> None:
+    """What is told to stop is what would be, had that work run before."""
+    stopped, gone_on = 0, 0
+    kinds = itertools.chain(worlds(3, 1), worlds(2, 1, cpu="4"))
+    for world in (world for world in kinds if not world.full):
+        async with made(world, Preemption.LOWER_PRIORITY, grace_s=600) as bench:
+            victims = in_state(bench, world.on, State.DRAINING)
+            if not victims:
+                continue
+            await bench.submit(job("at-once", 1, world.cpu, "1h", priority=3))
+            await bench.cycle()
+            assert bench.row("at-once").state is State.ALLOCATED, world
+            await bench.cycle()
+            after = in_state(bench, world.on, State.DRAINING)
+            assert bench.graph.rebuilds == 1
+        before = replace(world, running=(*world.running, (1, 3)))
+        async with made(before, Preemption.LOWER_PRIORITY) as alone:
+            assert after == in_state(alone, world.on, State.DRAINING), world
+        stopped, gone_on = stopped + bool(after), gone_on + (after != victims)
+    assert min(stopped, gone_on) >= 10, "worlds of both kinds"

@@ -4,18 +4,21 @@ if nobody needs its nodes as they did.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
+from support.builders import make_pod
 from support.elastic_jobs import ShownPods, leaving, moldable, pods_end, started
 from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.given_back import given_back_message, given_ranks
 from fluxqueue.queue.model.records import NewWorkload, RequeueState
@@ -104,7 +107,11 @@ async def graph_of(bench: Bench) -> dict[int, tuple[int, tuple[tuple[str, int], 
 
 @pytest.mark.parametrize(
     ("why", "words"),
-    [(gone, "is gone"), (held, "waits for something else"), (starts_elsewhere, "on other nodes")],
+    [
+        (gone, "the work for which it was preempted is gone"),
+        (held, "waits for something else"),
+        (starts_elsewhere, "has started on other nodes"),
+    ],
 )
 async def test_a_victim_in_its_grace_goes_on_if_the_other_is(
     bench: Bench, clock: Clock, why: object, words: str
@@ -130,19 +137,6 @@ async def test_a_victim_in_its_grace_goes_on_if_the_other_is(
     again = bench.ledger.allocation(row.id)
     assert again is not None
     assert again.end == planned.end
-    await same_in_a_new_graph(bench)
-
-
-async def test_a_victim_goes_on_whose_queue_stops_preemption(bench: Bench, clock: Clock) -> None:
-    await running(bench, clock, job("a", 4, "8", "1h"))
-    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
-    await bench.cycle()
-    await bench.cycle()
-    assert states(bench, "a") == "a"
-    bench.preemption = Preemption.NEVER
-    await bench.cycle()
-    await bench.cycle()
-    assert bench.row("a").state is State.RUNNING
     await same_in_a_new_graph(bench)
 
 
@@ -448,6 +442,63 @@ async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_n
     await bench.submit(job("wide", 4, "8", "1h", priority=15))
     await bench.cycle()
     assert states(bench, "ab") == "", "the nodes would go to nobody before the other ends"
+
+
+async def told_beside_a_free_node(bench: Bench, clock: Clock) -> None:
+    """Have a Job on one node told to stop for one that needs a free node too."""
+    await running(bench, clock, job("a", 2, "8", "1h", priority=20), job("b", 1, "8", "1h"))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "ab") == "b"
+
+
+async def more_important_work_starts(bench: Bench) -> None:
+    await bench.submit(job("w", 1, "8", "10h", priority=30))
+
+
+async def a_foreign_pod_takes_the_free_node(bench: Bench) -> None:
+    foreign = make_pod("foreign").uid("foreign").on_node("n3").cpu("4").phase("Running")
+    bench.pods.apply(msgspec.convert(foreign.with_("metadata.resourceVersion", "1").build(), Pod))
+
+
+@pytest.mark.parametrize("taken", [more_important_work_starts, a_foreign_pod_takes_the_free_node])
+async def test_a_victim_goes_on_if_a_free_node_is_taken_that_the_other_needs_too(
+    bench: Bench, clock: Clock, taken: Callable[[Bench], Awaitable[None]]
+) -> None:
+    await told_beside_a_free_node(bench, clock)
+    await taken(bench)
+    clock.now += timedelta(seconds=5)
+    await bench.cycle()
+    assert (bench.row("urgent").state, states(bench, "ab")) == (State.PENDING, "")
+    await bench.cycle()
+    assert (states(bench, "ab"), bench.graph.rebuilds) == ("", 1)
+
+
+async def test_a_victim_stops_if_what_takes_the_free_node_has_ended_by_then(
+    bench: Bench, clock: Clock
+) -> None:
+    await told_beside_a_free_node(bench, clock)
+    await bench.submit(job("short", 1, "8", "5m"))
+    for _ in range(3):
+        clock.now += timedelta(seconds=5)
+        await bench.cycle()
+    assert (bench.row("short").state, states(bench, "ab")) == (State.ALLOCATED, "b")
+
+
+async def test_a_victim_goes_on_if_the_other_may_not_preempt_the_rest_any_more(
+    bench: Bench, clock: Clock
+) -> None:
+    await running(bench, clock, job("a", 2, "8", "1h", priority=3), job("b", 2, "8", "1h", priority=1))
+    await bench.submit(job("urgent", 4, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert states(bench, "ab") == "ab"
+    await bench.submit(job("urgent", 4, "8", "1h", priority=2))
+    await bench.cycle()
+    assert states(bench, "ab") == "b"
+    await bench.cycle()
+    assert states(bench, "ab") == ""
 
 
 async def test_more_important_work_that_comes_later_takes_the_victims_over(
