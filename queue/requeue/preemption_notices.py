@@ -133,9 +133,8 @@ class PreemptionNotices:
         ]
         told = [pod for pod in pods if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION) is not None]
         if self._reported.pop(workload.id, "") or told:
-            message = (
-                f"{workload.ref} goes on: the work that it was to make room for does not need its nodes any "
-                "more"
+            message = self._ledger.why_going_on(workload.id) or (
+                f"{workload.ref} goes on: it is not to make room for other work any more"
             )
             log.info("workload.told_to_go_on", workload=workload.id, uid=workload.uid, pods=len(told))
             for subject in subjects_of(workload, self._caches, allocation):

@@ -125,6 +125,8 @@ class Requeuer:
         self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
         self._evicting: set[WorkloadId] = set()
+        self._uncounted: set[WorkloadId] = set()
+        """What this process evicted and did not count yet: it may go on while it is in its grace."""
         self._timers: dict[WorkloadId, asyncio.TimerHandle] = {}
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -179,7 +181,8 @@ class Requeuer:
             log.info(
                 "workload.evicted", workload=each.workload, reason=str(each.reason), message=each.message
             )
-            REQUEUES.labels(str(each.reason)).inc()
+            if each.workload in self._evicting:
+                self._uncounted.add(each.workload)
             self._keys.add(each.workload)
         return refused
 
@@ -268,6 +271,7 @@ class Requeuer:
             self._evicting.add(workload_id)
         else:
             self._evicting.discard(workload_id)
+            self._uncounted.discard(workload_id)
             self._disruptions.forget(workload_id)
             self._unstoppable.discard(workload_id)
         if workload is None or workload.state is not State.PENDING:
@@ -312,6 +316,9 @@ class Requeuer:
             return _RETRY_S
         if self._ledger.withdrawing(workload_id):
             return _RETRY_S
+        if workload_id in self._uncounted and not grace_left_s(workload, self._ledger.clock()):
+            self._uncounted.discard(workload_id)
+            REQUEUES.labels(str(workload.reason)).inc()
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._evict_group(workload, allocation)
         return await (

@@ -198,9 +198,8 @@ class Preemptor:
 
         def may_preempt(first: Workload, victim: Workload) -> bool:
             known = first.queue in disciplines and first.shape not in context.unsatisfiable
-            waits = known and waits_for_nodes(first) and not first.blocked
             grounds = (
-                self._grounds(first, taking_part, guarantees) if waits and victim.queue in taking_part else []
+                self._grounds(first, taking_part, guarantees) if known and victim.queue in taking_part else []
             )
             return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
 

@@ -92,7 +92,8 @@ class Withdrawals:
         Parameters
         ----------
         may_preempt
-            Returns whether work that waits still may preempt other work, which is passed as it was before.
+            Returns whether work that waits for nodes still may preempt other work, which is passed as it was
+            before.
         attempts
             Returns the attempts that may be made for work that waits.
         standing
@@ -105,16 +106,17 @@ class Withdrawals:
             if (notice := notice_of(workload, allocation, now)) is None:
                 continue
             first, before = self._ledger.get(notice.preempted_for), going_on(workload, allocation)
-            if first is not None and may_preempt(first, before):
+            why = _why(workload, first)
+            if first is not None and not why and not may_preempt(first, before):
+                why = f"{_goes_on(workload, first)} may not preempt it any more"
+                in_part.add(first.id)
+            if first is not None and not why:
                 if first.id not in helps:
                     helps[first.id] = await self._helps(first.id, attempts(first), standing)
                 if helps[first.id]:
                     continue
-            elif first is not None:
-                in_part.add(first.id)
-            found[workload.id] = Abandoned(
-                before, allocation, notice.stop_at, notice.ranks, _why(workload, first)
-            )
+                why = f"{_goes_on(workload, first)} would not start if it ended"
+            found[workload.id] = Abandoned(before, allocation, notice.stop_at, notice.ranks, why)
         told = [self._ledger.get(each) for each in found]
         for pod, job, allocation in jobs_of_grown(filter(None, told), self._ledger.gave_back()):
             alone = replace(found[pod.id], workload=going_on(job, allocation), allocation=allocation)
@@ -184,9 +186,15 @@ def waits_for_nodes(workload: Workload) -> bool:
 
 
 def _why(workload: Workload, first: Workload | None) -> str:
+    """Return why work goes on for which other work was told to stop; empty if that waits for nodes."""
     if first is None:
         return f"{workload.ref} goes on: the work for which it was preempted is gone"
-    does = "waits for something else" if first.state is State.PENDING else "has started on other nodes"
-    return (
-        f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted, {does}"
-    )
+    if first.state is not State.PENDING:
+        return f"{_goes_on(workload, first)} has started on other nodes"
+    if first.blocked or not waits_for_nodes(first):
+        return f"{_goes_on(workload, first)} waits for something else"
+    return ""
+
+
+def _goes_on(workload: Workload, first: Workload) -> str:
+    return f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted,"

@@ -108,6 +108,7 @@ class Ledger(LedgerTables):
         """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
         self._withdrawing: set[WorkloadId] = set()
+        self._going_on: dict[WorkloadId, str] = {}
         self.grants = 0
         """How many allocations this process has granted."""
         self._last_skipped = 0
@@ -283,6 +284,8 @@ class Ledger(LedgerTables):
 
         async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
             rows = self._withdraw(withdrawn)
+            known = {each: why for each, why in self._going_on.items() if each in self._workloads}
+            self._going_on = known | {each: withdrawn[each] for each in rows}
             kept = [
                 replace(
                     each,
@@ -325,6 +328,10 @@ class Ledger(LedgerTables):
         it must not be stopped meanwhile.
         """
         return workload in self._withdrawing
+
+    def why_going_on(self, workload: WorkloadId) -> str:
+        """Return why the preemption of a workload was withdrawn last; empty if another process did that."""
+        return self._going_on.get(workload, "")
 
     def _withdraw(self, ids: Collection[WorkloadId]) -> dict[WorkloadId, Workload]:
         """Return work that was told to stop as it is when it goes on; what is stopped by now is left out."""

@@ -360,6 +360,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_WITHDRAWALS}::test_other_work_takes_over_what_it_needs_and_the_rest_goes_on",
         f"{_WITHDRAWALS}::test_a_slot_that_ended_meanwhile_stays_given_back",
         f"{_WITHDRAWALS}::test_a_pod_by_which_a_job_grew_goes_on_and_its_job_gave_nothing_back",
+        "unit/queue/requeue/test_requeuer.py::test_what_goes_on_or_is_chosen_again_in_its_grace_counts_as_no_requeue",
         f"{_WITHDRAWALS}::test_other_work_takes_over_pods_that_were_to_be_given_back",
         f"{_WITHDRAWALS}::test_a_job_that_gave_pods_back_and_then_stops_as_a_whole_has_all_its_grace",
         f"{_WITHDRAWALS}::test_a_job_whose_pods_were_all_told_as_it_stopped_gives_some_back_at_that_time",

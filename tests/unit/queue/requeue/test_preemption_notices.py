@@ -119,6 +119,15 @@ async def test_work_that_goes_on_is_told_once_and_its_pods_have_no_time_any_more
     assert bench.events.reasons == ["PreemptionNotice", "PreemptionWithdrawn"]
 
 
+async def test_work_that_goes_on_is_told_why_if_this_process_knows() -> None:
+    bench = withdrawable()
+    await bench.notices._tell(bench.row.id)
+    why = "Job default/mpi goes on: Job default/urgent, for which it was preempted, waits for something else"
+    await bench.ledger.evict([], {}, {bench.row.id: why})
+    await bench.notices._tell(bench.row.id)
+    assert bench.events.events[-1][2] == why
+
+
 async def test_another_leader_tells_pods_that_go_on_what_the_one_before_did_not() -> None:
     bench = withdrawable()
     for name in ("mpi-0", "mpi-1"):
@@ -131,3 +140,7 @@ async def test_another_leader_tells_pods_that_go_on_what_the_one_before_did_not(
         bench.notices.resync()
         await until(lambda: bench.told("mpi-1") is None and bench.told("mpi-0") is None)
     assert bench.events.reasons == ["PreemptionWithdrawn"]
+    assert (
+        bench.events.events[-1][2]
+        == "Job default/mpi goes on: it is not to make room for other work any more"
+    )

@@ -17,6 +17,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Reason, State, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -266,3 +267,25 @@ async def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
     )
     await bench.requeuer.evict([], {}, {bench.row.id: "Job default/mpi goes on"})
     assert (bench.ledger.get(bench.row.id) or bench.row).state is State.DRAINING
+
+
+async def test_what_goes_on_or_is_chosen_again_in_its_grace_counts_as_no_requeue() -> None:
+    bench = Bench(a_job_row(started_at=EPOCH), "jobs", JOB)
+    counted = REQUEUES.labels(str(Reason.PREEMPTED))._value
+    before = counted.get()
+    told = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
+    eviction = Eviction(
+        workload=bench.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=told
+    )
+    goes_on = {bench.row.id: "Job default/mpi goes on"}
+    for withdrawn in ({}, goes_on):
+        await bench.requeuer.evict([eviction], {}, withdrawn)
+        assert await bench.requeuer._proceed(bench.row.id) == 60
+    await bench.requeuer.evict([], {}, goes_on)
+    await bench.requeuer._proceed(bench.row.id)
+    assert counted.get() == before
+    await bench.requeuer.evict([eviction])
+    bench.ledger.now = EPOCH + timedelta(seconds=61)
+    for _ in range(2):
+        await bench.requeuer._proceed(bench.row.id)
+    assert counted.get() == before + 1

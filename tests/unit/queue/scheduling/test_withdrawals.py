@@ -79,6 +79,14 @@ async def held(bench: Bench, name: str) -> None:
     )
 
 
+async def made_less_important(bench: Bench, name: str) -> None:
+    await bench.submit(job(name, 1, "8", "1h", priority=0))
+
+
+async def in_a_queue_without_preemption(bench: Bench, _name: str) -> None:
+    bench.preemption = Preemption.NEVER
+
+
 async def starts_elsewhere(bench: Bench, name: str) -> None:
     bench.nodes.replace([*bench.nodes.list(), a_node("new")])
     await bench.cycle()
@@ -111,6 +119,8 @@ async def graph_of(bench: Bench) -> dict[int, tuple[int, tuple[tuple[str, int], 
         (gone, "the work for which it was preempted is gone"),
         (held, "waits for something else"),
         (starts_elsewhere, "has started on other nodes"),
+        (made_less_important, "may not preempt it any more"),
+        (in_a_queue_without_preemption, "may not preempt it any more"),
     ],
 )
 async def test_a_victim_in_its_grace_goes_on_if_the_other_is(
@@ -442,6 +452,9 @@ async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_n
     await bench.submit(job("wide", 4, "8", "1h", priority=15))
     await bench.cycle()
     assert states(bench, "ab") == "", "the nodes would go to nobody before the other ends"
+    assert (await bench.store.history(bench.row("b").id))[-1].detail == (
+        "Job default/b goes on: Job default/urgent, for which it was preempted, would not start if it ended"
+    )
 
 
 async def told_beside_a_free_node(bench: Bench, clock: Clock) -> None:
@@ -471,6 +484,7 @@ async def test_a_victim_goes_on_if_a_free_node_is_taken_that_the_other_needs_too
     clock.now += timedelta(seconds=5)
     await bench.cycle()
     assert (bench.row("urgent").state, states(bench, "ab")) == (State.PENDING, "")
+    assert "would not start" in (await bench.store.history(bench.row("b").id))[-1].detail
     await bench.cycle()
     assert (states(bench, "ab"), bench.graph.rebuilds) == ("", 1)
 
