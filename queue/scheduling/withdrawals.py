@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.given_back import given_back_message, leaving_ranks
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
@@ -92,8 +92,7 @@ class Withdrawals:
         Parameters
         ----------
         may_preempt
-            Returns whether work that waits for nodes still may preempt other work, which is passed as it was
-            before.
+            Returns whether work that waits for nodes still may preempt other work.
         attempts
             Returns the attempts that may be made for work that waits.
         standing
@@ -102,12 +101,17 @@ class Withdrawals:
         now, found = self._ledger.clock(), dict[WorkloadId, Abandoned]()
         helps: dict[WorkloadId, bool] = {}
         in_part = set[WorkloadId]()  # what loses victims: the others may not suffice
-        for workload, allocation in (*self._ledger.evicting(), *self._ledger.giving_back()):
+        evicting = self._ledger.evicting()
+        jobs = {given_back_message(job): job for job, _ in self._ledger.gave_back()}
+        jobs |= {job.message: job for job, _ in evicting if job.kind == "Job"}
+        for workload, allocation in (*evicting, *self._ledger.giving_back()):
             if (notice := notice_of(workload, allocation, now)) is None:
                 continue
             first, before = self._ledger.get(notice.preempted_for), going_on(workload, allocation)
             why = _why(workload, first)
-            if first is not None and not why and not may_preempt(first, before):
+            # a pod by which a Job grew has its message, and may be preempted only like the Job
+            victim = jobs.get(workload.message, before) if workload.kind == "Pod" else before
+            if first is not None and not why and not may_preempt(first, victim):
                 why = f"{_goes_on(workload, first)} may not preempt it any more"
                 in_part.add(first.id)
             if first is not None and not why:

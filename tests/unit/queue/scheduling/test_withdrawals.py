@@ -390,6 +390,21 @@ async def test_a_pod_by_which_a_job_grew_goes_on_and_its_job_gave_nothing_back(
     assert bench.row("wide") in await bench.store.live_workloads()
 
 
+@pytest.mark.parametrize("pods", [1, 4], ids=["given back", "with its Job"])
+async def test_a_pod_by_which_a_job_grew_goes_on_if_its_job_may_not_be_preempted_any_more(
+    bench: Bench, shown: ShownPods, clock: Clock, pods: int
+) -> None:
+    await a_grown_pod(bench, shown, clock)
+    await bench.submit(job("urgent", pods, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert bench.row("grown").state is State.DRAINING
+    await bench.submit(job("urgent", pods, "8", "1h", priority=0))
+    await bench.cycle()
+    assert [bench.row(name).state for name in ("grown", "wide")] == [State.RUNNING, State.RUNNING]
+    assert bench.row("wide").requeue_state == RequeueState()
+
+
 async def test_a_job_whose_slots_have_ended_goes_on_with_a_pod_by_which_it_grew(
     bench: Bench, shown: ShownPods, clock: Clock
 ) -> None:
