@@ -230,7 +230,7 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     context = LeaderContext(memory.api, caches, ledger, trigger, RecordedEvents().recorder, QueueConfig())
     capacity = make_capacity(context, fluxion)
     parts = make_controllers(context, capacity.port_volume_pools)
-    planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
+    planning = make_planning(context, capacity, parts.requeuer)
     controllers = (*parts.controllers, *planning.controllers)
     sweeper = make_sweeper(
         context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)

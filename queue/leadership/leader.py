@@ -129,7 +129,7 @@ class Leader:
         """Build all parts, load the queue and work."""
         capacity = make_capacity(context, self._fluxion)
         parts = make_controllers(context, capacity.port_volume_pools)
-        planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
+        planning = make_planning(context, capacity, parts.requeuer)
         parts.fluxjobs.show(planning.scheduler.estimates)
         parts.events.show(planning.scheduler.estimates)
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)

@@ -4,9 +4,8 @@ Fluxion's graph, the scheduler, and the provisioner where nodes can be added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.poddefaults import with_defaults
@@ -22,11 +21,9 @@ from fluxqueue.queue.cluster.reservations import node_view, view_changed
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
-from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.owner_handles import OwnerHandle
-from fluxqueue.queue.model.records import GivenBack, WorkloadId
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
+from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
 from fluxqueue.queue.scheduling.kept_nodes import KeptNodes
@@ -49,21 +46,6 @@ _CHANGED_S = 1.0
 _REST_OF_NODE_S = 1e-3
 """A few times what it takes to count one."""
 """Until a cycle decides again about a Job that changed before its patch: the watch has shown it by then."""
-
-
-class Evict(Protocol):
-    """Evicts work, and stores with it what other work gives back,
-    and what goes on (`fluxqueue.queue.requeue.requeuer.Requeuer.evict`).
-    """
-
-    async def __call__(
-        self,
-        evictions: Sequence[Eviction],
-        given_back: Mapping[WorkloadId, GivenBack] = ...,
-        withdrawn: Mapping[WorkloadId, str] = ...,
-        /,
-    ) -> list[WorkloadId]:
-        """Return the workloads of which the eviction was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +110,7 @@ def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     return Capacity(port_volume_pools, foreign_pods, graph)
 
 
-def make_planning(
-    context: LeaderContext, capacity: Capacity, evict: Evict, may_suspend: Callable[[OwnerHandle], bool]
-) -> Planning:
+def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer) -> Planning:
     """Build the scheduler, and subscribe it to what may let work start.
 
     Parameters
@@ -139,10 +119,8 @@ def make_planning(
         Of the leader.
     capacity
         Of its nodes.
-    evict
-        Evicts workloads that are preempted.
-    may_suspend
-        Tells whether the queue has the right to suspend the owners of a kind.
+    requeuer
+        Evicts workloads that are preempted, and those on nodes in maintenance.
     """
     caches, ledger = context.caches, context.ledger
     node_shapes = possible_nodes(context.config.node_shapes, node_rules(context.config))
@@ -156,7 +134,7 @@ def make_planning(
         capacity.graph,
         context.trigger,
         _disciplines(context),
-        evict,
+        requeuer.evict,
         NodeShapes(node_shapes),
         PodRuleTracker(caches, ledger),
     )
@@ -167,12 +145,12 @@ def make_planning(
     quotas = NamespaceQuotas(caches, ledger)
     quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
-    scheduler.show_victims(Victims(caches, may_suspend, ledger.wall))
+    scheduler.show_victims(Victims(caches, requeuer.owners.may_suspend, ledger.wall))
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
     resizer.subscribe(lambda: scheduler.soon(_CHANGED_S))
-    writer, maintenances = _make_reservations(context, scheduler, evict)
+    writer, maintenances = _make_reservations(context, scheduler, requeuer)
     caches.fluxreservations.add_handler(scheduler.queue_changed)
     caches.fluxqueues.add_handler(scheduler.queue_changed)
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
@@ -191,7 +169,7 @@ def make_planning(
 
 
 def _make_reservations(
-    context: LeaderContext, scheduler: Scheduler, evict: Evict
+    context: LeaderContext, scheduler: Scheduler, requeuer: Requeuer
 ) -> tuple[FluxReservationWriter, Maintenances]:
     """Have the scheduler respect FluxReservations; return the controllers that show and enforce them."""
     caches, ledger = context.caches, context.ledger
@@ -202,7 +180,13 @@ def _make_reservations(
     scheduler.respect_reservations(book)
     writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
     maintenances = Maintenances(
-        context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder
+        context.api,
+        caches,
+        ledger,
+        lambda: book.booked if book.ready else None,
+        requeuer.evict,
+        requeuer.end_graces,
+        context.recorder,
     )
     for controller in (writer, maintenances):
         book.subscribe(controller.resync)

@@ -37,6 +37,7 @@ __all__ = [
     "evict_after_pod_refusal",
     "evict_after_timeout",
     "evict_group_after_timeout",
+    "losses_in_words",
     "recent_state",
     "replace_after_timeout",
     "state_after_bind_refusal",
@@ -180,12 +181,16 @@ def evict_after_closed_node(workload: Workload, failure: StartFailure, now: date
 
 def evict_after_lost_node(workload: Workload, nodes: Sequence[str], now: datetime) -> Eviction:
     """Match the workload again after a pause, or hold it."""
-    what = (
+    return _evict_after_loss(workload, losses_in_words(nodes), now)
+
+
+def losses_in_words(nodes: Sequence[str]) -> str:
+    """Return in words that work lost these nodes."""
+    return (
         f"node {nodes[0]} was lost under it"
         if len(nodes) == 1
         else f"nodes {', '.join(nodes[:5])} were lost under it"
     )
-    return _evict_after_loss(workload, what, now)
 
 
 def _evict_after_loss(workload: Workload, what: str, now: datetime) -> Eviction:

@@ -19,12 +19,12 @@ from fluxqueue.api.fluxreservations import AtStart
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import staying_slots
-from fluxqueue.queue.model.preemption_notices import given_back_left_s
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.preemption_notices import given_back_left_s, grace_left_s
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 
-__all__ = ["NodeWrite", "evictions_for", "nodes_in_maintenance", "writes_for"]
+__all__ = ["NodeWrite", "evictions_for", "nodes_in_maintenance", "useless_graces", "writes_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +135,27 @@ def evictions_for(
         )
         evictions.append(Eviction(workload=workload.id, reason=Reason.RESERVATION, message=message))
     return evictions
+
+
+def useless_graces(
+    evicting: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str], now: datetime
+) -> dict[WorkloadId, str]:
+    """Return the preempted work in its grace on nodes whose maintenance has begun, each with that.
+
+    Parameters
+    ----------
+    evicting
+        Workloads that free their nodes, with their allocations.
+    evicted, now
+        As for `evictions_for`.
+    """
+    on_nodes = (
+        (workload, next((slot.node for slot in allocation.open_slots if slot.node in evicted), None))
+        for workload, allocation in evicting
+        if grace_left_s(workload, now)
+    )
+    return {
+        workload.id: f"the maintenance {evicted[node]} of node {node} began"
+        for workload, node in on_nodes
+        if node is not None
+    }

@@ -30,6 +30,7 @@ from fluxqueue.queue.requeue.maintenance_decisions import (
     NodeWrite,
     evictions_for,
     nodes_in_maintenance,
+    useless_graces,
     writes_for,
 )
 from fluxqueue.queue.store.database import DatabaseUnavailable
@@ -45,6 +46,7 @@ _AT_ONCE = 8
 
 Booked = Callable[[], Mapping[str, BookedReservation] | None]
 Evict = Callable[[Sequence[Eviction]], Awaitable[list[WorkloadId]]]
+EndGraces = Callable[[Mapping[WorkloadId, str]], Awaitable[None]]
 
 
 class Maintenances:
@@ -56,8 +58,8 @@ class Maintenances:
         The cluster and the queue.
     booked
         Returns what is set aside; None before the first cycle.
-    evict
-        Evicts workloads.
+    evict, end_graces
+        Evicts workloads, and stops those that are preempted before their grace is over.
     recorder
         For an Event on a reservation whose nodes cannot be cordoned.
     """
@@ -69,6 +71,7 @@ class Maintenances:
         ledger: Ledger,
         booked: Booked,
         evict: Evict,
+        end_graces: EndGraces,
         recorder: EventRecorder | None = None,
     ) -> None:
         self._api = api
@@ -76,6 +79,7 @@ class Maintenances:
         self._ledger = ledger
         self._booked = booked
         self._evict = evict
+        self._end_graces = end_graces
         self._recorder = recorder
         self._changed = asyncio.Event()
         self._evicts = False
@@ -140,6 +144,7 @@ class Maintenances:
             await self._evict_from(evicted)
 
     async def _evict_from(self, evicted: Mapping[str, str]) -> None:
+        await self._end_graces(useless_graces(self._ledger.evicting(), evicted, self._ledger.clock()))
         if evictions := evictions_for(self._ledger.live(), evicted, self._ledger.clock()):
             refused, told = frozenset(await self._evict(evictions)), self._refused
             self._refused = refused  # bare pods stay until they end: they are tried each time, and told once

@@ -76,6 +76,7 @@ _NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _WORKERS = 8
 _RETRY_S = 0.1
 _RECHECK_S = 2.0
+_STOPS = "stops before its grace is over"
 _GOES_ON = (
     "was to be preempted and goes on: its owner cannot be suspended, and pods of Jobs are not evicted, "
     "because each would count as a failure of its Job; suspend the owner, or let the queue do that"
@@ -185,6 +186,29 @@ class Requeuer:
                 self._uncounted.add(each.workload)
             self._keys.add(each.workload)
         return refused
+
+    async def end_graces(self, causes: Mapping[WorkloadId, str]) -> None:
+        """Stop preempted work before its grace is over, each for a cause,
+        for which it would be evicted anyway.
+
+        What goes on by now, or is being stopped, is left alone, and so is what is evicted for nothing but a
+        preemption.
+        """
+        now = self._ledger.clock()
+        rows = {
+            row.id: row
+            for row in map(self._ledger.get, causes)
+            if row is not None
+            and grace_left_s(row, now)
+            and not self._ledger.withdrawing(row.id)
+            and not self._is_bare(row.id)
+        }
+        await self._ledger.set_requeue_states(
+            {each: structs.replace(row.requeue_state, stop_at=now) for each, row in rows.items()}
+        )
+        for each, row in rows.items():
+            log.info("workload.grace_ended", workload=each, uid=row.uid, cause=causes[each])
+            self._tell(row, self._ledger.allocation(each), "PreemptionNotice", f"{_STOPS}: {causes[each]}")
 
     def _for_replacement(self, eviction: Eviction) -> Eviction:
         """Return the eviction of a preempted pod with what the pod begins with that its owner creates
@@ -439,11 +463,12 @@ class Requeuer:
             return
         self._unstoppable.add(workload.id)
         log.warning("workload.not_stopped", workload=workload.id, uid=workload.uid)
+        self._tell(workload, allocation, "NotPreempted", why)
+
+    def _tell(self, workload: Workload, allocation: Allocation | None, reason: str, what: str) -> None:
         if self.recorder is not None:
             for subject in subjects_of(workload, self._caches, allocation):
-                self.recorder.record(
-                    subject, "NotPreempted", f"{workload.ref} {why}", severity=Severity.WARNING
-                )
+                self.recorder.record(subject, reason, f"{workload.ref} {what}", severity=Severity.WARNING)
 
     async def _requeue_itself(self, workload: Workload) -> None:
         """Requeue a pod that waits again itself: no replacement gets its submit time."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -40,9 +40,11 @@ from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, Workload, WorkloadId
+from fluxqueue.queue.model.withdrawals import going_on
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
-from fluxqueue.queue.requeue.evictions import evict_after_lost_node
+from fluxqueue.queue.requeue.evictions import evict_after_lost_node, losses_in_words
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.node_losses import NodeLosses
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
@@ -100,6 +102,8 @@ class _Outcome:
         Of workloads that go on.
     reasons
         Of workloads that keep their slots, or that have no problem any more.
+    graces
+        Preempted workloads that stop before their grace is over, each with the cause.
     """
 
     evictions: list[Eviction] = field(default_factory=list)
@@ -109,6 +113,7 @@ class _Outcome:
     endings: list[Ending] = field(default_factory=list)
     requeue_states: dict[WorkloadId, RequeueState] = field(default_factory=dict)
     reasons: list[ReasonChange] = field(default_factory=list)
+    graces: dict[WorkloadId, str] = field(default_factory=dict)
 
     def add(self, workload: WorkloadId, decision: StartDecision, message: str) -> None:
         if decision.eviction is not None and decision.group_pods:
@@ -248,10 +253,24 @@ class StartupMonitor:
         self._refused_since = {
             id_: since for id_, since in self._refused_since.items() if self._ledger.get(id_) is not None
         }
+        outcome.graces = dict(self._useless_graces(lost, now)) if lost else {}
         self._losses.end_check()
         await self._carry_out(outcome)
 
+    def _useless_graces(self, lost: set[str], now: datetime) -> Iterator[tuple[WorkloadId, str]]:
+        """Yield the preempted Jobs in their grace that would be evicted as a whole for a lost node,
+        each with that: what is left of them saves nothing.
+        """
+        for workload, allocation in self._ledger.evicting():
+            if workload.kind != "Job" or not grace_left_s(workload, now) or self._ends(workload):
+                continue
+            before = going_on(workload, allocation)
+            nodes = lost_nodes(before, allocation, lost.__contains__)
+            if nodes and self._losses.pods_to_replace(before, allocation, lost) is None:
+                yield workload.id, losses_in_words(nodes)
+
     async def _carry_out(self, outcome: _Outcome) -> None:
+        await self._requeuer.end_graces(outcome.graces)
         await self._ledger.set_reasons(outcome.reasons, live=True)
         await self._ledger.set_requeue_states(outcome.requeue_states)
         await self._give_back(outcome.given_back)

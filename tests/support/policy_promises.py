@@ -11,7 +11,8 @@ from collections.abc import Mapping
 __all__ = ["NO_PROMISES", "PROMISES"]
 
 _SCHEDULING, _INTEGRATION, _E2E = "unit/queue/scheduling", "integration/queue", "e2e"
-_GROUPS, _KINDS = "unit/queue/requeue/test_preempted_groups.py", "e2e/test_preempt_kinds.py"
+_REQUEUE, _KINDS = "unit/queue/requeue", "e2e/test_preempt_kinds.py"
+_GROUPS = f"{_REQUEUE}/test_preempted_groups.py"
 _FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/policies/test_rounds.py"
 _PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
 _CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
@@ -373,6 +374,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- Work that has run for less": (
         f"{_PREEMPTION}::test_work_is_spared_until_it_ran_for_its_least_time",
         f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
+    ),
+    "- Work that would be evicted as a whole anyway": (
+        f"{_REQUEUE}/test_startup_monitor.py::test_a_preempted_job_that_loses_a_node_has_no_grace_any_more",
+        f"{_REQUEUE}/test_requeuer.py::test_a_grace_that_is_of_no_use_ends_at_once_and_its_job_is_told_why",
+        f"{_REQUEUE}/test_maintenances.py::test_preempted_work_is_evicted_once_and_has_no_grace_any_more",
     ),
     "- With `graceSeconds` a victim": (
         f"{_GRACE}::test_a_victim_is_told_and_goes_on_for_its_grace",

@@ -39,7 +39,7 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     fluxion = LocalFluxion()
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
-    planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
+    planning = make_planning(context, capacity, parts.requeuer)
     sweeper = make_sweeper(
         context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
     )

@@ -14,7 +14,12 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.occurrences import Occurrence
 from fluxqueue.queue.model.records import GivenBack, RequeueState
 from fluxqueue.queue.model.reservation_plans import BookedReservation, plan_of
-from fluxqueue.queue.requeue.maintenance_decisions import evictions_for, nodes_in_maintenance, writes_for
+from fluxqueue.queue.requeue.maintenance_decisions import (
+    evictions_for,
+    nodes_in_maintenance,
+    useless_graces,
+    writes_for,
+)
 
 CORDONING = (AtStart.DRAIN, AtStart.EVICT)
 
@@ -118,3 +123,17 @@ def test_work_is_not_evicted_for_a_slot_that_it_gives_back_unless_its_pod_does_n
     now = EPOCH + timedelta(seconds=after_s)
     assert bool(evictions_for([(smaller, an_allocation(["b", "a"]))], {"a": "power"}, now)) is evicted
     assert evictions_for([(smaller, an_allocation(["b", "a"]))], {"b": "power"}, now), "a slot that it keeps"
+
+
+@pytest.mark.parametrize(("node", "after_s", "ended"), [("a", 0, True), ("a", 60, False), ("c", 0, False)])
+def test_preempted_work_on_the_nodes_has_no_use_for_its_grace(node: str, after_s: int, ended: bool) -> None:
+    told = a_workload(
+        state=State.DRAINING,
+        reason=Reason.PREEMPTED,
+        jobid=7,
+        requeue_state=RequeueState(stop_at=EPOCH + timedelta(seconds=60)),
+    )
+    found = useless_graces(
+        [(told, an_allocation(["b", node]))], {"a": "power"}, EPOCH + timedelta(seconds=after_s)
+    )
+    assert found == ({told.id: "the maintenance power of node a began"} if ended else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,11 +14,11 @@ from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.occurrences import Occurrence
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import RequeueState, WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.store.database import DatabaseUnavailable
@@ -39,9 +39,19 @@ class Stage:
         self.failing: dict[WorkloadId, Exception] = {}
         self.booked: dict[str, BookedReservation] | None = None
         self.caches: Caches = managed_caches(self.memory)
+        self.graces: dict[WorkloadId, str] = {}
         self.maintenances = Maintenances(
-            self.memory.api, self.caches, self.ledger, lambda: self.booked, self.evict, self.events.recorder
+            self.memory.api,
+            self.caches,
+            self.ledger,
+            lambda: self.booked,
+            self.evict,
+            self.end_graces,
+            self.events.recorder,
         )
+
+    async def end_graces(self, causes: Mapping[WorkloadId, str]) -> None:
+        self.graces |= causes
 
     async def evict(self, evictions: Sequence[Eviction]) -> list[WorkloadId]:
         for each in evictions:
@@ -115,6 +125,19 @@ async def test_work_is_evicted_only_where_that_is_asked_for(stage: Stage) -> Non
     stage.reserve(ACTIVE, "evict")
     await until(lambda: workload.id in stage.evicted)
     assert stage.node("n1") == (True, "power")
+
+
+async def test_preempted_work_is_evicted_once_and_has_no_grace_any_more(stage: Stage) -> None:
+    told = a_workload(
+        state=State.DRAINING,
+        reason=Reason.PREEMPTED,
+        jobid=7,
+        requeue_state=RequeueState(stop_at=EPOCH + timedelta(hours=1)),
+    )
+    stage.ledger.put(told, an_allocation(["n1"]))
+    stage.reserve(ACTIVE, "evict")
+    await until(lambda: told.id in stage.graces)
+    assert stage.evicted == []
 
 
 async def test_work_that_cannot_be_evicted_is_told_once(stage: Stage) -> None:

@@ -10,16 +10,24 @@ from typing import Any
 
 import pytest
 from support.builders import Builder, JobBuilder, make_job, make_pod
-from support.controller_bench import TriggerLog, running_controllers, until
+from support.controller_bench import RecordedEvents, TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Reason, State, fluxjob_name
+from fluxqueue.kube.events import Severity
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import (
+    FluxionJobId,
+    ReleaseMode,
+    RequeueState,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.store.database import DatabaseUnavailable
@@ -216,6 +224,45 @@ async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_ov
     assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is True
 
 
+async def test_a_grace_that_is_of_no_use_ends_at_once_and_its_job_is_told_why() -> None:
+    state = RequeueState(stop_at=EPOCH + timedelta(hours=1), preempted_for=9)
+    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=state), "jobs", JOB)
+    events = RecordedEvents()
+    bench.requeuer.recorder = events.recorder
+    async with running_controllers(bench.requeuer):
+        await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
+        await until(lambda: bench.server.get("jobs", "mpi")["spec"]["suspend"])
+    await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
+    assert bench.ledger.written("set_requeue_states") == [
+        (bench.row.id, RequeueState(stop_at=EPOCH, preempted_for=9))
+    ]
+    told = "Job default/mpi stops before its grace is over: node n0 was lost under it"
+    assert events.events == [("Job mpi", "PreemptionNotice", told, Severity.WARNING)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        a_job_row(requeue_state=RequeueState(stop_at=EPOCH + timedelta(hours=1))),
+        a_workload(
+            "mpi-0",
+            kind="Pod",
+            uid="mpi-0",
+            release_mode=ReleaseMode.POD,
+            state=State.DRAINING,
+            reason=Reason.PREEMPTED,
+            jobid=7,
+            requeue_state=RequeueState(stop_at=EPOCH + timedelta(hours=1)),
+        ),
+    ],
+    ids=["goes on", "a bare pod"],
+)
+async def test_what_would_not_be_evicted_keeps_its_grace(row: Workload) -> None:
+    bench = Bench(row, "pods", make_pod("mpi-0").uid("mpi-0").on_node("n0").phase("Running"))
+    await bench.requeuer.end_graces({row.id: "the maintenance power of node n0 began", WorkloadId(99): ""})
+    assert bench.ledger.writes == []
+
+
 @pytest.mark.parametrize("stored", [True, False])
 async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(
     monkeypatch: pytest.MonkeyPatch, *, stored: bool
@@ -243,6 +290,7 @@ async def test_a_job_is_not_stopped_while_its_preemption_is_being_withdrawn(
         return_when=asyncio.FIRST_COMPLETED,
     )
     assert waiter.done(), withdrawal
+    await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
     bench.ledger.now = EPOCH + timedelta(seconds=61)
     assert await bench.requeuer._proceed(bench.row.id) is not None
     answered.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -22,7 +22,14 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.model.records import (
+    FluxionJobId,
+    GivenBack,
+    ReleaseMode,
+    RequeueState,
+    SlotState,
+    WorkloadId,
+)
 from fluxqueue.queue.requeue import node_losses, startup_monitor
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
@@ -44,6 +51,7 @@ class _Requeuer:
         self.evictions: list[Eviction] = []
         self.evicted_pods: list[tuple[str, list[str]]] = []
         self.groups: list[tuple[Eviction, list[str]]] = []
+        self.graces: dict[WorkloadId, str] = {}
         self.pods = self
 
     async def evict(self, evicted: Sequence[Any], message: str | None = None) -> None:
@@ -51,6 +59,9 @@ class _Requeuer:
             self.evictions += evicted
         else:
             self.evicted_pods.append((message, [pod.metadata.name for pod in cast(Sequence[Pod], evicted)]))
+
+    async def end_graces(self, causes: Mapping[WorkloadId, str]) -> None:
+        self.graces |= causes
 
     def schedule(self) -> None: ...
 
@@ -194,6 +205,47 @@ async def test_of_a_job_released_pod_by_pod_only_the_pods_on_a_lost_node_are_rep
     bench.node("n1", ready="Unknown")
     await bench.monitor.check()
     assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([("its node was lost", ["mpi-1"])], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "job", "ended"),
+    [
+        ({}, JOB, True),
+        ({"lost_s": 3600.0}, JOB, False),
+        ({"reason": Reason.NODES_UNAVAILABLE}, JOB, False),
+        ({"requeue_state": RequeueState(stop_at=EPOCH, preempted_for=9)}, JOB, False),
+        ({}, JOB.with_("status.conditions", [{"type": "SuccessCriteriaMet", "status": "True"}]), False),
+        ({"release_mode": ReleaseMode.GATE}, JOB, False),
+        ({"release_mode": ReleaseMode.GATE}, JOB.with_("spec.backoffLimit", 0), True),
+    ],
+    ids=[
+        "",
+        "not for long",
+        "not preempted",
+        "its grace is over",
+        "ends",
+        "its pod is replaced",
+        "would fail",
+    ],
+)
+async def test_a_preempted_job_that_loses_a_node_has_no_grace_any_more(
+    changes: dict[str, Any], job: JobBuilder, *, ended: bool
+) -> None:
+    told = RequeueState(stop_at=EPOCH + timedelta(hours=1), preempted_for=9)
+    settings = {
+        "lost_s": 0.0,
+        "reason": Reason.PREEMPTED,
+        "release_mode": ReleaseMode.PIN,
+        "requeue_state": told,
+        **changes,
+    }
+    bench = Bench(
+        pod("mpi-0", "n0"), pod("mpi-1", "n1"), job=job, state=State.DRAINING, started_at=EPOCH, **settings
+    )
+    bench.node("n1", ready="Unknown")
+    await bench.monitor.check()
+    assert bench.requeuer.graces == ({bench.row.id: "node n1 was lost under it"} if ended else {})
+    assert (bench.requeuer.evictions, bench.requeuer.evicted_pods) == ([], [])
 
 
 GIVES_BACK = RequeueState(
