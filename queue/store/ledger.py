@@ -466,9 +466,9 @@ class Ledger(LedgerTables):
         """
         while self._any_unclaimed():
             due = await self._store.claim_releases(self.epoch, _DUE_AT_ONCE, retry_after_s)
-            for workload, allocation in due:
-                if allocation.jobid not in self._releasing:
-                    self._claimed.add(workload.namespace, allocation.jobid)
+            for row, held in due:
+                if held.jobid not in self._releasing:
+                    self._claimed.add(row.namespace, held.jobid)
             if len(due) < _DUE_AT_ONCE:
                 break
         claimed: list[tuple[Workload, Allocation]] = []

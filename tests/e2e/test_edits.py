@@ -97,6 +97,26 @@ def test_edits_that_are_taken_back_at_once_leave_nothing(full: Stage) -> None:
     assert fluxjob(full, "moody").spec.priority == 0
 
 
+def test_a_template_that_an_edit_leaves_no_room_says_so_and_delays_no_other_work(full: Stage) -> None:
+    """Kubernetes takes 256 KiB of annotations, and a release adds some."""
+
+    def note(text: str | None) -> None:
+        template = {"metadata": {"annotations": {"note": text}}}
+        patch = json.dumps({"spec": {"template": template}})
+        full.kubectl("patch", "job", "noted", "--type=merge", "--patch-file=/dev/stdin", stdin=patch)
+
+    full.apply(job("noted").build())
+    full.until_reason("noted", "WaitingForNodes")
+    note("x" * 262_080)
+    full.apply(job("other").build())
+    full.kubectl("delete", "job", "blocker")
+    message = full.until_reason("noted", "ReleaseFailed").status.message
+    assert "spec.template.annotations: Too long" in message
+    full.until_state("other", State.COMPLETED)
+    note(None)
+    full.until_state("noted", State.COMPLETED)
+
+
 def test_a_hold_outlives_the_fluxjob(full: Stage) -> None:
     full.apply(job("held").build())
     edit(full, "held", hold=True, priority=7)
