@@ -355,6 +355,28 @@ class LedgerContract:
         ((_, again),) = await ledger.claim_releases(1)
         assert again.jobid == allocation.jobid
 
+    async def test_work_that_gives_back_and_is_evicted_instead_has_the_time_of_its_eviction(
+        self, leader: Leader
+    ) -> None:
+        ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
+        await leader.allocate("lammps")
+        await ledger.load()
+        (row,) = ledger.all()
+        assert row.jobid is not None
+        later = START + timedelta(days=9_999)
+        given = GivenBack(
+            jobid=row.jobid, ranks=(0,), stop_at=later, message="1 pod ends", preempted_for=row.id
+        )
+        await ledger.evict([], {row.id: given})
+        assert [each.requeue_state.given_back for each in ledger.all()] == [given]
+        told = RequeueState(stop_at=later + timedelta(minutes=1), preempted_for=row.id)
+        eviction = Eviction(
+            workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=told
+        )
+        await ledger.evict([eviction], {}, {row.id: "it goes on"})
+        assert [each.requeue_state for each in ledger.all()] == [told]
+        assert await leader.store.live_workloads() == ledger.all()
+
     async def test_every_transition_of_a_walk_is_in_the_model(self, leader: Leader) -> None:
         ledger = await self.walk(leader, seed=7)
         last = max(row.id for row in ledger.all())
