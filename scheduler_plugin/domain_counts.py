@@ -121,13 +121,7 @@ class DomainCounts:
             repr(rules.tolerations if spread.honor_taints else ()),
         )
         if key not in self._eligible:
-            self._eligible[key] = _Eligible(
-                {
-                    node.name: node.labels[spread.topology]
-                    for node in self.cluster.nodes.values()
-                    if topologies <= node.labels.keys() and rules.counts_on(node, spread)
-                }
-            )
+            self._eligible[key] = _Eligible(self.cluster.counted(rules, spread))
         return key, self._eligible[key]
 
 

@@ -28,6 +28,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.graphnames import label_property
 from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
 from fluxqueue.fluxion.match.domains import AtMost, DomainOf, DomainRule, Skew, Together, satisfies_rules
+from fluxqueue.queue.noderules.node_selection import named_nodes
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
 from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Selector, Spread, Term
 
@@ -56,6 +57,18 @@ class NodeTopology:
         """Return the domain of a node, by a topology key; None if the node has no such label."""
         facts = self.nodes.get(node)
         return facts.labels.get(topology) if facts is not None else None
+
+    def counted(self, rules: PodRules, spread: Spread) -> dict[str, str]:
+        """Return the nodes that count for a spread constraint of a pod, each with its domain.
+        Only the node is looked at that the pod is pinned to, if that counts.
+        """
+        named = named_nodes(rules.node_affinity) if spread.honor_affinity else None
+        topologies = {each.topology for each in rules.spreads}
+        return {
+            node.name: node.labels[spread.topology]
+            for node in map(self.nodes.get, self.nodes if named is None else named)
+            if node is not None and topologies <= node.labels.keys() and rules.counts_on(node, spread)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +200,8 @@ class _Evaluation:
             self._domains.append(Together(keys))
 
     def _spread(self, spread: Spread) -> None:
-        rules, topologies = self._rules, {each.topology for each in self._rules.spreads}
-        eligible = {
-            node.name: node.labels[spread.topology]
-            for node in self._cluster.nodes.values()
-            if topologies <= node.labels.keys() and rules.counts_on(node, spread)
-        }
+        rules = self._rules
+        eligible = self._cluster.counted(rules, spread)
         self._parts.append({"properties": [spread.topology]})
         selective = bool(spread.selector.requirements)
         on_node = Counter(

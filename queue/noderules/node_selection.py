@@ -13,7 +13,7 @@ from typing import Any, Final
 from fluxqueue.api.labelnumbers import label_number
 from fluxqueue.api.pods import PodSpec
 
-__all__ = ["meets_terms", "selects"]
+__all__ = ["meets_terms", "named_nodes", "selects"]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME: Final = "metadata.name"
@@ -38,6 +38,23 @@ def selects(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
 def meets_terms(terms: Iterable[Mapping[str, Any]], name: str, labels: Mapping[str, str]) -> bool:
     """True if a node meets one of the terms of a node selector."""
     return any(_meets(term, name, labels) for term in terms)
+
+
+def named_nodes(node_affinity: Mapping[str, Any]) -> set[str] | None:
+    """Return the names of the only nodes that required node affinity may admit; None if it names none."""
+    required = node_affinity.get(_REQUIRED)
+    if not required:
+        return None
+    names = {_named(term) for term in required.get("nodeSelectorTerms") or ()}
+    return None if None in names else {name for name in names if name is not None}
+
+
+def _named(term: Mapping[str, Any]) -> str | None:
+    for each in term.get("matchFields") or ():
+        values = [*(each.get("values") or ())]
+        if each.get("key") == _NAME and each.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return None
 
 
 def _meets(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:

@@ -36,7 +36,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.checks import FITS, check_gang
 
-OF_THE_GANG = {"labelSelector": {"matchLabels": {"app": "x"}}}
+OF_THE_GANG: Mapping[str, Any] = {"labelSelector": {"matchLabels": {"app": "x"}}}
 
 
 class World:
@@ -79,6 +79,14 @@ class World:
         return node
 
 
+def pinned(pod: APod, node: str) -> APod:
+    """The pod with required affinity for its node, as the queue releases it to the stock scheduler."""
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [pin]}]}}
+    spec = {**pod.spec, "affinity": {**pod.spec["affinity"], "nodeAffinity": terms}}
+    return APod(pod.namespace, pod.labels, spec, node)
+
+
 def a_gang(rng: random.Random, nodes: Sequence[ANode]) -> list[APod]:
     """Pods on nodes: most have one spec, with labels that differ for some."""
     template = a_pod_of(rng, rules=rng.randint(1, 3))
@@ -86,7 +94,8 @@ def a_gang(rng: random.Random, nodes: Sequence[ANode]) -> list[APod]:
     for _ in range(rng.randint(2, 6)):
         pod = template if rng.random() < 0.8 else a_pod_of(rng, rules=rng.randint(0, 2))
         labels = {**pod.labels, "tier": rng.choice("ab")} if rng.random() < 0.3 else pod.labels
-        gang.append(APod(pod.namespace, labels, pod.spec, rng.choice(nodes).name))
+        member = APod(pod.namespace, labels, pod.spec, rng.choice(nodes).name)
+        gang.append(pinned(member, member.node) if rng.random() < 0.2 else member)
     return gang
 
 
@@ -101,9 +110,10 @@ def allowed(
     Only spread counts the pods that wait with it.
     """
     here, there = nodes[pod.node], [*nodes.values()]
+    pin = pod.node if "nodeAffinity" in pod.spec["affinity"] else None
     return all(
         inter_pod_affinity(pod, here, there, [*bound, *rivals])
-        and pod_topology_spread(pod, here, there, [*bound, *waiting, *rivals], None)
+        and pod_topology_spread(pod, here, there, [*bound, *waiting, *rivals], pin)
         for rivals in ((), nominated)
     )
 

@@ -10,7 +10,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
-from fluxqueue.queue.noderules.node_selection import selects
+from fluxqueue.queue.noderules.node_selection import named_nodes, selects
 
 LABELS = {"disk": "ssd", "cores": "64", "generation": "four"}
 
@@ -119,3 +119,17 @@ def drawn(rng: random.Random) -> dict[str, Any]:
         case "Gt" | "Lt":
             return expression(key, operator, rng.choice(("3", "-5", "64", "+4", "many", str(2**63))))
     return expression(key, operator)
+
+
+def test_nodes_are_named_if_each_alternative_names_one() -> None:
+    ssd = expression("disk", "In", "ssd")
+    n1, n2 = ({"matchFields": [expression("metadata.name", "In", name)]} for name in ("n1", "n2"))
+
+    def named(*terms: dict[str, Any]) -> set[str] | None:
+        affinity = a_pod(make_pod().required_terms(*terms)).spec.affinity or {}
+        return named_nodes(affinity["nodeAffinity"])
+
+    assert named({**n1, "matchExpressions": [ssd]}, n2) == {"n1", "n2"}
+    assert named(n1, {"matchExpressions": [ssd]}) is None
+    assert named({"matchFields": [expression("metadata.name", "NotIn", "n1")]}) is None
+    assert named_nodes({}) is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_pod
+from support.work_counts import assert_linear
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
@@ -28,9 +30,14 @@ class World:
         for name in NODES:
             self.node(name)
 
-    def node(self, name: str, *, cordoned: bool = False, cpu: str = "4") -> None:
+    def node(self, name: str, *, cordoned: bool = False, cpu: str = "4", zone: str = "z") -> None:
         document = {
-            "metadata": {"name": name, "uid": name, "resourceVersion": str(next(_versions))},
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "resourceVersion": str(next(_versions)),
+                "labels": {"zone": zone},
+            },
             "spec": {"unschedulable": cordoned},
             "status": {
                 "allocatable": {"cpu": cpu, "pods": "110"},
@@ -157,6 +164,32 @@ def test_one_blocked_member_holds_back_the_whole_gang(world: World, blocked: int
         assert world.decider.bind_obstacle(pod, NODES[rank]) == f"{about}node {NODES[blocked]} is cordoned"
     world.node(NODES[blocked])
     assert [world.kept(pod) for pod in pods] == [["n1"], ["n2"], ["n3"]]
+
+
+def test_a_gang_of_pinned_pods_costs_as_much_for_each_of_them_however_many_there_are(world: World) -> None:
+    spread = {
+        "topologyKey": "zone",
+        "maxSkew": 1_000,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+
+    def gang(count: int) -> Callable[[], object]:
+        pods = []
+        for number in range(count):
+            name = f"{count}-{number}"
+            world.node(name, zone=f"z{number % 10}")
+            pin = {"key": "metadata.name", "operator": "In", "values": [name]}
+            pod = member(name, name, count).required_terms({"matchFields": [pin]}).label("app", "x")
+            pod = pod.annotation("fluxqueue/allocation", f"{count}")
+            pods.append(world.add(pod.with_("spec.topologySpreadConstraints", [spread])))
+
+        def run() -> None:
+            assert world.decider.bind_obstacle(pods[0], f"{count}-0") == ""
+
+        return run
+
+    assert_linear(gang)
 
 
 def test_members_on_one_node_must_fit_together(world: World) -> None:
