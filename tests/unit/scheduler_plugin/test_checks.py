@@ -187,6 +187,16 @@ def test_a_rival_that_is_only_nominated_meets_no_affinity_and_repels() -> None:
     ]
 
 
+def test_an_assumed_pod_counts_on_its_node_although_it_is_nominated_to_another() -> None:
+    world = World(make_node("n1"), make_node("n2"))
+    apart = requiring("podAntiAffinity", term("a")).label("app", "a")
+    there = world.put(apart.with_("status.nominatedNodeName", "n1"), "there")
+    world.assume(there, "n2")
+    other = world.put(requiring("podAntiAffinity", term("a")).label("app", "a"), "other")
+    assert world.check((other, "n1")) == [FITS]
+    assert verdicts(world.check((other, "n2"))) == [FitStatus.REFUSED]
+
+
 # ---- claims ------------------------------------------------------------------------------------------------
 
 
