@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-
-import numpy as np
+from itertools import chain, compress, islice
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Provision
@@ -85,6 +84,10 @@ class WaitReasons:
         self._nodes_version = -1
         self._nodes_changed = False
         self._limited: set[WorkloadId] = set()
+        self._told_limit: set[WorkloadId] = set()
+        """Work that was found to be told of its limit (`_is_told`), unchanged since."""
+        self._told_with = -1, 0
+        """Version of the graph and number of shapes that never fit, by which it was found."""
         self._untold = False
         self._told: dict[WorkloadId, int | None] = {}
         """Start of the reservation that the reason of a workload names; None:
@@ -99,6 +102,7 @@ class WaitReasons:
         for workload_id in workloads:
             self._unexplained.discard(workload_id)
             self._kept_out.discard(workload_id)
+            self._told_limit.discard(workload_id)
             self._never.discard(workload_id)
             workload = self._ledger.get(workload_id) if workload_id in self._backlogs else None
             if workload is None:
@@ -303,16 +307,25 @@ class WaitReasons:
         known = [*cycle.over_limit, *(change for result in cycle.results for change in result.reasons)]
         changes = {change.workload: change for change in known if change.reason in LIMIT_REASONS}
         over, self._untold = set(changes), False
+        satisfiability = self._satisfiability.version, len(self._satisfiability.unsatisfiable)
+        if satisfiability != self._told_with:
+            self._told_limit, self._told_with = set(), satisfiability
         for queue, backlog in self._backlogs.by_queue.items():
             if not cycle.quotas.limited(queue):
                 continue
-            aside = (backlog[int(row)] for row in np.flatnonzero(~cycle.quotas.within(queue, backlog)))
-            for number, workload in enumerate(waiting for waiting in aside if waiting.id not in held):
-                over.add(workload.id)
+            aside = list(compress(backlog, (~cycle.quotas.within(queue, backlog)).tolist()))
+            waiting = {each.id for each in aside}.difference(held)
+            over |= waiting
+            first = list(islice((each for each in aside if each.id in waiting), EXPLAINED))
+            untold = waiting.difference(self._told_limit, (each.id for each in first))
+            behind = (each for each in aside if each.id in untold) if untold else ()
+            for number, workload in enumerate(chain(first, behind)):
                 exact = number < EXPLAINED
-                if workload.id in changes or (not exact and self._is_told(workload)):
+                if workload.id in changes:
                     continue
-                if len(changes) < _MOST_TOLD:
+                if not exact and self._is_told(workload):
+                    self._told_limit.add(workload.id)
+                elif len(changes) < _MOST_TOLD:
                     changes[workload.id] = _at_limit(workload, cycle.quotas, exact=exact)
                 else:
                     self._untold = self._untold or workload.reason is Reason.NONE

@@ -11,16 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.queue_bench import START, Bench, a_machine, job
+from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy, QueueLimits
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.model.changes import Ending, ReasonChange
-from fluxqueue.queue.model.records import NewWorkload, NodeRefusal, RequeueState
+from fluxqueue.queue.model.records import NewWorkload, NodeRefusal, RequeueState, Workload
 from fluxqueue.queue.model.start_conditions import StartConditions
+from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
+from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -323,3 +325,32 @@ async def test_a_request_on_which_the_matcher_fails_keeps_no_other_from_its_reas
         Reason.WAITING_FOR_NODES,
     )
     assert [each.eta is not None for each in bench.scheduler.estimates.values()] == [True]
+
+
+async def test_what_is_told_of_its_limit_is_not_looked_at_again_until_something_changes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    is_told = WaitReasons._is_told
+
+    def counted(reasons: WaitReasons, workload: Workload) -> bool:
+        looked_at.append(workload.name)
+        return is_told(reasons, workload)
+
+    monkeypatch.setattr(WaitReasons, "_is_told", counted)
+    bench.limits = QueueLimits(running=1)
+    await bench.submit(*(job(f"w{number}", 1, "1") for number in range(EXPLAINED + 20)))
+    await bench.cycle()
+    await bench.cycle()
+    looked_at.clear()
+    await bench.cycle()
+    assert looked_at == []
+    await bench.submit(job("comes", 1, "1"))
+    await bench.cycle()
+    assert bench.row("comes").reason is Reason.QUEUE_LIMIT
+    await bench.cycle()
+    assert looked_at == ["comes", "comes"]
+    bench.nodes.apply(a_node("n0", cordoned=True))
+    looked_at.clear()
+    await bench.cycle()
+    assert len(looked_at) == 20, "what never fits may be other work now"
