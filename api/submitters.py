@@ -7,10 +7,12 @@ from typing import Final
 __all__ = ["LONGEST_SUBMITTER", "readable_submitter"]
 
 LONGEST_SUBMITTER: Final = 1_024
-"""Characters of a user name.
+"""Bytes of a user name in UTF-8; a key of a table has it beside other texts.
 A longer one is not recorded: a part of it could be the name of somebody else."""
 
 
 def readable_submitter(name: str | None) -> str:
     """Return a user name; empty if it is missing, too long or not printable."""
-    return name if name and len(name) <= LONGEST_SUBMITTER and name.isprintable() else ""
+    if not name or len(name) > LONGEST_SUBMITTER or not name.isprintable():
+        return ""
+    return name if len(name.encode()) <= LONGEST_SUBMITTER else ""

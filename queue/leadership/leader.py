@@ -33,7 +33,7 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import Controllers, make_controllers
 from fluxqueue.queue.leadership.planning import Planning, make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
-from fluxqueue.queue.leadership.supervision import keep_running
+from fluxqueue.queue.leadership.supervision import keep_running, try_step
 from fluxqueue.queue.leadership.upkeep import upkeep
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.recovery.sweep import Sweeper
@@ -150,7 +150,7 @@ class Leader:
             group.create_task(keep_running("EventRecorder", context.recorder.run))
             group.create_task(keep_running("watch of the matcher", scheduler.watch_matcher))
             await context.ledger.load()
-            await planning.priorities.refresh()
+            await try_step("PriorityKeeper", planning.priorities.refresh)
             reach(CrashPoint.LOADED)
             await sweeper.adopt()
             collector.settle()

@@ -7,6 +7,8 @@ one of these ended the process, the next leader would meet the same object and e
 again. It compares everything then, as its keys may be lost with it. The pause doubles up to a minute while it
 keeps failing, and the log and `fluxqueue_controller_restarts_total` name it.
 
+The same holds for a step of the start that a loop takes again (`try_step`): the leader goes on without it.
+
 Errors after which nobody may go on end the process: another leader has taken over (`EndsProcess`).
 """
 
@@ -24,7 +26,7 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.queue.metrics import CONTROLLER_RESTARTS
 from fluxqueue.queue.store import DatabaseUnavailable
 
-__all__ = ["keep_running"]
+__all__ = ["keep_running", "try_step"]
 
 log = structlog.get_logger()
 
@@ -87,3 +89,27 @@ async def keep_running(
             )
         await asyncio.sleep(pause_s)
         resync()
+
+
+async def try_step(name: str, step: Callable[[], Awaitable[None]]) -> None:
+    """Take a step of the start that a loop takes again later; an error of it is logged and counted.
+
+    Parameters
+    ----------
+    name
+        For the log and the metric.
+    step
+        Is taken once.
+
+    Raises
+    ------
+    EndsProcess, DatabaseUnavailable
+        From the step: this process may not go on, or has no tables.
+    """
+    try:
+        await step()
+    except (EndsProcess, DatabaseUnavailable):
+        raise
+    except Exception as error:
+        CONTROLLER_RESTARTS.labels(name).inc()
+        log.exception("start.step_failed", step=name, error=f"{type(error).__name__}: {error}")

@@ -10,7 +10,8 @@ computed while no queue has weights, and nothing is charged while there are no a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
@@ -18,10 +19,12 @@ import structlog
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.fair_share import FairShare, fair_shares, user_shares
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.errors import Unstorable
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PriorityKeeper"]
@@ -77,6 +80,8 @@ class PriorityKeeper:
         self._asked = asyncio.Event()
         self._users_charged = True
         """True if the tables may have the use of users."""
+        self._uses: Mapping[str, float] = {}
+        self._uses_of_users: Mapping[str, Mapping[str, float]] = {}
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when the fair shares were computed again."""
@@ -105,18 +110,18 @@ class PriorityKeeper:
     async def refresh(self) -> None:
         """Charge the accounts, and compute the fair shares and all priorities.
 
+        Where a charge does not fit into the tables, the use of before counts on.
+
         Raises
         ------
         DatabaseUnavailable
             The priorities stay as they were.
         """
         tree = self._accounts()
-        uses = (
-            await self._ledger.charge_accounts(self._half_life_s, self._resource_weights)
-            if tree.accounts
-            else {}
-        )
-        self.fair_shares = await self._with_users(tree, fair_shares(tree, uses))
+        if tree.accounts:
+            with _unstorable("accounts"):
+                self._uses = await self._ledger.charge_accounts(self._half_life_s, self._resource_weights)
+        self.fair_shares = await self._with_users(tree, fair_shares(tree, self._uses))
         for listener in self._listeners:
             listener()
         weighed = self._added.any
@@ -137,8 +142,12 @@ class PriorityKeeper:
         among = sorted(name for name, account in tree.accounts.items() if account.among_users)
         if not among and not self._users_charged:
             return shares
-        used = await self._ledger.charge_users(self._half_life_s, self._resource_weights, among)
-        self._users_charged = bool(among)
+        with _unstorable("users"):
+            self._uses_of_users = await self._ledger.charge_users(
+                self._half_life_s, self._resource_weights, among
+            )
+            self._users_charged = bool(among)
+        used = self._uses_of_users
         return shares | {
             name: replace(shares[name], users=user_shares(shares[name], used.get(name, {}))) for name in among
         }
@@ -150,3 +159,13 @@ class PriorityKeeper:
             changed = self._ledger.reprioritise(ids[start : start + _BATCH]) or changed
             await asyncio.sleep(0)
         return changed
+
+
+@contextlib.contextmanager
+def _unstorable(whom: str) -> Iterator[None]:
+    """Report that a charge does not fit into the tables: what else is computed does not depend on it."""
+    try:
+        yield
+    except Unstorable as error:
+        OBJECT_FAILURES.labels(whom).inc()
+        log.error("priorities.not_charged", whom=whom, error=str(error))

@@ -5,6 +5,7 @@ exact, halved with time, and the same whenever it runs.
 from __future__ import annotations
 
 import math
+import random
 from datetime import timedelta
 
 import pytest
@@ -12,9 +13,11 @@ from support.queue_records import Leader
 from support.stepped_clock import SteppedClock
 
 from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.submitters import LONGEST_SUBMITTER, readable_submitter
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import Epoch
-from fluxqueue.queue.store import Database, StaleLeader, Store
+from fluxqueue.queue.store import Database, StaleLeader, Store, Unstorable
+from fluxqueue.queue.store.migrations import our_migrations
 
 HALF_LIFE_S = 3_600.0
 CORES = {"cpu": 0.001}
@@ -149,3 +152,45 @@ async def test_users_of_an_account_that_is_not_shared_any_more_are_forgotten(
     clock.set(2)
     found = await charge_users(leader, "physics")
     assert found["physics"] == pytest.approx({"alice": decayed(2)}), "all that is known is charged again"
+
+
+def user_name(size: int) -> str:
+    """A name of so many bytes that Postgres cannot compress."""
+    letters = random.Random(1)
+    return "".join(chr(letters.randint(0x4E00, 0x9FFF)) for _ in range(size // 3)).ljust(
+        size // 3 + size % 3, "a"
+    )
+
+
+async def test_the_longest_names_of_an_account_and_of_a_user_are_charged(
+    leader: Leader, clock: SteppedClock
+) -> None:
+    account, user = "a" * 253, user_name(LONGEST_SUBMITTER)
+    assert readable_submitter(user) == user
+    clock.set(0)
+    await leader.allocate("a", account=account, submitted_by=user)
+    clock.set(1)
+    assert set((await charge_users(leader, account))[account]) == {user}
+
+
+async def test_a_longer_name_is_not_stored_and_one_of_an_earlier_version_counts_as_not_known(
+    leader: Leader, clock: SteppedClock, pool: Database
+) -> None:
+    longer = user_name(3_072)
+    with pytest.raises(Unstorable):
+        await leader.submit("too-long", submitted_by=longer)
+    async with pool.connection() as connection:
+        for table in ("workload", "history"):
+            await connection.execute(
+                f"ALTER TABLE fluxqueue.{table} DROP CONSTRAINT workload_submitted_by_check".encode()
+            )
+    clock.set(0)
+    await leader.allocate("alice's", account="physics", submitted_by="alice")
+    await leader.allocate("longer", account="physics", submitted_by=longer)
+    clock.set(1)
+    with pytest.raises(Unstorable, match="index"):
+        await charge_users(leader, "physics")
+    async with pool.connection() as connection:
+        await connection.execute(our_migrations()["fluxqueue/0024_submitters"].encode())
+    found = await charge_users(leader, "physics")
+    assert set(found["physics"]) == {"alice", "system:serviceaccounts:science"}

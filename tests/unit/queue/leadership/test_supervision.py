@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from fluxqueue.queue.leadership.supervision import keep_running
+from fluxqueue.queue.leadership.supervision import keep_running, try_step
 from fluxqueue.queue.metrics import CONTROLLER_RESTARTS
-from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
+from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader, Unstorable
 
 
 class Part:
@@ -76,3 +76,20 @@ async def test_it_ends_when_it_is_cancelled() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_a_leader_starts_without_a_step_that_fails() -> None:
+    part, before = Part(Unstorable("index row size 3096 exceeds 2704")), restarts("Part")
+    with capture_logs() as logged:
+        await try_step("Part", part.run)
+    assert (part.done, restarts("Part")) == (["run"], before + 1)
+    text = "Unstorable: index row size 3096 exceeds 2704"
+    assert [(each["event"], each["step"], each["error"]) for each in logged] == [
+        ("start.step_failed", "Part", text)
+    ]
+
+
+@pytest.mark.parametrize("error", [StaleLeader("7"), DatabaseUnavailable("Postgres went away")])
+async def test_a_leader_does_not_start_without_its_tables(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        await try_step("Part", Part(error).run)

@@ -18,7 +18,7 @@ from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
-from fluxqueue.queue.store import DatabaseUnavailable
+from fluxqueue.queue.store import DatabaseUnavailable, Unstorable
 from fluxqueue.queue.store.ledger import Ledger
 
 DAY_S = 86_400.0
@@ -218,3 +218,25 @@ async def test_while_postgres_is_away_the_order_stays_and_the_next_minute_contin
         place.keeper.resync()
         await until(lambda: told)
     assert [each.uid for each in place.ledger.pending()] == ["1", "2"]
+
+
+async def test_a_charge_that_does_not_fit_into_the_tables_keeps_nothing_else_from_being_computed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.weigh(priorityWeights={"fairShare": 1000, "age": 0})
+    place.uses, place.users = {"a": 1.0, "b": 4.0}, {"a": {"alice": 9.0, "bob": 1.0}}
+    await submit(place, "1", account="b")
+    await submit(place, "2", account="a", submitted_by="alice")
+    await submit(place, "3", account="a", submitted_by="bob")
+    assert await place.order() == "321"
+
+    async def refuse(*_: Any) -> Any:
+        raise Unstorable("index row size 3096 exceeds 2704")
+
+    monkeypatch.setattr(place.ledger, "charge_users", refuse)
+    place.uses = {"a": 4.0, "b": 1.0}
+    assert await place.order() == "132", "the users keep their use, the accounts go on"
+    monkeypatch.setattr(place.ledger, "charge_accounts", refuse)
+    assert await place.order() == "132"
+    place.weigh(priorityWeights={"queue": 1})
+    assert await place.order() == "123"
