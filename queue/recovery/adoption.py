@@ -10,7 +10,8 @@ After a crash between them, the next leader finds a row that waits, or a release
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -21,12 +22,12 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
-from fluxqueue.queue.metrics import REPAIRS
+from fluxqueue.queue.metrics import OBJECT_FAILURES, REPAIRS
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.jobs import pods_wanted, started_with_fewer
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT, SLOT, sizes_in
 from fluxqueue.queue.model.pods import owning_job_uid
-from fluxqueue.queue.model.records import FluxionJobId, Grant, NewWorkload
+from fluxqueue.queue.model.records import FluxionJobId, Grant, NewWorkload, Workload
 from fluxqueue.queue.model.sources.registry import source_of_pod
 from fluxqueue.queue.recovery.adoption_claims import (
     AdoptionCandidate,
@@ -43,6 +44,11 @@ __all__ = ["adopt_released"]
 
 log = structlog.get_logger()
 
+_Item = TypeVar("_Item", Job, Pod)
+
+_FORGED = 10**17
+"""No queue has given so many ids; those that follow must be read as ids too, and fit into the sequence."""
+
 
 async def adopt_released(caches: Caches, ledger: Ledger) -> int:
     """Store what the tables lack; return the number of workloads.
@@ -56,8 +62,10 @@ async def adopt_released(caches: Caches, ledger: Ledger) -> int:
     """
     await ledger.skip_jobids(_highest(caches, ledger))
     # The description of a pod that is matched alone needs the row of its Job, so Jobs come first.
-    adopted = await _adopt(caches, ledger, list(_unknown_objects(caches, ledger)))
-    return adopted + await _adopt(caches, ledger, list(_pods_matched_alone(caches, ledger)))
+    pods = caches.pods.list()
+    candidates = [*_read(_of_job, caches.jobs.list(), caches, ledger), *_read(_of_pod, pods, caches, ledger)]
+    adopted = await _adopt(caches, ledger, candidates)
+    return adopted + await _adopt(caches, ledger, [*_read(_of_pod_matched_alone, pods, caches, ledger)])
 
 
 async def _adopt(caches: Caches, ledger: Ledger, candidates: Sequence[AdoptionCandidate]) -> int:
@@ -98,11 +106,7 @@ async def _adopt(caches: Caches, ledger: Ledger, candidates: Sequence[AdoptionCa
 
 def _highest(caches: Caches, ledger: Ledger) -> FluxionJobId:
     """Return the highest id of any admitted object; a forged id could exhaust the sequence."""
-    shown = [
-        FluxionJobId(jobid)
-        for fluxjob in caches.fluxjobs.list()
-        if (jobid := fluxjob.status.jobid) is not None
-    ]
+    shown = [fluxjob.status.jobid for fluxjob in caches.fluxjobs.list()]
     metas = [
         meta
         for job in caches.jobs.list()
@@ -110,52 +114,75 @@ def _highest(caches: Caches, ledger: Ledger) -> FluxionJobId:
         for meta in (job.metadata, job.spec.template.metadata)
     ]
     metas += [pod.metadata for pod in caches.pods.list() if _admitted(pod, caches, ledger)]
-    return max(
-        (*shown, *(jobid for meta in metas if (jobid := jobid_of(meta)) is not None)), default=FluxionJobId(0)
-    )
+    found = (*shown, *map(jobid_of, metas))
+    return FluxionJobId(max((jobid for jobid in found if jobid is not None and jobid < _FORGED), default=0))
 
 
-def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandidate]:
-    """Yield the objects whose release the tables do not know, as they were while they waited."""
-    for job in caches.jobs.list():
-        if _may_be_unknown(job, ledger) and _admitted(job, caches, ledger):
-            cluster, minicluster = caches.cluster_context(job.metadata.namespace), caches.minicluster_of(job)
-            new = describe_job(job_before_release(job), cluster, has_gated_pods=True, minicluster=minicluster)
-            if new is None:
-                continue
-            wanted = pods_wanted(job) if started_with_fewer(job) else new.pods
-            claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), wanted, ledger.wall())
-            if claim is not None and _has_one_size(new):
-                yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
-    for pod in caches.pods.list():
-        if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or _in_group(pod):
-            continue
-        claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
-        new = (
-            describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace))
-            if claim is not None
-            else None
-        )
-        if new is not None and claim is not None and _has_one_size(new):
-            yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
+def _read(
+    read: Callable[[_Item, Caches, Ledger], AdoptionCandidate | None],
+    items: Iterable[_Item],
+    caches: Caches,
+    ledger: Ledger,
+) -> Iterator[AdoptionCandidate]:
+    """Yield the objects whose release the tables do not know, as they were while they waited.
 
-
-def _pods_matched_alone(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandidate]:
-    """Yield pods of known Jobs with an allocation of their own:
-    the Job grew by them, or they replace one that its node refused.
+    An object that fails keeps no other from being adopted, and no leader from starting.
     """
-    for pod in caches.pods.list():
-        row = ledger.by_uid(owning_job_uid(pod) or "")
-        if row is None or row.jobid in (None, jobid_of(pod.metadata)) or not _may_be_unknown(pod, ledger):
+    for item in items:
+        try:
+            candidate = read(item, caches, ledger)
+        except Exception:
+            OBJECT_FAILURES.labels("adoption").inc()
+            log.exception("adoption.object_failed", object=f"{item.metadata.namespace}/{item.metadata.name}")
             continue
-        claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
-        new = (
-            describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace), job=row)
-            if claim is not None
-            else None
-        )
-        if new is not None and claim is not None and _has_one_size(new):
-            yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
+        if candidate is not None:
+            yield candidate
+
+
+def _of_job(job: Job, caches: Caches, ledger: Ledger) -> AdoptionCandidate | None:
+    if not _may_be_unknown(job, ledger) or not _admitted(job, caches, ledger):
+        return None
+    cluster, minicluster = caches.cluster_context(job.metadata.namespace), caches.minicluster_of(job)
+    new = describe_job(job_before_release(job), cluster, has_gated_pods=True, minicluster=minicluster)
+    if new is None:
+        return None
+    wanted = pods_wanted(job) if started_with_fewer(job) else new.pods
+    claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), wanted, ledger.wall())
+    return _candidate(caches, new, claim)
+
+
+def _of_pod(pod: Pod, caches: Caches, ledger: Ledger) -> AdoptionCandidate | None:
+    if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or _in_group(pod):
+        return None
+    return _candidate_of_pod(pod, caches, ledger)
+
+
+def _of_pod_matched_alone(pod: Pod, caches: Caches, ledger: Ledger) -> AdoptionCandidate | None:
+    """Read a pod of a known Job with an allocation of its own:
+    the Job grew by it, or it replaces one that its node refused.
+    """
+    row = ledger.by_uid(owning_job_uid(pod) or "")
+    if row is None or row.jobid in (None, jobid_of(pod.metadata)) or not _may_be_unknown(pod, ledger):
+        return None
+    return _candidate_of_pod(pod, caches, ledger, row)
+
+
+def _candidate_of_pod(
+    pod: Pod, caches: Caches, ledger: Ledger, job: Workload | None = None
+) -> AdoptionCandidate | None:
+    claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
+    if claim is None:
+        return None
+    new = describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace), job=job)
+    return _candidate(caches, new, claim) if new is not None else None
+
+
+def _candidate(caches: Caches, new: NewWorkload, claim: AllocationClaim | None) -> AdoptionCandidate | None:
+    if claim is None or not _has_one_size(new):
+        return None
+    fluxjob = caches.fluxjob_of(new.uid)
+    confirmed = fluxjob is not None and fluxjob.status.jobid == claim.jobid
+    return AdoptionCandidate(new, claim, confirmed)
 
 
 def _admitted(item: Job | Pod, caches: Caches, ledger: Ledger) -> bool:
@@ -164,11 +191,6 @@ def _admitted(item: Job | Pod, caches: Caches, ledger: Ledger) -> bool:
     return caches.manages(meta.namespace) and (
         ledger.by_uid(meta.uid) is not None or caches.fluxjob_of(meta.uid) is not None
     )
-
-
-def _confirms(caches: Caches, new: NewWorkload, claim: AllocationClaim) -> bool:
-    fluxjob = caches.fluxjob_of(new.uid)
-    return fluxjob is not None and fluxjob.status.jobid == claim.jobid
 
 
 def _capacity(caches: Caches, node: str) -> Mapping[str, int] | None:

@@ -25,6 +25,7 @@ from datetime import datetime
 import msgspec
 
 from fluxqueue.api import hostlists, names
+from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.graphnames import is_countable
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
@@ -144,11 +145,14 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int, now: datetime) -> A
 
 
 def _by_index(pods: Iterable[Pod], listed: Sequence[str]) -> tuple[str, ...]:
-    """Return the node of each index: the node of its pod, else the listed one, else none."""
+    """Return the node of each index: the node of its pod, else the listed one, else none.
+
+    Users may write an index on a pod: one that no workload can have counts as none.
+    """
     nodes = {
-        pod.completion_index: node
+        index: node
         for pod in pods
-        if pod.completion_index is not None and (node := _node_of(pod))
+        if (index := pod.completion_index) is not None and index < max_pods() and (node := _node_of(pod))
     }
     size = max(len(listed), *(index + 1 for index in nodes), 0) if nodes else len(listed)
     return tuple(

@@ -5,7 +5,7 @@ and no forged ones.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -23,7 +23,9 @@ from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.records import FluxionJobId
+from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.records import FluxionJobId, NewWorkload
 from fluxqueue.queue.recovery.adoption import adopt_released
 from fluxqueue.queue.store import Database, Store
 
@@ -172,3 +174,31 @@ async def test_new_ids_follow_the_highest_admitted_id_and_not_a_forged_one(
     assert jobid == FluxionJobId(10_091), (
         "with room for what was released in the last seconds and has no FluxJob"
     )
+
+
+@pytest.mark.parametrize("forged", [2**63 - 1, 2**63 - 10_000, 10**18 - 1])
+async def test_an_id_that_no_queue_can_have_given_keeps_no_leader_from_starting(
+    bench: Bench, caches: Caches, forged: int
+) -> None:
+    caches.jobs.replace([running("honest", jobid=70)])
+    caches.fluxjobs.replace([fluxjob_of("honest", 70), fluxjob_of("ended", forged)])
+    assert await adopt_released(caches, bench.ledger) == 1
+    (jobid,) = await bench.ledger.next_jobids(1)
+    assert jobid == FluxionJobId(10_071)
+
+
+async def test_an_object_that_cannot_be_read_keeps_no_other_from_being_adopted(
+    bench: Bench, caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(job: Job, *args: Any, **others: Any) -> NewWorkload | None:
+        if job.metadata.name == "broken":
+            raise KeyError("a value that nobody thought of")
+        return describe_job(job, *args, **others)
+
+    monkeypatch.setattr("fluxqueue.queue.recovery.adoption.describe_job", read)
+    caches.jobs.replace([running("broken", "n2", jobid=8), running("honest")])
+    caches.fluxjobs.replace([fluxjob_of("broken", 8), fluxjob_of("honest")])
+    before = OBJECT_FAILURES.labels("adoption")._value.get()
+    assert await adopt_released(caches, bench.ledger) == 1
+    assert (bench.row("honest").jobid, bench.ledger.by_uid("broken")) == (7, None)
+    assert OBJECT_FAILURES.labels("adoption")._value.get() == before + 1

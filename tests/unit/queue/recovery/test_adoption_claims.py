@@ -124,6 +124,15 @@ def test_after_its_pin_window_a_pinned_job_claims_only_the_slots_of_its_pods() -
     )
 
 
+@pytest.mark.parametrize("nodes", ["n[1-3]", None])
+def test_an_index_that_no_workload_can_have_makes_no_slots(nodes: str | None) -> None:
+    pods = [a_pod("gang-0", "n1", index=0), a_pod("gang-1", "n2", index=1), a_pod("x", "n3", index=9_999_999)]
+    claim = claim_of_job(read_job(released(nodes)), pods, 2, NOW)
+    assert claim is not None
+    assert claim.hosts[:2] == ("n1", "n2")
+    assert len(claim.hosts) <= 3
+
+
 def test_a_pinned_job_that_grew_or_shrank_claims_the_slots_of_its_grant() -> None:
     pods = [a_pod("a", "n1", index=0)]
     assert claim_of_job(read_job(released("n1", 4)), pods, 4, NOW) == AllocationClaim(
