@@ -160,6 +160,11 @@ class NodeRequester(Protocol):
     def key(self, workload: Workload) -> Key:
         """Return the key of the request of a workload. A changed workload has another."""
 
+    def adopt(self, workload: Workload) -> None:
+        """Take over the request of a workload of which an earlier leader created objects, before any other
+        is created.
+        """
+
     async def create(self, request: NodeRequest) -> None:
         """Create all objects of a request that do not exist.
 

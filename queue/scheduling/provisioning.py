@@ -87,22 +87,29 @@ class Provisioner:
         self._told: set[WorkloadId] = set()
         """Work that knows that its request waits for others."""
         self._not_before: dict[WorkloadId, float] = {}
+        self._adopted: set[Provision] = set()
+        """The ways whose requests of earlier leaders are known: before, none is made."""
         self._compare_wanted = asyncio.Event()
         ledger.subscribe(self._keys.add)
         caches.fluxqueues.add_handler(self._note_queue)
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._compare_wanted.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._compare_when_wanted())
             group.create_task(run_workers(self._keys, _WORKERS, self._reconcile))
 
     def resync(self) -> None:
         """Check every workload that waits for nodes, and every request."""
-        for workload in self._ledger.all():
-            if _waits_for_nodes(workload):
-                self._keys.add(workload.id)
+        self._enqueue_waiting()
         self._compare_wanted.set()
+
+    def _enqueue_waiting(self) -> None:
+        """Check every workload that waits for nodes, the oldest first, so that it has its turn first."""
+        waiting = filter(_waits_for_nodes, self._ledger.all())
+        for workload in sorted(waiting, key=lambda each: (each.submitted_at, each.id)):
+            self._keys.add(workload.id)
 
     def _note_queue(self, change: Change[FluxQueue]) -> None:
         if (
@@ -133,6 +140,8 @@ class Provisioner:
             return None
         if (wait_s := self._not_before.get(workload_id, 0.0) - asyncio.get_running_loop().time()) > 0:
             return wait_s
+        if wanted[0] not in self._adopted:
+            return _SOON_S
         request = self._request(workload, wanted[1])
         if request is None:
             return _SOON_S
@@ -230,6 +239,12 @@ class Provisioner:
                     log.debug("provisioning.not_served")
                 except ApiError as error:
                     log.warning("provisioning.list_failed", error=str(error))
+                    if way not in self._adopted:
+                        asyncio.get_running_loop().call_later(_SOON_S, self._compare_wanted.set)
+                    continue
+                if way not in self._adopted:
+                    self._adopted.add(way)
+                    self._enqueue_waiting()
 
     async def _compare_all(self, way: Provision) -> None:
         known = {
@@ -248,6 +263,9 @@ class Provisioner:
             for row in self._ledger.all()
             if (wanted := self._wanted(row)) is not None and wanted[0] is way
         }
+        if way not in self._adopted:
+            for key in {request.key for request in present} & waiting.keys():
+                self._ways[way].adopt(waiting[key])
         for request in present:
             await self._compare_one(way, request, waiting.get(request.key))
 

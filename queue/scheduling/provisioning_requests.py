@@ -48,6 +48,9 @@ class ProvisioningRequests:
         """Return the namespace of the workload and the name of its request."""
         return workload.namespace, request_name(workload)
 
+    def adopt(self, workload: Workload) -> None:
+        """Do nothing: their number is not limited."""
+
     async def create(self, request: NodeRequest) -> None:
         """Create the templates and the request. Objects that exist already are the same."""
         if len(request.pod_sets) > MOST_TEMPLATES:

@@ -90,6 +90,10 @@ class RoomPods:
         """Return the queue's namespace and the common part of the names of its room pods."""
         return self._namespace, request_name(workload, within=LONGEST_NAME - _DIGITS)
 
+    def adopt(self, workload: Workload) -> None:
+        """Count the room pods of work of which an earlier leader created some."""
+        self._turns.hold(self.key(workload), _asked(workload, workload.pods))
+
     async def create(self, request: NodeRequest) -> None:
         """Create the room pods that are missing, and write the condition of those that have none."""
         self._count(request)
@@ -138,9 +142,7 @@ class RoomPods:
                 "pods, "
                 "so split it, or use provision: gate with the cluster autoscaler"
             )
-        workload = request.workload
-        asked = RoomAsked(workload.submitted_at, workload.id, workload.namespace, request.pods)
-        if waits := self._turns.take(request.key, asked):
+        if waits := self._turns.take(request.key, _asked(request.workload, request.pods)):
             raise NotRequested(waits, waits=True)
         self._wake_next()
 
@@ -176,6 +178,10 @@ class RoomPods:
 
     async def _list(self, selector: str) -> list[Pod]:
         return await self._api.list(PODS, self._namespace, label_selector=selector)
+
+
+def _asked(workload: Workload, pods: int) -> RoomAsked:
+    return RoomAsked(workload.submitted_at, workload.id, workload.namespace, pods)
 
 
 async def ask_by_pod(

@@ -66,10 +66,14 @@ class RoomTurns:
         if not self._fits(asked) or self._next() != asked:
             return self._why(asked)
         self._had_turn[asked.namespace] = next(self._turns)
+        self.hold(key, asked)
+        return ""
+
+    def hold(self, key: Key, asked: RoomAsked) -> None:
+        """Count a request whose pods exist, or may be created now."""
         self.leave(key)
         self._counted[key] = asked
         self._held[asked.namespace] += asked.pods
-        return ""
 
     def leave(self, key: Key) -> None:
         """Let a request neither have room nor wait."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.controller_bench import running_controllers, until
 from support.node_request_bench import NAMESPACE, NodeRequestBench
+from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.queue.scheduling import room_pods
@@ -128,6 +129,35 @@ async def test_the_oldest_work_asks_first_when_there_is_room_again(
         await until(lambda: len(bench.of("third")) == 2)
         bench.ledger.end(third)
         await until(bench.nothing)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_the_next_leader_counts_what_is_there_before_it_creates_any(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Whatever the order of the tables is, and if the first list fails."""
+    monkeypatch.setattr(room_pods, "MOST_OF_ALL_WORK", 5)
+    async with running_controllers(bench.provisioner()):
+        first = bench.wait("first", 3)
+        await until(lambda: bench.count() == 3)
+        second, third = bench.wait("second", 3), bench.wait("third", 2)
+        await until(lambda: len(bench.events.events) == 2)
+    if gone:
+        bench.ledger.end_in_tables(first)
+    waiting = (third, second) if gone else (third, second, first)
+    bench.ledger = RecordingLedger(*((row, None) for row in waiting))
+    bench.server.fail_next("list", "pods", 500, "InternalError")
+    del bench.server.writes[:]
+    provisioner = bench.provisioner()
+    async with running_controllers(provisioner):
+        provisioner.resync()
+        await until(lambda: bench.count() == 5 if gone else len(bench.events.events) == 4)
+        await asyncio.sleep(0.05)
+    assert [len(bench.of(name)) for name in ("first", "second", "third")] == (
+        [0, 3, 2] if gone else [3, 0, 0]
+    )
+    made = [write.body["metadata"]["name"] for write in bench.server.writes if write.verb == "create"]
+    assert [name.split("-")[1] for name in made] == (["second"] * 3 + ["third"] * 2 if gone else [])
 
 
 async def test_work_that_stops_waiting_for_its_turn_holds_up_nobody(
