@@ -192,7 +192,7 @@ def waits_for_nodes(workload: Workload) -> bool:
 def _why(workload: Workload, first: Workload | None) -> str:
     """Return why work goes on for which other work was told to stop; empty if that waits for nodes."""
     if first is None:
-        return f"{workload.ref} goes on: the work for which it was preempted is gone"
+        return f"{workload.ref} goes on: the work that it was to make room for is gone"
     if first.state is not State.PENDING:
         return f"{_goes_on(workload, first)} has started on other nodes"
     if first.blocked or not waits_for_nodes(first):
@@ -201,4 +201,4 @@ def _why(workload: Workload, first: Workload | None) -> str:
 
 
 def _goes_on(workload: Workload, first: Workload) -> str:
-    return f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was preempted,"
+    return f"{workload.ref} goes on: {first.ref_within(workload.namespace)}, for which it was to make room,"

@@ -97,7 +97,9 @@ def test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace(stage: Stage, que
     assert {each["metadata"]["uid"] for each in pods_of(stage, "victim")} == uids, "it goes on as it was"
     stage.until(
         "an Event says so",
-        lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout,
+        lambda: (
+            "goes on: the work that it was to make room for is gone" in stage.kubectl("get", "events").stdout
+        ),
     )
     assert "Preempted" not in stage.plugin("explain", "job/victim").stdout
     stage.until_consistent()

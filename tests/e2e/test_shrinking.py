@@ -175,7 +175,7 @@ def test_all_pods_go_on_if_the_other_is_deleted_in_the_grace(
     assert running(stage).keys() == before.keys()
     stage.until(
         "an Event says so",
-        lambda: "goes on: the work that it was to make room for" in stage.kubectl("get", "events").stdout,
+        lambda: "PreemptionWithdrawn" in stage.kubectl("get", "events").stdout,
     )
     assert "Gave back" not in stage.plugin("explain", "job/moldable").stdout
     stage.until_consistent()

@@ -122,7 +122,9 @@ async def test_work_that_goes_on_is_told_once_and_its_pods_have_no_time_any_more
 async def test_work_that_goes_on_is_told_why_if_this_process_knows() -> None:
     bench = withdrawable()
     await bench.notices._tell(bench.row.id)
-    why = "Job default/mpi goes on: Job default/urgent, for which it was preempted, waits for something else"
+    why = (
+        "Job default/mpi goes on: Job default/urgent, for which it was to make room, waits for something else"
+    )
     await bench.ledger.evict([], {}, {bench.row.id: why})
     await bench.notices._tell(bench.row.id)
     assert bench.events.events[-1][2] == why

@@ -116,7 +116,7 @@ async def graph_of(bench: Bench) -> dict[int, tuple[int, tuple[tuple[str, int], 
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        (gone, "the work for which it was preempted is gone"),
+        (gone, "the work that it was to make room for is gone"),
         (held, "waits for something else"),
         (starts_elsewhere, "has started on other nodes"),
         (made_less_important, "may not preempt it any more"),
@@ -468,7 +468,8 @@ async def test_a_victim_goes_on_if_more_important_work_comes_that_its_nodes_do_n
     await bench.cycle()
     assert states(bench, "ab") == "", "the nodes would go to nobody before the other ends"
     assert (await bench.store.history(bench.row("b").id))[-1].detail == (
-        "Job default/b goes on: Job default/urgent, for which it was preempted, would not start if it ended"
+        "Job default/b goes on: Job default/urgent, for which it was to make room, "
+        "would not start if it ended"
     )
 
 
