@@ -27,6 +27,7 @@ from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
 from fluxqueue.queue.scheduling.kept_nodes import KeptNodes
+from fluxqueue.queue.scheduling.leftover_requests import LeftoverRequests
 from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
@@ -76,8 +77,8 @@ class Planning:
     priorities
         Keeps use, fair shares and the order of work.
     controllers
-        That one, a provisioner and what keeps nodes where nodes can be added, what resizes Jobs, and what
-        reservations need.
+        That one, a provisioner and what keeps nodes where nodes can be added (else what deletes their
+        requests), what resizes Jobs, and what reservations need.
     guaranteed
         Returns what is guaranteed to accounts and used of it now.
     """
@@ -127,7 +128,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
     provisioners = (
         (Provisioner(context.api, caches, ledger, context.recorder), KeptNodes(context.api, caches, ledger))
         if node_shapes
-        else ()
+        else (LeftoverRequests(context.api, caches.own_namespace),)
     )
     scheduler = Scheduler(
         ledger,

@@ -84,14 +84,14 @@ class ProvisioningRequests:
             await self._api.create(PROVISIONING_REQUESTS, body, namespace)
 
     async def delete(self, key: Key) -> None:
-        """Delete a request and its templates."""
+        """Delete a request and its templates. Without the right to, these go with the FluxJob."""
         namespace, name = key
         with contextlib.suppress(NotFound):
             await self._api.delete(PROVISIONING_REQUESTS, name, namespace=namespace)
         for number in range(MOST_TEMPLATES):
             try:
                 await self._api.delete(POD_TEMPLATES, _template_name(name, number), namespace=namespace)
-            except NotFound:
+            except (NotFound, Forbidden):
                 return
 
     async def present(self) -> list[PresentRequest]:

@@ -53,7 +53,13 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
         job = memory.get("jobs", "lammps")
         assert job["spec"]["suspend"] is False
         assert ControlTask.SCHEDULE in requests
-        followers = ["PriorityKeeper", "JobResizer", "FluxReservationWriter", "Maintenances"]
+        followers = [
+            "PriorityKeeper",
+            "LeftoverRequests",
+            "JobResizer",
+            "FluxReservationWriter",
+            "Maintenances",
+        ]
         assert [type(each).__name__ for each in planning.controllers] == followers
         assert await sweeper.doctor.examine(looks=1, from_api=False) == []
     await fluxion.close()
