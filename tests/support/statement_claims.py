@@ -27,6 +27,7 @@ from fluxqueue.api.fluxjobs import LIVE, Condition, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
+from fluxqueue.queue.model.given_back import given_back_message
 from fluxqueue.queue.model.records import Allocation, SlotState, Workload
 from fluxqueue.queue.model.users import programs_of, user_of
 
@@ -115,8 +116,9 @@ def _stored_state(work: ShownWork, picture: Picture) -> str:
 
 def _stored_words(work: ShownWork, picture: Picture) -> str:
     shown, row = work.fluxjob, work.row
-    if shown.status.reason == row.reason and shown.status.message != row.message:
-        return f"the queue says {row.message!r}"
+    words = row.message or given_back_message(row)
+    if shown.status.reason == row.reason and shown.status.message != words:
+        return f"the queue says {words!r}"
     if shown.spec.pods != row.pods:
         return f"spec.pods is {shown.spec.pods}, and the queue counts {row.pods}"
     return (

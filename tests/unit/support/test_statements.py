@@ -28,7 +28,15 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue import service as queue_code
 from fluxqueue.queue.model.estimates import Estimate
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Reservation, SlotState, Workload
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    GivenBack,
+    RequeueState,
+    Reservation,
+    SlotState,
+    Workload,
+)
 from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_status import status_of
@@ -132,6 +140,7 @@ TOO_LARGE = (
     "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less "
     "(spec.limits.perWorkload of its FluxQueue)"
 )
+GAVE_BACK = GivenBack(jobid=7, stop_at=NOW, message="Job default/j gave 1 of its 2 pods back")
 LIMITED = {"default": a_queue(limits={"running": 2})}
 ONE_OF_USER = (
     "user 'alice' in the queue 'default' may run 1 workloads at once, and 1 run or have nodes reserved"
@@ -200,6 +209,7 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
         )
     ),
     "running": lambda: alone(running()),
+    "gave pods back": lambda: alone(running(requeue_state=RequeueState(given_back=GAVE_BACK))),
     "allocated": lambda: alone(
         running(State.ALLOCATED, pod={"spec.nodeName": None, "status.phase": "Pending"})
     ),
