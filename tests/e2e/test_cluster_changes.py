@@ -23,6 +23,7 @@ from support.builders import JobBuilder, Json, make_job, make_minicluster, make_
 from support.end_to_end import Stage, managed_namespace, scheduler_paused
 from support.invariants import unfinished, violations
 from support.kubernetes_gates import OLDER_GATES
+from support.preempting_queue import PreemptingQueue
 from support.replicas import leader, queue_environment
 from support.walk import Walk
 
@@ -174,6 +175,24 @@ def pod_of(stage: Stage, job: str, index: int) -> Pod | None:
         if pod.completion_index == index and pod.metadata.name.startswith(f"{job}-")
     ]
     return next((pod for pod in pods if pod.spec.node_name and pod.active), None)
+
+
+def test_a_preempted_job_that_loses_a_node_in_its_grace_makes_room_at_once(stage: Stage) -> None:
+    queue = PreemptingQueue(stage)
+    queue.grants(graceSeconds=3600)
+    stage.apply(queue.job("victim", 4).build())
+    lost = stage.until_state("victim", State.RUNNING).hosts[0]
+    stage.apply(queue.job("urgent", 4, priority=10, seconds="1").build())
+    stage.until_reason("victim", "Preempted")
+    assert not stage.job("victim").spec.suspend, "it has an hour"
+    with node_down(stage, lost):
+        stage.until_state("urgent", State.COMPLETED, 60)
+    stage.until_state("victim", State.RUNNING, 60)
+    told = f"stops before its grace is over: node {lost} was lost under it"
+    assert told in stage.kubectl("get", "events", "--field-selector", "reason=PreemptionNotice").stdout
+    stage.kubectl("delete", "job", "victim")
+    stage.kubectl("delete", "fluxqueue", queue.name)
+    stage.until_consistent()
 
 
 def test_fm37_a_pod_ungated_alone_gets_a_new_slot_when_its_node_is_not_ready(stage: Stage) -> None:
