@@ -29,7 +29,13 @@ from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.remembered import remembered
-from fluxqueue.queue.model.topology_levels import below_levels, divided, node_rules_of, with_levels
+from fluxqueue.queue.model.topology_levels import (
+    below_levels,
+    divided,
+    most_per_node,
+    node_rules_of,
+    with_levels,
+)
 
 __all__ = [
     "ANY_NODE",
@@ -42,6 +48,7 @@ __all__ = [
     "extra_requests_in",
     "jobspec_of",
     "labels_of",
+    "pods_per_node_in",
     "ranks_of",
     "reservation_in",
     "shape_of",
@@ -407,6 +414,13 @@ def takes_whole_nodes(jobspec: str) -> bool:
     return '"whole"' in jobspec and {"whole": True} in orjson.loads(jobspec)["attributes"]["system"].get(
         "domains", ()
     )
+
+
+def pods_per_node_in(jobspec: str) -> int:
+    """Return the most pods of a jobspec on one node; 0: any number."""
+    if '"most"' not in jobspec:
+        return 0
+    return most_per_node(orjson.loads(jobspec)["attributes"]["system"].get("domains", ()))
 
 
 def without_nodes(jobspec: str, nodes: Sequence[str]) -> str:

@@ -16,7 +16,15 @@ from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED
 
-__all__ = ["below_levels", "divided", "levels_asked_for", "node_rules_of", "required_level", "with_levels"]
+__all__ = [
+    "below_levels",
+    "divided",
+    "levels_asked_for",
+    "most_per_node",
+    "node_rules_of",
+    "required_level",
+    "with_levels",
+]
 
 Part = Mapping[str, Any]
 
@@ -81,6 +89,11 @@ def node_rules_of(request: TopologyRequest) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [{"whole": True}] if request.exclusive else []
     rules += [{"together": [request.together]}] if request.together else []
     return [*rules, {"key": "", "most": request.pods_per_node}] if request.pods_per_node else rules
+
+
+def most_per_node(rules: Sequence[Mapping[str, Any]]) -> int:
+    """Return the most pods of a workload on one node, by its rules by domains; 0: any number."""
+    return next((int(rule["most"]) for rule in rules if rule.get("key") == "" and "most" in rule), 0)
 
 
 def below_levels(resources: Sequence[Part]) -> tuple[Sequence[Part], int]:

@@ -1,8 +1,8 @@
 """What is requested from an autoscaler, and what a way to request it does.
 
 A request names the pods of a workload in sets of equal placement. The pods here have what placement needs of
-a pod: its effective requests in one container, and all rules about nodes, including those of its queue. None
-of them ever runs.
+a pod: its effective requests and its host ports in one container, and all rules about nodes, including those
+of its queue. How many pods may share a node is a spread constraint. None of them ever runs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Any, Protocol
 import msgspec
 import orjson
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, fluxjob_name
+from fluxqueue.api.hostports import open_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import pod_requests
 from fluxqueue.kube.kinds import Key
+from fluxqueue.queue.model.jobspecs import pods_per_node_in
 from fluxqueue.queue.model.records import Workload
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
 
 LONGEST_NAME = 63
 _DIGEST = 8
+_MORE_THAN_ALL_NODES = 1_000_000
 
 
 class NotRequested(Exception):
@@ -67,7 +71,9 @@ class PodSetTemplate:
 
 
 def pod_sets_of(
-    pods: Iterable[tuple[Mapping[str, str], PodSpec, int]], node_selector: Mapping[str, str]
+    pods: Iterable[tuple[Mapping[str, str], PodSpec, int]],
+    node_selector: Mapping[str, str],
+    workload: Workload,
 ) -> list[PodSetTemplate]:
     """Return the pod sets of a workload.
 
@@ -77,10 +83,13 @@ def pod_sets_of(
         Labels, spec with all defaults, and how many of each.
     node_selector
         Of their queue.
+    workload
+        Whose pods they are.
     """
+    spread = _spread(workload)
     pod_sets: dict[bytes, PodSetTemplate] = {}
     for labels, spec, count in pods:
-        pod_set = PodSetTemplate(labels, _placement(spec, node_selector), count)
+        pod_set = PodSetTemplate(labels, {**_placement(spec, node_selector), **spread}, count)
         key = orjson.dumps([dict(labels), pod_set.spec], option=orjson.OPT_SORT_KEYS)
         known = pod_sets.get(key)
         pod_sets[key] = pod_set if known is None else replace(known, count=known.count + count)
@@ -95,11 +104,16 @@ def _placement(spec: PodSpec, node_selector: Mapping[str, str]) -> dict[str, Any
         for name, amount in requests.items()
         if name not in ("cpu", "memory", "ephemeral-storage")
     }
-    container = {
+    container: dict[str, Any] = {
         "name": "room",
         "image": "room",
         "resources": {"requests": requests, **({"limits": limits} if limits else {})},
     }
+    if ports := sorted({*open_ports(spec)}):
+        container["ports"] = [
+            {"containerPort": number, "hostPort": number, "protocol": protocol, "hostIP": address}
+            for protocol, number, address in ports
+        ]
     made: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
     if selector := {**(spec.node_selector or {}), **node_selector}:
         made["nodeSelector"] = selector
@@ -108,6 +122,22 @@ def _placement(spec: PodSpec, node_selector: Mapping[str, str]) -> dict[str, Any
     if spec.tolerations:
         made["tolerations"] = msgspec.to_builtins(spec.tolerations)
     return made
+
+
+def _spread(workload: Workload) -> dict[str, Any]:
+    """Return the field by which a node gets no more pods of a workload than it may."""
+    most = pods_per_node_in(workload.jobspec)
+    if not most:
+        return {}
+    constraint = {
+        "topologyKey": names.HOSTNAME_LABEL,
+        "maxSkew": most,
+        # So many nodes do not exist, so each is compared with 0 pods and not with the emptiest one.
+        "minDomains": _MORE_THAN_ALL_NODES,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {names.PROVISIONS_LABEL: workload.uid}},
+    }
+    return {"topologySpreadConstraints": [constraint]}
 
 
 @dataclass(frozen=True, slots=True)

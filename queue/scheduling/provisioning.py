@@ -175,7 +175,7 @@ class Provisioner:
         if fluxjob is None:
             return None
         try:
-            pod_sets = pod_sets_of(self._pods_of(workload), self._node_selector(workload))
+            pod_sets = pod_sets_of(self._pods_of(workload), self._node_selector(workload), workload)
         except (InvalidInjection, InvalidRequest):
             return None  # it was edited since: the intake is about to report it
         return NodeRequest(key, workload, pod_sets, fluxjob) if pod_sets else None

@@ -114,5 +114,8 @@ def template_body(pod_set: PodSetTemplate, metadata: Mapping[str, Any]) -> dict[
     """Return the PodTemplate of a pod set."""
     return {
         "metadata": metadata,
-        "template": {"metadata": {"labels": dict(pod_set.labels)}, "spec": pod_set.spec},
+        "template": {
+            "metadata": {"labels": {**pod_set.labels, **metadata.get("labels", {})}},
+            "spec": pod_set.spec,
+        },
     }

@@ -8,7 +8,8 @@ what a scheduler writes about a pod without a node, and that is what autoscalers
 
 Room pods have no labels of the work, so no Service, NetworkPolicy or budget of the queue's namespace can
 select them by what a user wrote. Of the rules about other pods they keep one, that no two of them share a
-node.
+node. Host ports, which the security level of the queue's namespace may not admit, are such a rule about the
+room pods that stand for pods with the same port.
 """
 
 from __future__ import annotations
@@ -253,15 +254,28 @@ def _room_pod(request: NodeRequest, name: str, pod_set: PodSetTemplate) -> dict[
     wanted: dict[str, Any] = (
         {"nodeAffinity": affinity["nodeAffinity"]} if affinity.get("nodeAffinity") else {}
     )
+    ports = {
+        f"{names.ROOM_PORT_PREFIX}{port['protocol'].lower()}-{port['hostPort']}": "open"
+        for port in pod_set.spec["containers"][0].get("ports", ())
+    }
+    apart = [{**room, port: state} for port, state in ports.items()]
     if rules_of(PodSpec(affinity=affinity), workload.namespace, pod_set.labels).keeps_apart({}):
-        term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": room}}
-        wanted["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    spec = {field: value for field, value in pod_set.spec.items() if field != "affinity"} | (
-        {"affinity": wanted} if wanted else {}
-    )
-    return unbound_pod(
-        name, {names.PROVISIONS_LABEL: workload.uid, **room}, {names.ROOM_FOR_ANNOTATION: workload.ref}, spec
-    )
+        apart = [room]
+    if apart:
+        wanted["podAntiAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": labels}}
+                for labels in apart
+            ]
+        }
+    containers = [
+        {field: value for field, value in container.items() if field != "ports"}
+        for container in pod_set.spec["containers"]
+    ]
+    spec = {field: value for field, value in pod_set.spec.items() if field != "affinity"}
+    spec |= {"containers": containers} | ({"affinity": wanted} if wanted else {})
+    labels = {names.PROVISIONS_LABEL: workload.uid, **room, **ports}
+    return unbound_pod(name, labels, {names.ROOM_FOR_ANNOTATION: workload.ref}, spec)
 
 
 async def in_parallel(work: Iterable[Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from support.builders import make_pod
+from support.queue_builders import a_workload
 
 from fluxqueue.api.clusterobjects import ProvisioningRequest
 from fluxqueue.api.pods import PodSpec
@@ -19,7 +20,7 @@ def test_a_template_has_the_labels_that_anti_affinity_selects() -> None:
         }
     }
     spec = msgspec.convert({**make_pod().build()["spec"], "affinity": affinity}, PodSpec)
-    (room,) = pod_sets_of([({"job-name": "j"}, spec, 2)], {})
+    (room,) = pod_sets_of([({"job-name": "j"}, spec, 2)], {}, a_workload())
     body = template_body(room, {"name": "t"})
     assert body["metadata"] == {"name": "t"}
     assert body["template"]["metadata"]["labels"] == {"job-name": "j"}

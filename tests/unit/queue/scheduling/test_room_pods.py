@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -81,6 +82,40 @@ async def test_room_pods_of_work_that_wants_one_node_for_each_pod_keep_apart(
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": own}
     wanted = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert room["spec"].get("affinity") == (wanted if apart else None)
+
+
+async def test_room_pods_of_pods_with_host_ports_keep_apart_and_open_none(bench: NodeRequestBench) -> None:
+    """The namespace of the queue may admit no host ports."""
+    ports = [{"containerPort": 80, "hostPort": 80}, {"containerPort": 53, "hostPort": 53, "protocol": "UDP"}]
+    room = await room_of(bench, containers=[{"name": "c", "ports": ports}])
+    labels = room["metadata"]["labels"]
+    own = {names.ROOM_LABEL: labels[names.ROOM_LABEL]}
+    terms = room["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms == [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {**own, port: "open"}}}
+        for port in ("fluxqueue/room-port-tcp-80", "fluxqueue/room-port-udp-53")
+    ]
+    assert (
+        labels.items() >= {"fluxqueue/room-port-tcp-80": "open", "fluxqueue/room-port-udp-53": "open"}.items()
+    )
+    assert "ports" not in room["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("way", ["gate", "pods"])
+async def test_pods_of_which_a_node_may_have_so_many_are_counted_by_one_label(way: str) -> None:
+    bench = NodeRequestBench(way)
+    jobspec = '{"attributes": {"system": {"domains": [{"key": "", "most": 2}]}}}'
+    async with running_controllers(bench.provisioner()):
+        bench.ledger.put(replace(bench.wait("grows", 3), jobspec=jobspec))
+        await until(lambda: bench.count() == 3)
+    made = [
+        *bench.rooms().values(),
+        *(each["template"] for each in bench.server.all("podtemplates")),
+    ]
+    for pod in made:
+        (constraint,) = pod["spec"]["topologySpreadConstraints"]
+        assert constraint["maxSkew"] == 2
+        assert constraint["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
 
 
 async def test_a_lost_condition_is_written_again(bench: NodeRequestBench) -> None:
