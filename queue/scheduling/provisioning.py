@@ -51,6 +51,8 @@ log = structlog.get_logger()
 
 _WORKERS = 2
 _SOON_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+"""Before the requests of a former leader are listed again."""
 _RETRY_S = 300.0
 """After the autoscaler failed a request, or the API server did not accept it."""
 
@@ -82,8 +84,8 @@ class Provisioner:
         }
         self._requested: dict[WorkloadId, Wanted] = {}
         """Requests of which objects may exist."""
-        self._incomplete: set[WorkloadId] = set()
-        """Those of which some may be missing."""
+        self._incomplete: dict[WorkloadId, object] = {}
+        """Those of which some may be missing, each with a mark: it is another one if it was found again."""
         self._told: set[WorkloadId] = set()
         """Work that knows that its request waits for others."""
         self._not_before: dict[WorkloadId, float] = {}
@@ -146,7 +148,7 @@ class Provisioner:
         if request is None:
             return _SOON_S
         self._requested[workload_id] = wanted
-        self._incomplete.add(workload_id)
+        self._incomplete[workload_id] = mark = object()
         try:
             await self._ways[wanted[0]].create(request)
         except NotRequested as refusal:
@@ -158,7 +160,8 @@ class Provisioner:
             await self._delete(workload_id, wanted)
             self._report_failure(workload, str(refusal))
             return _RETRY_S
-        self._incomplete.discard(workload_id)
+        if self._incomplete.get(workload_id) is mark:  # else some was missing meanwhile, and it is made again
+            del self._incomplete[workload_id]
         self._told.discard(workload_id)
         log.info(
             "provisioning.requested",
@@ -185,7 +188,7 @@ class Provisioner:
         await self._ways[way].delete(key)
         if self._requested.get(workload_id) == requested:
             del self._requested[workload_id]
-            self._incomplete.discard(workload_id)
+            self._incomplete.pop(workload_id, None)
 
     def _pods_of(self, workload: Workload) -> Pods:
         """Labels, complete spec and number of its pods."""
@@ -229,6 +232,7 @@ class Provisioner:
     # ---- comparison with the cluster -----------------------------------------------------------------------
 
     async def _compare_when_wanted(self) -> None:
+        pause_s = _SOON_S
         while True:
             await self._compare_wanted.wait()
             self._compare_wanted.clear()
@@ -240,7 +244,8 @@ class Provisioner:
                 except ApiError as error:
                     log.warning("provisioning.list_failed", error=str(error))
                     if way not in self._adopted:
-                        asyncio.get_running_loop().call_later(_SOON_S, self._compare_wanted.set)
+                        asyncio.get_running_loop().call_later(pause_s, self._compare_wanted.set)
+                        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     continue
                 if way not in self._adopted:
                     self._adopted.add(way)
@@ -256,7 +261,7 @@ class Provisioner:
         existing = {request.key for request in present if request.complete}
         for workload_id, requested in known.items():
             if requested[1] not in existing and self._requested.get(workload_id) == requested:
-                self._incomplete.add(workload_id)
+                self._incomplete[workload_id] = object()
                 self._keys.add(workload_id)
         waiting = {
             wanted[1]: row

@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fluxqueue.api import names
@@ -54,6 +54,10 @@ MOST_OF_ALL_WORK: Final = 2_000
 
 _SERVED_WITHIN_S: Final = 900.0
 """Autoscalers give up a node that has not joined after so long."""
+_NOT_SERVED: Final = (
+    f"the autoscaler did not add all nodes in {_SERVED_WITHIN_S / 60:.0f} minutes, "
+    "and other work waits to request some"
+)
 
 _AT_ONCE: Final = 16
 _DIGITS: Final = 5
@@ -124,11 +128,12 @@ class RoomPods:
         requests: defaultdict[Key, list[Pod]] = defaultdict(list)
         for pod in await self._list(names.ROOM_LABEL):
             requests[self._namespace, pod.metadata.label(names.ROOM_LABEL) or ""].append(pod)
+        overdue = self._turns.in_the_way(self._overdue(requests))
         return [
             PresentRequest(
                 key,
                 complete=sum(map(asks, pods)) == self._turns.pods(key),
-                failed=self._overdue(key, pods),
+                failed=_NOT_SERVED if key in overdue else "",
             )
             for key, pods in requests.items()
         ]
@@ -151,17 +156,14 @@ class RoomPods:
         if (following := self._turns.next()) is not None:
             self._wake(following)
 
-    def _overdue(self, key: Key, pods: Iterable[Pod]) -> str:
-        """Return that a request has had its time and others wait for its room; empty if that is not so."""
-        created = min((text for pod in pods if (text := pod.metadata.creation_timestamp)), default=None)
-        if created is None or not self._turns.holds_up(key):
-            return ""
-        if (self._wall() - datetime.fromisoformat(created)).total_seconds() < _SERVED_WITHIN_S:
-            return ""
-        return (
-            f"the autoscaler did not add all nodes in {_SERVED_WITHIN_S / 60:.0f} minutes, "
-            "and other work waits to request some"
-        )
+    def _overdue(self, requests: Mapping[Key, Iterable[Pod]]) -> list[Key]:
+        """Return the requests that have had their time, oldest first."""
+        latest, ages = self._wall() - timedelta(seconds=_SERVED_WITHIN_S), []
+        for key, pods in requests.items():
+            created = min((text for pod in pods if (text := pod.metadata.creation_timestamp)), default=None)
+            if created is not None and (since := datetime.fromisoformat(created)) <= latest:
+                ages.append((since, key))
+        return [key for _, key in sorted(ages)]
 
     # ---- effects -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -86,13 +87,33 @@ class RoomTurns:
         asked = self._next()
         return asked.workload if asked is not None and self._fits(asked) else None
 
-    def holds_up(self, key: Key) -> bool:
-        """True if work waits for the room that a request has."""
-        counted = self._counted.get(key)
-        if counted is None:
-            return False
+    def in_the_way(self, keys: Iterable[Key]) -> set[Key]:
+        """Return which of these requests are to end, so that work that waits has room: the first of them,
+        and no more than it needs.
+        """
+        counted = [(key, self._counted[key]) for key in keys if key in self._counted]
+        ending: set[Key] = set()
+        for asked in self._blocked():
+            own = self._held[asked.namespace] + asked.pods - self._of_namespace
+            room = self._held.total() + asked.pods - self._of_all
+            needed: set[Key] = set()
+            # room in its share is only made by its own namespace
+            for key, each in sorted(
+                counted, key=lambda pair: own > 0 and pair[1].namespace != asked.namespace
+            ):
+                if own > 0 or room > 0:
+                    needed.add(key)
+                    room -= each.pods
+                    own -= each.pods if each.namespace == asked.namespace else 0
+            if own <= 0 and room <= 0:
+                ending.update(needed)
+        return ending
+
+    def _blocked(self) -> list[RoomAsked]:
+        """Return what waits for others to end: the next one, and the oldest of each full namespace."""
         first = self._next()
-        return counted.namespace in self._lines or (first is not None and not self._fits(first))
+        full = [line[0] for line in self._lines.values() if not self._within_share(line[0])]
+        return [*full, first] if first is not None and not self._fits(first) else full
 
     def _remove(self, key: Key) -> None:
         if (counted := self._counted.pop(key, None)) is not None:

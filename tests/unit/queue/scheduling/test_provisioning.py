@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,10 @@ from support.node_request_bench import NAMESPACE, NodeRequestBench
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Provision
 from fluxqueue.kube.errors import Unreachable
 from fluxqueue.kube.wire import Request
+from fluxqueue.queue.scheduling.node_requests import NodeRequest
 
 
 @pytest.fixture(params=["gate", "pods"])
@@ -58,6 +61,37 @@ async def test_the_resync_repairs_what_somebody_deleted(bench: NodeRequestBench)
             bench.server.remove("provisioningrequests", min(bench.requests()))
         assert bench.count() < 3
         provisioner.resync()
+        await until(lambda: bench.count() == 3)
+
+
+async def test_what_is_missing_before_a_request_is_complete_is_made_again(
+    bench: NodeRequestBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provisioner = bench.provisioner()
+    made, go_on, ways = asyncio.Event(), asyncio.Event(), provisioner._ways
+    create = {way: requester.create for way, requester in ways.items()}
+
+    def held(way: Provision) -> Callable[[NodeRequest], Awaitable[None]]:
+        async def create_and_wait(request: NodeRequest) -> None:
+            await create[way](request)
+            made.set()
+            await go_on.wait()
+
+        return create_and_wait
+
+    for way, requester in ways.items():
+        monkeypatch.setattr(requester, "create", held(way))
+    async with running_controllers(provisioner):
+        bench.wait("grows")
+        await asyncio.wait_for(made.wait(), 5)
+        if bench.way == "pods":
+            bench.server.remove("pods", min(bench.rooms()), NAMESPACE)
+        else:
+            bench.server.remove("provisioningrequests", min(bench.requests()))
+        marks = dict(provisioner._incomplete)
+        provisioner.resync()
+        await until(lambda: provisioner._incomplete != marks)
+        go_on.set()
         await until(lambda: bench.count() == 3)
 
 

@@ -246,7 +246,8 @@ async def test_what_was_not_served_in_time_ends_if_others_wait_for_room(
         bench.ledger.now = CREATED + timedelta(minutes=16)
         provisioner.resync()
         await until(lambda: bench.of("c1"))
-        assert (bench.of("a1"), bench.of("b1")) == ([], [])
+        assert (bench.of("a1"), len(bench.of("b1"))) == ([], 1), "one pod needs the room of one"
     sentence = "the autoscaler did not add all nodes in 15 minutes, and other work waits to request some"
     told = {event[0]: event[2] for event in bench.events.events}
-    assert told["Job a1"] == told["Job b1"] == f"{sentence}; it is requested again in 5 minutes"
+    assert told["Job a1"] == f"{sentence}; it is requested again in 5 minutes"
+    assert "Job b1" not in told

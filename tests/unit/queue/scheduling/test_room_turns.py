@@ -33,8 +33,8 @@ class Line:
         workload = self.turns.next()
         return next((name for name, asked in self.asked.items() if asked.workload == workload), None)
 
-    def holds_up(self, *names: str) -> list[bool]:
-        return [self.turns.holds_up(("", name)) for name in names]
+    def in_the_way(self, *names: str) -> list[str]:
+        return sorted(name for _, name in self.turns.in_the_way(("", name) for name in names))
 
 
 def test_a_full_namespace_holds_up_only_itself() -> None:
@@ -42,7 +42,7 @@ def test_a_full_namespace_holds_up_only_itself() -> None:
     assert line.ask("a1", 10) == ""
     assert "other work of namespace a by 10 of at most 10 pods: its own 10" in line.ask("a2", 10)
     assert line.ask("b1", 1) == ""
-    assert line.holds_up("a1", "b1", "a2") == [True, False, False]
+    assert line.in_the_way("b1", "a1", "a2") == ["a1"]
 
 
 def test_nobody_of_a_namespace_passes_its_oldest_work() -> None:
@@ -61,7 +61,7 @@ def test_namespaces_take_turns_in_what_becomes_free() -> None:
     assert [line.ask(name, 10) for name in ("a1", "b1")] == ["", ""]
     for name in ("a2", "a3", "b2", "c1"):
         assert line.ask(name, 10)
-    assert line.holds_up("a1", "b1") == [True, True]
+    assert line.in_the_way("a1", "b1") == ["a1", "b1"], "each for older work of its own namespace"
     line.leave("a1")
     assert line.next() == "a2"
     assert line.ask("c1"), "it is not its turn"
@@ -110,3 +110,13 @@ def test_a_long_line_is_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> N
     for number in range(2, 1_000):
         assert line.ask(f"a{number}", 10)
     assert compared < 5_000
+
+
+def test_no_more_ends_than_what_waits_needs() -> None:
+    line = Line()
+    assert [line.ask(f"{name}1", 4) for name in "abcde"] == [""] * 5
+    keys = [f"{name}1" for name in "bacde"]
+    assert line.in_the_way(*keys) == [], "nobody waits"
+    assert line.ask("f1", 5)
+    assert line.in_the_way(*keys) == ["a1", "b1"], "the first two that are named"
+    assert line.in_the_way("a1") == [], "its end alone would help nobody"
