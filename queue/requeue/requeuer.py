@@ -203,10 +203,8 @@ class Requeuer:
             and not self._ledger.withdrawing(row.id)
             and not self._is_bare(row.id)
         }
-        await self._ledger.set_requeue_states(
-            {each: structs.replace(row.requeue_state, stop_at=now) for each, row in rows.items()}
-        )
-        for each, row in rows.items():
+        for each in await self._ledger.end_graces(rows.keys()):
+            row = rows[each]
             log.info("workload.grace_ended", workload=each, uid=row.uid, cause=causes[each])
             self._tell(row, self._ledger.allocation(each), "PreemptionNotice", f"{_STOPS}: {causes[each]}")
 

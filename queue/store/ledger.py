@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Concatenate, ParamSpec
 
 import structlog
+from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.metrics import OBJECT_FAILURES
@@ -35,6 +36,7 @@ from fluxqueue.queue.model.changes import (
     Withdrawal,
 )
 from fluxqueue.queue.model.given_back import giving_back, with_given_back
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import (
     Allocation,
     Epoch,
@@ -231,6 +233,24 @@ class Ledger(LedgerTables):
         if changes:
             await self._change(set_requeue_states, changes)
 
+    async def end_graces(self, ids: Collection[WorkloadId]) -> list[WorkloadId]:
+        """Have the graces of preempted work end now; return of which. What goes on by now keeps its state."""
+        ended: list[WorkloadId] = []
+
+        async def end(epoch: Epoch, ids: Collection[WorkloadId]) -> Delta:
+            now = self.clock()
+            states = {
+                row.id: structs.replace(row.requeue_state, stop_at=now)
+                for row in map(self.get, ids)
+                if row is not None and grace_left_s(row, now)
+            }
+            ended[:] = states
+            return await self._store.set_requeue_states(epoch, states)
+
+        if ids:
+            await self._change(end, ids)
+        return ended
+
     async def mark_started(self, ids: Sequence[WorkloadId]) -> None:
         """Record that all pods of workloads are on their nodes."""
         if ids := [workload for workload in ids if self._state(workload) is State.ALLOCATED]:
@@ -281,11 +301,10 @@ class Ledger(LedgerTables):
         was told to stop goes on, unless its grace is over, or it is evicted or gives back again. Until it is
         known whether that is stored, it is `withdrawing`.
         """
+        rows: dict[WorkloadId, Workload] = {}
 
         async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
-            rows = self._withdraw(withdrawn)
-            known = {each: why for each, why in self._going_on.items() if each in self._workloads}
-            self._going_on = known | {each: withdrawn[each] for each in rows}
+            rows.update(self._withdraw(withdrawn))
             kept = [
                 replace(
                     each,
@@ -322,6 +341,8 @@ class Ledger(LedgerTables):
             raise
         # after any other failure not before what is stored is read
         self._withdrawing.difference_update(withdrawn)
+        known = {each: why for each, why in self._going_on.items() if each in self._workloads}
+        self._going_on = known | {each: withdrawn[each] for each in rows}
 
     def withdrawing(self, workload: WorkloadId) -> bool:
         """True while it is not known whether work that was told to stop goes on:

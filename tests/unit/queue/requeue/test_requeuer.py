@@ -233,9 +233,9 @@ async def test_a_grace_that_is_of_no_use_ends_at_once_and_its_job_is_told_why() 
         await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
         await until(lambda: bench.server.get("jobs", "mpi")["spec"]["suspend"])
     await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
-    assert bench.ledger.written("set_requeue_states") == [
-        (bench.row.id, RequeueState(stop_at=EPOCH, preempted_for=9))
-    ]
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    assert row.requeue_state == RequeueState(stop_at=EPOCH, preempted_for=9)
     told = "Job default/mpi stops before its grace is over: node n0 was lost under it"
     assert events.events == [("Job mpi", "PreemptionNotice", told, Severity.WARNING)]
 
@@ -261,6 +261,25 @@ async def test_what_would_not_be_evicted_keeps_its_grace(row: Workload) -> None:
     bench = Bench(row, "pods", make_pod("mpi-0").uid("mpi-0").on_node("n0").phase("Running"))
     await bench.requeuer.end_graces({row.id: "the maintenance power of node n0 began", WorkloadId(99): ""})
     assert bench.ledger.writes == []
+
+
+async def test_a_grace_does_not_end_behind_the_withdrawal_of_its_preemption() -> None:
+    told = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
+    row = a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH)
+    bench = Bench(row, "jobs", JOB)
+    events = RecordedEvents()
+    bench.requeuer.recorder = events.recorder
+    async with bench.ledger._lock:  # both are decided while something else is stored
+        writes = [
+            asyncio.create_task(bench.ledger.evict([], {}, {row.id: "Job default/mpi goes on"})),
+            asyncio.create_task(bench.requeuer.end_graces({row.id: "node n0 was lost under it"})),
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await asyncio.gather(*writes)
+    after = bench.ledger.get(row.id)
+    assert after is not None
+    assert (after.evicting, after.requeue_state.stop_at, events.events) == (False, None, [])
 
 
 @pytest.mark.parametrize("stored", [True, False])
