@@ -261,6 +261,8 @@ class ElasticVictims:
                 until = {row.id: self._told_until(row, its) or new for row, its in alone}
                 stop_at = (self._told_until(workload, allocation, ranks) or new) if ranks else None
                 stops = {*until.values(), *([stop_at] if stop_at is not None else [])}
+                if not stops:  # the pods by which it grew ended meanwhile
+                    continue
                 message = self._in_words(attempt, workload, parts, stops)
                 back[job] = GivenBack(
                     jobid=allocation.jobid,

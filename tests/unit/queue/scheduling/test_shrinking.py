@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.elastic_jobs import ShownPods, held, leaving, moldable, pods_end, started
@@ -22,6 +23,7 @@ from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling import preemption
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
 from fluxqueue.queue.scheduling.limits import Quotas
 
@@ -202,6 +204,25 @@ async def test_a_pod_that_grew_ends_before_a_slot_that_loses_as_much(
         r"Job default/wide \(priority 0\) gave 1 of its 4 pods back at .* it went on with 3",
         bench.row("grown").message,
     )
+
+
+async def test_a_pod_that_grew_and_ends_while_it_is_chosen_breaks_no_cycle(
+    bench: Bench, shown: ShownPods, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(bench, shown, moldable("wide", 3, 1))
+    await started(bench, shown, replace(moldable("grown", 1, 1), kind="Pod", priority=-1_000_000))
+    shown.pods["wide"]["grown"] = clock.now
+    shown.further["wide"] = ["grown"]
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    gone, of, given_back = bench.row("grown").id, ElasticVictims._of, ElasticVictims.given_back
+
+    def given_back_later(self: ElasticVictims, *chosen: Any) -> Any:
+        monkeypatch.setattr(ElasticVictims, "_of", lambda self, each: [] if each == gone else of(self, each))
+        return given_back(self, *chosen)
+
+    monkeypatch.setattr(ElasticVictims, "given_back", given_back_later)
+    await bench.cycle()
+    assert (bench.row("wide").state, leaving(bench, "wide")) == (State.RUNNING, [])
 
 
 async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(
