@@ -247,7 +247,7 @@ class CyclePhases:
     async def _report(self, cycle: Cycle) -> None:
         self._estimator.follow_reservations(self._reservations.held, cycle.context.now)
         more = await self._reasons.report(cycle, self._reservations.held)
-        if more or cycle.turns_left or self._rules.changed:
+        if more or cycle.turns_left or self._rules.changed or self._predictions.more:
             self._wakeup.soon()
         elif cycle.quotas.left_for_later:
             self._wakeup.soon(_NEXT_ANSWERS_S)

@@ -64,6 +64,11 @@ class PredictedDurations:
         """True if a queue backfills by predictions."""
         return bool(self._queues)
 
+    @property
+    def more(self) -> bool:
+        """True if some are left for the next cycle."""
+        return bool(self._outdated)
+
     async def begin_cycle(self, disciplines: Mapping[str, Discipline]) -> set[WorkloadId]:
         """Take the disciplines of a cycle; return the pending workloads whose predictions may be others
         now.

@@ -86,10 +86,12 @@ async def test_very_much_work_of_a_user_is_predicted_anew_in_parts(monkeypatch: 
     run_for(ledger, 5)
     second = await predictions.begin_cycle(PREDICTING)
     assert (len(first), len(second), first & second) == (10, 10, set())
+    assert predictions.more, "another cycle is to follow"
     later = own.pop()
     ledger.put(replace(later, queue="other"))
     parts = [await predictions.begin_cycle(PREDICTING) for _ in range(3)]
     assert [len(part) for part in parts] == [10, 4, 0]
+    assert not predictions.more
     assert second.union(*parts) == {each.id for each in own}, "all since the last end"
 
 
