@@ -160,8 +160,8 @@ class DependencyTracker:
         if before != {each.asked for each in known}:
             if new.uid in self._cycles:
                 self._note_cycles(new.uid)
-            elif row is not None and row.reason is Reason.DEPENDENCY_NEVER_SATISFIED:
-                self._cycles.note(new.uid)  # the former leader may have found it in a cycle
+            elif row is not None and (not before or row.reason is Reason.DEPENDENCY_NEVER_SATISFIED):
+                self._cycles.note(new.uid)  # a former leader may have found it in a cycle, and not told it
         return msgspec.structs.replace(new.start_conditions, after=known)
 
     # ---- reasons -------------------------------------------------------------------------------------------

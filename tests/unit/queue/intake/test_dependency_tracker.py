@@ -29,7 +29,7 @@ from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
-from fluxqueue.queue.model.changes import Ending, Requeue
+from fluxqueue.queue.model.changes import Ending, ReasonChange, Requeue
 from fluxqueue.queue.model.dependency_rules import judge
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload, WorkloadId
@@ -262,13 +262,19 @@ async def test_a_cycle_that_an_edit_breaks_is_forgotten(bench: Bench) -> None:
     await bench.until_reason("a", Reason.WAITING_FOR_DEPENDENCY, "Job default/b to succeed")
 
 
-async def test_a_new_leader_finds_a_cycle_again() -> None:
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_new_leader_finds_a_cycle_again(*, told: bool) -> None:
     bench = Bench()
     async with leading(bench):
         bench.apply("a", after="ok:job/b")
         bench.apply("b", after="any:job/a")
         for uid in "ab":
             await bench.until_reason(uid, Reason.DEPENDENCY_NEVER_SATISFIED, "waits in a cycle")
+    if not told:  # a leader between them ended before it told it
+        waits = Reason.WAITING_FOR_DEPENDENCY
+        await bench.ledger.set_reasons(
+            [ReasonChange(workload=row.id, reason=waits, message="") for row in bench.ledger.all()]
+        )
     bench.store.described.clear()
     async with leading(bench):
         await until(lambda: {"a", "b"} <= set(bench.store.described))
