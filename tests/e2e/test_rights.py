@@ -321,6 +321,8 @@ def requests_for_nodes(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_account("physics", namespaces=[stage.namespace])))
     grows = (
         job("grows", "40")
+        .host_ports(8080)
+        .annotation(names.PODS_PER_NODE_ANNOTATION, "1")
         .with_("spec.template.spec.nodeSelector", {"pool": "larger"})
         .label(names.QUEUE_LABEL, "growing")
     )
@@ -350,6 +352,9 @@ def requests_for_nodes(stage: Stage) -> None:
         )
 
     stage.until("a room pod asks for a node, and no request", lambda: unscheduled() and not asked())
+    (room,) = room_pods()
+    assert len(room["spec"]["topologySpreadConstraints"]) == 1
+    assert room["spec"]["affinity"]["podAntiAffinity"]
     stage.kubectl("delete", "job", "grows", "--timeout=60s")
     stage.until("the room pod is gone", lambda: not room_pods())
 
