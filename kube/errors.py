@@ -59,6 +59,12 @@ class _Status(msgspec.Struct, frozen=True):
     details: _Details | None = None
 
 
+_PASSING = (401, 408, 429)
+"""Of the 4xx, those that say nothing about the request itself."""
+_TOO_LARGE = ("request is too large", "message larger than max")
+"""What etcd, and its client in the API server, say of an object that has too many bytes; a 500."""
+
+
 class ApiError(Exception):
     """A request to the API server failed.
 
@@ -91,6 +97,13 @@ class ApiError(Exception):
         self.message = message
         self.causes = causes
         self.retry_after_s = retry_after_s
+
+    @property
+    def is_refusal(self) -> bool:
+        """True if the server would refuse the same request again as long as nobody changes anything."""
+        if self.status == 500:
+            return any(text in self.message for text in _TOO_LARGE)
+        return 400 <= self.status < 500 and self.status not in _PASSING
 
 
 class NotFound(ApiError):

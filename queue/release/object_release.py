@@ -47,7 +47,7 @@ from fluxqueue.queue.release.patches import (
 )
 from fluxqueue.queue.release.pod_gates import PodGates
 
-__all__ = ["Edited", "NotYet", "ObjectReleaser", "Prepare", "ReleaseSettings", "Unfit"]
+__all__ = ["Cancelled", "Edited", "NotYet", "ObjectReleaser", "Prepare", "ReleaseSettings", "Unfit"]
 
 _TRIES = 6
 _PATIENCE = timedelta(seconds=10)
@@ -58,6 +58,10 @@ Prepare = Callable[[Job, Allocation], Awaitable[None]]
 
 class Edited(Exception):
     """The object is not the one that was matched."""
+
+
+class Cancelled(Exception):
+    """A person cancels the Job, so it is not released."""
 
 
 class Unfit(Edited):
@@ -153,6 +157,8 @@ class ObjectReleaser:
             The object is gone.
         Edited
             The allocation is not for this object, or not for these nodes.
+        Cancelled
+            A person cancels the Job.
         NotYet
             The Job controller is to write a status first.
         PreparationFailed
@@ -208,6 +214,8 @@ class ObjectReleaser:
                 raise _gone(workload)
             if meta.label(names.JOBID_LABEL) == str(allocation.jobid):
                 return
+            if self._caches.is_cancelled(workload.uid):
+                raise Cancelled
             if meta.generation != workload.generation:
                 raise Edited(f"{workload.ref} was edited while it was being released: it is planned again")
             if refused is not None and meta.resource_version == refused.version:

@@ -10,6 +10,9 @@ frees its nodes and is held with the API server's message, until its object is e
 hold. A release that failed because the API server was unavailable or overloaded, or that was too early for
 the Job controller, is due after 1 s, then 2, 4 and so on up to that time. The table has these times. Each
 round ends with a timer for the earliest one.
+
+One that fails again and again in this way while others are released is no outage. It has the API server's
+message as its reason too, and is tried on.
 """
 
 from __future__ import annotations
@@ -17,18 +20,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from fluxqueue.kube.errors import ApiError, NotFound
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASE_SECONDS, RELEASES
 from fluxqueue.queue.model.changes import Ending, Requeue
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 from fluxqueue.queue.release.blockers import PreparationFailed
-from fluxqueue.queue.release.object_release import Edited, NotYet, ObjectReleaser, Unfit
+from fluxqueue.queue.release.object_release import Cancelled, Edited, NotYet, ObjectReleaser, Unfit
 from fluxqueue.queue.release.release_slots import ReleaseSlots
 from fluxqueue.queue.release.rounds import ReleaseResult, ReleaseRound
 from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
@@ -43,6 +47,17 @@ _CONCURRENT = 16
 _SOONEST_S = 0.2
 _LONGEST_MESSAGE = 300
 _MOST_REFUSALS = 3
+_MOST_FAILURES = 3
+"""After so many that follow releases of others, the reason is stored."""
+
+
+class _Failures(NamedTuple):
+    """How often a release failed though others succeeded since its failure before,
+    and how many had succeeded at the latest one.
+    """
+
+    times: int
+    released: int
 
 
 class Releaser:
@@ -67,9 +82,16 @@ class Releaser:
         self._reread = reread
         self._timer: asyncio.TimerHandle | None = None
         self._limit = ReleaseSlots(_CONCURRENT)
+        self._released = 0
+        self._failures: dict[FluxionJobId, _Failures] = {}
 
     async def release_due(self) -> None:
         """Release everything that is due, and trigger the next round when more is due."""
+        self._failures = {
+            jobid: failures
+            for jobid, failures in self._failures.items()
+            if self._ledger.allocation_of_job(jobid) is not None
+        }
         try:
             await ReleaseRound(self._ledger, self._release).run()
         finally:
@@ -104,14 +126,18 @@ class Releaser:
             RELEASES.labels(mode, "unprepared").inc()
             await self._requeue(workload, Reason.INVALID_REQUEST, f"{workload.ref}: {problem}")
             return ReleaseResult.STORED
-        except (Invalid, Forbidden, Conflict) as error:
-            RELEASES.labels(mode, "refused").inc()
-            log.warning("release.refused", object=workload.ref, workload=workload.id, error=str(error))
-            await self._count_refusal(workload, allocation, str(error))
-            return ReleaseResult.STORED
-        except (ApiError, NotYet) as error:  # the API server is unavailable or overloaded, or the Job is new
+        except Cancelled:  # it ends, unless the person takes that back
+            return ReleaseResult.UNAVAILABLE
+        except (ApiError, NotYet) as error:
+            if isinstance(error, ApiError) and error.is_refusal:
+                RELEASES.labels(mode, "refused").inc()
+                log.warning("release.refused", object=workload.ref, workload=workload.id, error=str(error))
+                await self._count_refusal(workload, allocation, str(error))
+                return ReleaseResult.STORED
+            # the API server is unavailable or overloaded, or the Job is new
             RELEASES.labels(mode, "failed").inc()
             log.warning("release.failed", object=workload.ref, workload=workload.id, error=str(error))
+            await self._count_failure(workload, allocation, str(error))
             return ReleaseResult.UNAVAILABLE
         except (StaleLeader, DatabaseUnavailable):
             raise
@@ -121,6 +147,8 @@ class Releaser:
             log.exception("release.broken", object=workload.ref, workload=workload.id)
             await self._count_refusal(workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE])
             return ReleaseResult.STORED
+        self._released += 1
+        self._failures.pop(allocation.jobid, None)
         RELEASES.labels(mode, "released").inc()
         RELEASE_SECONDS.observe(max((self._ledger.clock() - allocation.granted_at).total_seconds(), 0.0))
         return ReleaseResult.RELEASED
@@ -131,6 +159,16 @@ class Releaser:
         reach(CrashPoint.EDITED)
         self._reread(workload.uid)
         self._trigger.schedule()
+
+    async def _count_failure(self, workload: Workload, allocation: Allocation, error: str) -> None:
+        """Store the error as the reason if others were released between the failures."""
+        before = self._failures.get(allocation.jobid, _Failures(0, self._released))
+        times = before.times + (self._released > before.released)
+        self._failures[allocation.jobid] = _Failures(times, self._released)
+        if times >= _MOST_FAILURES and workload.reason is not Reason.RELEASE_FAILED:
+            await self._ledger.mark_release_failed(
+                allocation.jobid, f"{workload.ref} could not be released: {error}"
+            )
 
     async def _count_refusal(self, workload: Workload, allocation: Allocation, error: str) -> None:
         """Store the error for the next attempt. The third time, free the nodes and hold the workload."""

@@ -3,9 +3,9 @@
 An object that a person created is never deleted while it may run. A Job is suspended: its pods end, its
 allocation is removed from it before the nodes are freed (as for every Job that was suspended), and then its
 workload ends as Cancelled, with the start and the nodes of its run. Nobody else requeues or evicts it
-meanwhile (`Caches.is_cancelled`). A pod that still waits, or that our own scheduler has not bound yet, is
-deleted, because nothing of it ran. A pod that may run can only be deleted by its owner, so ``spec.cancel`` is
-set back to false.
+meanwhile (`Caches.is_cancelled`). A Job that has nodes and is not released ends at once, and is not released
+from then on. A pod that still waits, or that our own scheduler has not bound yet, is deleted, because nothing
+of it ran. A pod that may run can only be deleted by its owner, so ``spec.cancel`` is set back to false.
 
 A person who resumes a cancelled Job requests it again. Its pods are created gated. So ``spec.cancel`` is set
 back to false here, and then the intake submits the Job again.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
+from fluxqueue.api.fluxjobs import FluxJob, Outcome, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import Conflict, NotFound
@@ -146,15 +146,14 @@ class Canceller:
 
     async def _cancel_job(self, workload: Workload) -> float | None:
         allocation = self._ledger.allocation(workload.id)
-        unreleased = allocation is not None and allocation.released_at is None
-        if unreleased and workload.reason is not Reason.RELEASE_FAILED:
-            return _RETRY_S  # it is being released: then it is cancelled as a running Job
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is None or job.metadata.deletion_timestamp or job.finished:
             return None  # it ends anyway
+        unreleased = allocation is not None and allocation.released_at is None
+        if allocation is not None and unreleased and self._is_being_released(job, allocation):
+            return _RETRY_S  # then it is cancelled as a running Job
         if not job.spec.suspend or job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) is not None:
-            # From here on, only its user resumes it. A release that has begun carries an older version, so it
-            # fails.
+            # From here on, only its user resumes it.
             try:
                 await self._api.patch(
                     JOBS,
@@ -177,6 +176,12 @@ class Canceller:
         if workload.state is not State.DRAINING:
             await self._ledger.mark_draining([workload.id])
         return await self._end_stopped(workload, job, allocation)
+
+    def _is_being_released(self, job: Job, allocation: Allocation) -> bool:
+        """True while a release is carried out, or if it was and that is not stored yet."""
+        return self._ledger.releasing(allocation.jobid) or job.metadata.label(names.JOBID_LABEL) == str(
+            allocation.jobid
+        )
 
     async def _end_stopped(self, workload: Workload, job: Job, allocation: Allocation | None) -> float | None:
         """End a suspended Job of which nothing runs any more.

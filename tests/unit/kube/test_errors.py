@@ -46,6 +46,27 @@ def test_each_refusal_becomes_its_own_exception(code: int, reason: str, error: t
     assert (decoded.status, decoded.reason) == (code, reason)
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "refuses"),
+    [
+        (400, "", True),
+        (401, "", False),
+        (403, "", True),
+        (408, "", False),
+        (409, "", True),
+        (413, "", True),
+        (422, "", True),
+        (429, "", False),
+        (500, "", False),
+        (500, "etcdserver: request is too large", True),
+        (500, "rpc error: trying to send message larger than max (2097200 vs. 2097152)", True),
+        (503, "", False),
+    ],
+)
+def test_a_refusal_is_what_would_be_refused_again(code: int, message: str, refuses: bool) -> None:
+    assert decode_error(code, status(code, "", message), action="patch Job default/a").is_refusal is refuses
+
+
 def test_the_message_names_verb_object_and_the_servers_message() -> None:
     error = decode_error(
         409, status(409, "Conflict", "the object has been modified"), action="patch Job default/lammps"

@@ -16,7 +16,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_name
 from fluxqueue.api.jobs import Job
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Allocation, ReleaseMode
@@ -256,6 +256,77 @@ async def test_three_refusals_in_a_row_hold_the_workload_with_the_servers_messag
     assert "no resumes today" in requeue.message
     _, state = bench.ledger.written("set_requeue_states")[-1]
     assert (state.unreleasable, state.refused_releases) == (bench.row.generation, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (400, "BadRequest", "the patch cannot be applied"),
+        (413, "RequestEntityTooLarge", "limit is 3145728"),
+        (500, "", "etcdserver: request is too large"),
+        (500, "", "trying to send message larger than max (2097200 vs. 2097152)"),
+    ],
+)
+async def test_what_would_be_refused_again_frees_its_nodes_after_three_attempts(
+    status: int, reason: str, message: str
+) -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.server.fail_next("patch", "jobs", status, reason, message)
+        await bench.round()
+    ((_, told), _) = bench.ledger.written("mark_release_failed")
+    assert message in told
+    (requeue,) = bench.ledger.written("requeue")
+    assert requeue.reason is Reason.HELD
+    assert bench.ledger.allocation(bench.row.id) is None
+
+
+async def test_work_that_fails_again_and_again_while_others_are_released_says_why() -> None:
+    bench = Bench()
+    for number in range(1, 5):
+        name, uid = f"other-{number}", f"uid-{number}"
+        bench.server.fail_next("patch", "jobs", 503, "ServiceUnavailable", "no endpoints")
+        await bench.round()
+        assert len(bench.ledger.written("mark_release_failed")) == (number > 3)
+        other = a_workload(
+            name, id=100 + number, uid=uid, state=State.ALLOCATED, jobid=100 + number, jobspec="{}"
+        )
+        bench.server.put("jobs", make_job(name).uid(uid).suspended().build())
+        allocation = an_allocation(["n0"], jobid=100 + number)
+        bench.ledger.put(other, replace(allocation, released_at=None))
+        await bench.releaser._release(other, allocation)
+        bench.ledger.end(other)
+    ((_, told),) = bench.ledger.written("mark_release_failed")
+    assert "no endpoints" in told
+    assert bench.ledger.written("retry_releases_soon") == [7] * 4
+    bench.server.fail_next("patch", "jobs", 503, "ServiceUnavailable", "no endpoints")
+    await bench.round()
+    assert len(bench.ledger.written("mark_release_failed")) == 1, "it says so already"
+    await bench.round()
+    assert bench.ledger.written("note_released") == [7]
+
+
+async def test_an_outage_gives_nobody_a_reason() -> None:
+    bench = Bench()
+    for _ in range(6):
+        bench.server.fail_next("patch", "jobs", 503, "ServiceUnavailable")
+        await bench.round()
+    assert bench.ledger.written("mark_release_failed") == []
+
+
+async def test_a_job_that_is_cancelled_is_not_released() -> None:
+    bench = Bench()
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "job-uid"}
+    fluxjob = {
+        "metadata": {"name": fluxjob_name("Job", "mpi", "job-uid")},
+        "spec": {"objectRef": ref, "cancel": True},
+    }
+    bench.server.put("fluxjobs", fluxjob)
+    await bench.round()
+    assert bench.server.writes == []
+    bench.server.put("fluxjobs", {**fluxjob, "spec": {"objectRef": ref, "cancel": False}})
+    await bench.round()
+    assert bench.ledger.written("note_released") == [7]
 
 
 async def test_refusals_of_a_release_count_across_leaders_and_only_for_one_allocation() -> None:

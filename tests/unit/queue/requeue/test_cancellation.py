@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 from support.builders import Builder, make_job, make_pod
@@ -78,6 +80,44 @@ async def test_a_waiting_job_ends_and_stays_suspended_for_its_user() -> None:
         False,
     )
     assert bench.trigger.tasks == ["schedule"]
+
+
+def an_unreleased(bench: Bench, row: Workload) -> None:
+    """Store that the grant of a workload is not released."""
+    bench.ledger.put(row, replace(an_allocation(["n0"]), released_at=None))
+
+
+async def test_a_job_with_nodes_that_is_not_released_ends_and_frees_them() -> None:
+    row = a_row("Job", State.ALLOCATED)
+    bench = Bench("jobs", JOB.suspended().annotation("fluxqueue/suspended-by", "webhook"), row)
+    an_unreleased(bench, row)
+    async with running_controllers(bench.canceller):
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert (ending.state, ending.outcome) == (State.CANCELLED, Outcome.CANCELLED)
+    assert bench.ledger.allocation(row.id) is None
+    assert "fluxqueue/suspended-by" not in bench.server.get("jobs", "mpi")["metadata"].get("annotations", {})
+
+
+async def test_a_release_that_is_under_way_ends_before_its_job_is_cancelled() -> None:
+    row = a_row("Job", State.ALLOCATED)
+    bench = Bench("jobs", JOB.suspended().annotation("fluxqueue/suspended-by", "webhook"), row)
+    an_unreleased(bench, row)
+    bench.ledger.now += timedelta(minutes=1)
+    ((_, allocation),) = await bench.ledger.claim_releases(1)
+    assert await bench.canceller._cancel("the-uid") is not None
+    assert bench.server.writes == []
+    bench.ledger.releases_done([allocation.jobid])
+    await bench.canceller._cancel("the-uid")
+    assert len(bench.ledger.written("finish")) == 1
+
+
+async def test_a_job_whose_release_is_not_stored_yet_is_not_taken_for_one_that_waits() -> None:
+    row = a_row("Job", State.ALLOCATED)
+    bench = Bench("jobs", JOB.suspended(False).label("fluxqueue/jobid", "7"), row)
+    an_unreleased(bench, row)
+    assert await bench.canceller._cancel("the-uid") is not None
+    assert (bench.server.writes, bench.ledger.written("finish")) == ([], [])
 
 
 async def test_a_running_job_ends_with_its_run_once_its_pods_are_gone() -> None:
