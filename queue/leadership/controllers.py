@@ -95,14 +95,14 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         ledger,
         requeuer,
         pod_refusals,
+        gates,
         backoffs,
         start_timeout_s=config.start_timeout_seconds,
         node_lost_s=config.node_lost_seconds,
     )
     release_settings = ReleaseSettings(config.pin_window_seconds, config.scheduler)
-    objects = ObjectReleaser(
-        api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings, ledger.wall
-    )
+    prepare = miniclusters.preparations.prepare
+    objects = ObjectReleaser(api, caches, ledger.clock, gates, prepare, release_settings, ledger.wall)
     releaser = Releaser(objects, ledger, trigger, intake.enqueue)
     controllers = (
         intake,

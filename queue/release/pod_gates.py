@@ -4,7 +4,7 @@ The slot is stored before its pod is released, so a crash in between repeats the
 are left alone: one whose slot was freed meanwhile, and one from which the queue takes its allocation just now
 (`PodGates.kept_for_withdrawal`). A pod is not patched again before the watch shows a later version of it,
 unless the patch was refused: then it is tried again after a pause that doubles each time, and a later version
-at once.
+at once. A refusal that is no outage is reported after some attempts (`PodGates.refusals`).
 
 A large gang does not take all connections to the API server: only so many pods are patched at once, those of
 each namespace in turn, and other work goes on beside them.
@@ -29,7 +29,7 @@ from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASES
 from fluxqueue.queue.model.gangs import gang_size
 from fluxqueue.queue.model.jobids import jobid_of
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.release.patches import release_pod
 from fluxqueue.queue.release.release_slots import ReleaseSlots
 from fluxqueue.queue.store.ledger import Ledger
@@ -44,14 +44,19 @@ _CONFLICT_RETRY_S = 0.2
 _ERROR_RETRY_S = 1.0
 _BROKEN_RETRY_S = 10.0
 _LONGEST_RETRY_S = 60.0
+_MOST_REFUSALS = 3
 
 
 class _Refused(NamedTuple):
-    """How often a version of a pod was refused, and when it may be tried again."""
+    """How often a version of a pod was refused, when it may be tried again, and what the API server says if
+    it would refuse it again.
+    """
 
+    workload: WorkloadId
     resource_version: str
     times: int
     until: float
+    message: str
 
 
 class PodGates:
@@ -91,6 +96,20 @@ class PodGates:
         if refused is None or refused.resource_version != pod.metadata.resource_version:
             return 0.0
         return max(refused.until - asyncio.get_running_loop().time(), 0.0)
+
+    def refusals(self) -> dict[WorkloadId, tuple[str, str]]:
+        """Return a pod (its name) that the API server refuses to release, and its message, by workload."""
+        found: dict[WorkloadId, tuple[str, str]] = {}
+        for uid, refused in self._refused.items():
+            pod = self._pod_of(uid)
+            if (
+                refused.message
+                and refused.times >= _MOST_REFUSALS
+                and pod is not None
+                and pod.metadata.resource_version == refused.resource_version
+            ):
+                found.setdefault(refused.workload, (pod.metadata.name, refused.message))
+        return found
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
@@ -169,30 +188,29 @@ class PodGates:
             # It was changed or deleted. The watch shows that, and the workload is planned again; it may have
             # shown it already.
             RELEASES.labels("gate", "conflict").inc()
-            return self._refuse(pod, _CONFLICT_RETRY_S)
+            return self._refuse(workload, pod, _CONFLICT_RETRY_S)
         except ApiError as error:
             RELEASES.labels("gate", "failed").inc()
             log.warning("gate.not_removed", pod=where, workload=workload.id, error=str(error))
-            return self._refuse(pod, _ERROR_RETRY_S)
+            return self._refuse(workload, pod, _ERROR_RETRY_S, str(error) if error.is_refusal else "")
         except Exception:  # of one pod: the others are released all the same
             RELEASES.labels("gate", "broken").inc()
             OBJECT_FAILURES.labels("pods").inc()
             log.exception("gate.removal_broken", pod=where, workload=workload.id)
-            return self._refuse(pod, _BROKEN_RETRY_S)
+            return self._refuse(workload, pod, _BROKEN_RETRY_S)
         reach(CrashPoint.UNGATED)
         RELEASES.labels("gate", "released").inc()
         self._refused.pop(meta.uid, None)
         self.note_removed(meta.uid, meta.resource_version)
         return None
 
-    def _refuse(self, pod: Pod, first_s: float) -> float:
+    def _refuse(self, workload: Workload, pod: Pod, first_s: float, message: str = "") -> float:
         """Note that a pod was refused, and return the pause before it is tried again."""
         meta, before = pod.metadata, self._refused.get(pod.metadata.uid)
         times = before.times if before is not None and before.resource_version == meta.resource_version else 0
         pause_s = exponential_s(times, base_s=first_s, cap_s=_LONGEST_RETRY_S)
-        self._refused[meta.uid] = _Refused(
-            meta.resource_version, times + 1, asyncio.get_running_loop().time() + pause_s
-        )
+        until = asyncio.get_running_loop().time() + pause_s
+        self._refused[meta.uid] = _Refused(workload.id, meta.resource_version, times + 1, until, message)
         return pause_s
 
     def _has_slot(self, allocation: Allocation, rank: int, pod: Pod) -> bool:

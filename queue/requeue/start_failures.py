@@ -32,6 +32,7 @@ __all__ = [
     "find_bind_refusal",
     "find_closed_nodes",
     "find_empty_slots",
+    "find_gate_refusal",
     "find_retry",
     "find_timeout",
     "is_refused",
@@ -47,7 +48,7 @@ class StartFailureCause(enum.Enum):
     CLOSED = "closed"
     """Their node takes no pods of this kind any more."""
     REFUSED = "refused"
-    """The API server refuses to create them."""
+    """The API server refuses to create them, or to release them."""
     RETRIED = "retried"
     """The Job controller waits before it replaces pods that failed."""
     UNBINDABLE = "unbindable"
@@ -163,6 +164,15 @@ def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> 
         f"{time_text(until)} (its back-off)"
     )
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.RETRIED)
+
+
+def find_gate_refusal(pod: str, message: str) -> StartFailure:
+    """Return that a pod (by name) was created and keeps its gate, as the API server refuses to remove it."""
+    return StartFailure(
+        Reason.RELEASE_FAILED,
+        f"pod {pod} could not be released: {message}",
+        cause=StartFailureCause.REFUSED,
+    )
 
 
 def find_empty_slots(allocation: Allocation, pods: Sequence[Pod]) -> tuple[Slot, ...]:

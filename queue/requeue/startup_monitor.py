@@ -43,6 +43,7 @@ from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, Workload, WorkloadId
 from fluxqueue.queue.model.withdrawals import going_on
+from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node, losses_in_words
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
@@ -55,6 +56,7 @@ from fluxqueue.queue.requeue.start_failures import (
     StartFailureCause,
     find_closed_nodes,
     find_empty_slots,
+    find_gate_refusal,
     find_retry,
     find_timeout,
     is_refused,
@@ -142,6 +144,8 @@ class StartupMonitor:
         Evicts workloads and pods.
     refusals
         Reports whose pods the API server refuses.
+    gates
+        Reports which pods the API server refuses to release.
     backoffs
         When pods of Jobs failed.
     start_timeout_s
@@ -156,6 +160,7 @@ class StartupMonitor:
         ledger: Ledger,
         requeuer: Requeuer,
         refusals: PodRefusals,
+        gates: PodGates,
         backoffs: JobBackoffs,
         *,
         start_timeout_s: float,
@@ -165,6 +170,8 @@ class StartupMonitor:
         self._ledger = ledger
         self._requeuer = requeuer
         self._refusals = refusals
+        self._gates = gates
+        self._gated: dict[WorkloadId, StartFailure] = {}
         self._backoffs = backoffs
         self._start_timeout_s = start_timeout_s
         self._pause_s = max(min(start_timeout_s / 10, node_lost_s / 10, 5.0), _PACE_S)
@@ -215,6 +222,7 @@ class StartupMonitor:
         """Evict what lost its nodes or did not start."""
         await self._ledger.store_released()
         lost, late = self._losses.check(), self._late_pods()
+        self._gated = {each: find_gate_refusal(*refusal) for each, refusal in self._gates.refusals().items()}
         outcome, now = _Outcome(), self._ledger.clock()
         budget = DeletionBudget(self._caches.jobs.get_by_uid, self._caches.pods_of_job)
         for workload, allocation in self._ledger.live():
@@ -339,6 +347,8 @@ class StartupMonitor:
             empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due or over else ()
             return replace(refused, empty_slots=empty, without_slots=self._lacks_slots(workload, allocation))
         self._refused_since.pop(workload.id, None)
+        if (gated := self._gated.get(workload.id)) is not None:
+            return gated
         if not due and workload.id not in self._with_unbound:
             return None
         pods = self._pods(workload, allocation)

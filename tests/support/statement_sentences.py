@@ -153,6 +153,7 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     (Reason.NODES_UNAVAILABLE, "{} waits again: {}; it is tried again {} (time {} of {})"): _CAUSE,
     (Reason.NODES_UNAVAILABLE, "pod {}{} cannot be bound: {}"): "failed start",
     (Reason.RELEASE_FAILED, "the API server refuses its pods: {}"): NotCheckable("the next attempt may pass"),
+    (Reason.RELEASE_FAILED, "pod {} could not be released: {}"): NotCheckable("the next attempt may pass"),
     (Reason.BIND_FAILED, "pod {}{} could not be bound{} in {} s: {}"): "failed start",
     (Reason.BIND_FAILED, "pod {}{} could not be bound{}: {}"): "failed start",
     (Reason.START_TIMEOUT, "pod {} was not bound in {} s: {}"): "failed start",

@@ -30,6 +30,7 @@ from fluxqueue.queue.model.records import (
     SlotState,
     WorkloadId,
 )
+from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue import node_losses, startup_monitor
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
@@ -95,11 +96,13 @@ class Bench:
         self.caches = Caches(self.server.api)
         backoffs = JobBackoffs(self.caches, self.ledger.clock)
         self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger, backoffs)
+        self.gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.monitor = StartupMonitor(
             self.caches,
             self.ledger,
             cast(Requeuer, self.requeuer),
             self.refusals,
+            self.gates,
             backoffs,
             start_timeout_s=timeout_s,
             node_lost_s=lost_s,
@@ -305,6 +308,42 @@ async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(messag
     bench.server.put("events", refusal(f"Error creating: {message}"))
     await bench.monitor.check()
     assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
+
+
+async def refuse_release(bench: Bench, times: int, status: int = 413) -> None:
+    """Try to release the second pod so often."""
+    allocation, gated = bench.ledger.allocation(bench.row.id), bench.caches.pods.get_by_uid("mpi-1")
+    assert allocation is not None
+    assert gated is not None
+    for _ in range(times):
+        bench.server.fail_next("patch", "pods", status, "", "the pod is too large")
+        assert await bench.gates.remove(bench.row, allocation, 1, gated, 2) is not None
+
+
+@pytest.mark.parametrize(("status", "times", "evicted"), [(413, 2, 0), (413, 3, 1), (503, 9, 0)])
+async def test_a_job_of_which_the_api_server_refuses_to_release_a_pod_gives_its_nodes_back(
+    status: int, times: int, evicted: int
+) -> None:
+    bench = Bench(pod("mpi-0"), pod("mpi-1").gate("fluxqueue"))
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    await refuse_release(bench, times, status)
+    await bench.monitor.check()
+    assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
+    assert all("the pod is too large" in eviction.message for eviction in bench.requeuer.evictions)
+
+
+async def test_a_job_that_runs_says_which_pod_could_not_be_released_until_it_changes() -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1").gate("fluxqueue"))
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    await refuse_release(bench, 3)
+    await bench.monitor.check()
+    (change,) = bench.ledger.written("set_reasons")
+    assert change.reason is Reason.RELEASE_FAILED
+    assert "runs, but not all of it: pod mpi-1 could not be released" in change.message
+    bench.server.put("pods", pod("mpi-1").gate("fluxqueue").label("changed", "true").build())
+    await bench.monitor.check()
+    assert bench.ledger.written("set_reasons")[-1].reason is Reason.NONE
+    assert bench.requeuer.evictions == []
 
 
 @pytest.mark.parametrize(("after_s", "freed"), [(299, []), (301, [1])])

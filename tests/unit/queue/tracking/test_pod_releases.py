@@ -118,7 +118,7 @@ async def test_the_pause_of_a_refused_pod_doubles(bench: Bench, monkeypatch: pyt
         await until(lambda: bench.tried and not bench.releases._active)
     refused = bench.gates._refused["mpi-0"]
     assert refused.times == 9
-    assert bench.gates._refuse(a_pod_of(bench), 1.0) == pod_gates._LONGEST_RETRY_S
+    assert bench.gates._refuse(gang, a_pod_of(bench), 1.0) == pod_gates._LONGEST_RETRY_S
 
 
 def a_pod_of(bench: Bench) -> Pod:
