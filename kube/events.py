@@ -3,8 +3,10 @@
 To record an Event must neither delay the caller nor fail it. So :meth:`EventRecorder.record` only queues it,
 and a separate task sends it. A repeated Event about the same object raises the count of the first one: by a
 patch if that was sent, and without a call if it is still queued. This keeps the number of writes per job low.
-The memory of sent Events is bounded, and so is the queue. If the API server is unavailable for long, the
-newest Events are dropped and counted; callers never wait.
+The memory of sent Events is bounded, and so is the queue. What does not fit is not taken and counted, and the
+caller hears that; callers never wait. Namespaces take turns, and none may have more in the queue than is left
+free. So a crowd of Events of one namespace neither delays nor displaces those of others. An Event that fails
+waits for its next turn, and the pauses between attempts grow only while all of them fail.
 
 Events expire on the server (after an hour by default), so if the Event to patch does not exist any more, it
 is created again.
@@ -25,6 +27,7 @@ from typing import Any, Final
 import structlog
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.namespacelines import NamespaceLines
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.errors import Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from fluxqueue.kube.kinds import Kind, T
@@ -34,7 +37,7 @@ __all__ = ["EventRecorder", "Severity", "Subject"]
 
 COMPONENT: Final = "fluxqueue"
 REMEMBERED: Final = 4_096
-WAITING: Final = 1_000
+WAITING: Final = 2_000
 TRIES: Final = 5
 MESSAGE_LIMIT: Final = 1_024
 """Characters; longer ones the API server refuses (ValidateEvent)."""
@@ -108,7 +111,8 @@ class EventRecorder:
     now
         The wall clock, in UTC.
     remembered, waiting
-        How many Events are remembered for counting, and how many may be queued.
+        How many Events are remembered for counting, and how many may be queued: of a single namespace half
+        of them.
 
     Attributes
     ----------
@@ -134,7 +138,9 @@ class EventRecorder:
         self._remembered = remembered
         self._waiting_limit = waiting
         self._known: OrderedDict[_EventKey, _EventSeries] = OrderedDict()
-        self._waiting: OrderedDict[_EventKey, None] = OrderedDict()
+        self._waiting: NamespaceLines[_EventKey] = NamespaceLines()
+        self._failures = 0
+        """Of attempts since one succeeded."""
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -143,7 +149,7 @@ class EventRecorder:
 
     def record(
         self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
-    ) -> None:
+    ) -> bool:
         """Queue an Event about an object; never waits and never raises.
 
         Parameters
@@ -157,6 +163,11 @@ class EventRecorder:
             A sentence for people; it is cut at 1,024 characters.
         severity
             WARNING if somebody should act.
+
+        Returns
+        -------
+        bool
+            False if there is no room: record it again later.
         """
         key = _EventKey(
             subject,
@@ -164,25 +175,27 @@ class EventRecorder:
             reason,
             message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…",
         )
-        if key not in self._waiting and len(self._waiting) >= self._waiting_limit:
+        free = self._waiting_limit - len(self._waiting)
+        if key not in self._waiting and self._waiting.length(subject.namespace) >= free:
             self.dropped += 1
-            return
+            return False
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         series = self._known.setdefault(key, _EventSeries(first=at))
         series.count += 1
         series.last = at
         self._known.move_to_end(key)
-        self._waiting[key] = None
+        self._waiting.add(subject.namespace, key)
         self._forget_oldest()
         self._idle.clear()
         self._work.set()
+        return True
 
     async def run(self) -> None:
         """Send queued Events until cancelled."""
         while True:
             await self._work.wait()
             while self._waiting:
-                key, _ = self._waiting.popitem(last=False)
+                key = self._waiting.take()
                 await self._send(key, self._known[key])
             self._work.clear()
             self._idle.set()
@@ -195,15 +208,16 @@ class EventRecorder:
         try:
             if not (series.name and await self._raise_count(key, series)):
                 await self._create(key, series)
-            series.failures = 0
+            series.failures = self._failures = 0
         except (Unreachable, ServerError, TooManyRequests) as error:
             series.failures += 1
+            self._failures += 1
             if series.failures >= TRIES:
                 self._drop(key, error)
                 return
-            self._waiting[key] = None
-            self._waiting.move_to_end(key, last=False)
-            await asyncio.sleep(jittered_s(series.failures, base_s=0.2, cap_s=10.0, random=random.random))
+            self._known[key] = series
+            self._waiting.add(key.subject.namespace, key)
+            await asyncio.sleep(jittered_s(self._failures, base_s=0.2, cap_s=10.0, random=random.random))
         except Exception as error:  # an Event that cannot be sent must not stop the others
             self._drop(key, error)
 
@@ -259,8 +273,7 @@ class EventRecorder:
 
     def _forget_oldest(self) -> None:
         """Forget the Events that were sent longest ago, but none that is queued."""
-        while len(self._known) > self._remembered:
-            oldest = next(iter(self._known))
+        while len(self._known) > max(self._remembered, len(self._waiting)):
+            oldest, series = self._known.popitem(last=False)
             if oldest in self._waiting:
-                return
-            del self._known[oldest]
+                self._known[oldest] = series

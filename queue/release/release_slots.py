@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fluxqueue.queue.store.release_turns import ReleaseTurns
+from fluxqueue.api.namespacelines import NamespaceLines
 
 __all__ = ["ReleaseSlots"]
 
@@ -25,7 +25,7 @@ class ReleaseSlots:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._waiting: ReleaseTurns[asyncio.Future[None]] = ReleaseTurns()
+        self._waiting: NamespaceLines[asyncio.Future[None]] = NamespaceLines()
         """Nothing waits while one is free."""
 
     @asynccontextmanager

@@ -12,6 +12,8 @@ An API server keeps Events for an hour. So what still waits is reported again be
 expected start has moved, but not within ten minutes, and for all work together at most once a second:
 ``kubectl describe`` answers why and until when, and a burst of work costs no further Events.
 
+An Event for which the recorder has no room is not taken for sent: it is due again after a minute.
+
 `kubectl get jobs -l fluxqueue/unschedulable=yes` finds work that no set of nodes of this cluster could hold:
 the label ``fluxqueue/unschedulable`` is set as long as that is so.
 """
@@ -66,6 +68,7 @@ _WAITS_AT_ONCE = 100
 """Of all work together, an Event about a first wait may be sent five times a second,
 and so many after a quiet while."""
 _WAITS_LATER_S = 30.0
+_DROPPED_LATER_S = 60.0
 _LONGEST_NODES = 200
 
 _NEEDS_A_PERSON = reasons_that(lambda facts: facts.report is Report.TO_A_PERSON)
@@ -247,7 +250,9 @@ class EventReporter:
             self._reports.pop(workload_id, None)
         elif last is not None and workload.requeues > last.requeues:
             # at once: the next reason to wait overwrites the cause of the requeue
-            self._report(workload, last)
+            again_s = self._report(workload, last)
+            if again_s is not None:
+                self._keys.add_after(workload_id, again_s)
         else:
             self._keys.add_after(workload_id, _SETTLED_S)
 
@@ -271,12 +276,15 @@ class EventReporter:
             asyncio.get_running_loop().time()
         ):
             return _WAITS_LATER_S
+        subjects = subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else []
+        taken = [
+            self._recorder.record(subject, event.reason, event.message, severity=event.severity)
+            for subject in subjects
+            for event in events
+        ]
+        if taken and not any(taken):
+            return _DROPPED_LATER_S
         self._reports[workload.id] = report
-        for subject in (
-            subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ()
-        ):
-            for event in events:
-                self._recorder.record(subject, event.reason, event.message, severity=event.severity)
         return again_s
 
     def _reached(self, workload: Workload) -> str:

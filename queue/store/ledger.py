@@ -22,6 +22,7 @@ import structlog
 from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.namespacelines import NamespaceLines
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
@@ -58,7 +59,6 @@ from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
 from fluxqueue.queue.store.ledger_state import TableContents
 from fluxqueue.queue.store.ledger_tables import LedgerTables
-from fluxqueue.queue.store.release_turns import ReleaseTurns
 from fluxqueue.queue.store.store import Store
 
 __all__ = ["Ledger", "TableContents"]
@@ -104,7 +104,7 @@ class Ledger(LedgerTables):
         """Set while the copy may differ from the tables."""
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
-        self._claimed: ReleaseTurns[FluxionJobId] = ReleaseTurns()
+        self._claimed: NamespaceLines[FluxionJobId] = NamespaceLines()
         """Claimed by this process, by a grant or when they were due; not handed out for release yet."""
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""

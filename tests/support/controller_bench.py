@@ -30,9 +30,12 @@ class RecordedEvents:
     ----------
     events
         Kind and name of each subject, reason, message and severity.
+    full
+        True if no Event is taken.
     """
 
     events: list[tuple[str, str, str, Severity]] = field(default_factory=list)
+    full: bool = False
 
     @property
     def recorder(self) -> EventRecorder:
@@ -46,9 +49,11 @@ class RecordedEvents:
 
     def record(
         self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL
-    ) -> None:
+    ) -> bool:
         """Record an Event."""
-        self.events.append((f"{subject.kind} {subject.name}", reason, message, severity))
+        if not self.full:
+            self.events.append((f"{subject.kind} {subject.name}", reason, message, severity))
+        return not self.full
 
 
 class TriggerLog:

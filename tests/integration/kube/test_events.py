@@ -97,7 +97,7 @@ async def test_an_event_the_server_has_forgotten_is_made_anew(api: Api, room: st
 async def test_no_caller_waits_while_the_server_is_away_and_the_events_arrive_later(
     api: Api, proxy: TcpProxy, through: Through, room: str
 ) -> None:
-    async with through(proxy, timeout_s=2.0) as shaky, recording(shaky, waiting=3) as recorder:
+    async with through(proxy, timeout_s=2.0) as shaky, recording(shaky, waiting=6) as recorder:
         proxy.refuse()
         for number in range(5):
             recorder.record(a_job(room, f"job-{number}"), "Waiting", "for nodes")

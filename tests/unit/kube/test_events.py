@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.controller_bench import running
 from support.memory_api import MemoryApi
 
 from fluxqueue.kube import events as module
+from fluxqueue.kube.errors import ServerError
 from fluxqueue.kube.events import EventRecorder, Severity, Subject
 
 JOB = Subject("batch/v1", "Job", "ns", "lammps", "uid-1")
@@ -92,11 +95,71 @@ async def test_an_event_that_expired_on_the_server_is_created_again(server: Memo
     assert [body["count"] for body in bodies(server, "create")] == [1, 2]
 
 
-async def test_a_full_queue_drops_the_newest_events_and_counts_them(server: MemoryApi) -> None:
-    recorder = EventRecorder(server.api, instance="queue-0", waiting=2)
-    for number in range(5):
-        recorder.record(JOB, "Requeued", f"reason {number}")
+async def test_a_namespace_leaves_as_much_of_the_queue_to_others_as_it_has(server: MemoryApi) -> None:
+    recorder = EventRecorder(server.api, instance="queue-0", waiting=4)
+    assert [recorder.record(JOB, "Requeued", f"reason {number}") for number in range(5)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert recorder.record(replace(JOB, namespace="other"), "Requeued", "its node was lost")
+    assert recorder.record(JOB, "Requeued", "reason 0"), "it is queued already"
     assert recorder.dropped == 3
+
+
+async def test_the_event_of_a_stranger_is_among_the_first_beside_a_crowd(server: MemoryApi) -> None:
+    recorder = EventRecorder(server.api, instance="queue-0")
+    taken = [recorder.record(JOB, "InvalidRequest", f"reason {number}") for number in range(2_000)]
+    assert recorder.record(replace(JOB, namespace="stranger"), "Requeued", "its node was lost")
+    async with running(recorder.run()):
+        await flushed(recorder)
+    assert [body["reason"] for body in bodies(server, "create")].index("Requeued") <= 2
+    assert recorder.sent == sum(taken) + 1
+    assert recorder.dropped == 2_000 - sum(taken)
+
+
+async def test_no_event_waits_for_another_one_that_fails_again_and_again(
+    server: MemoryApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+
+    def note(failures: int, **_how: object) -> float:
+        pauses.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(module, "jittered_s", note)
+    tried: list[str] = []
+    call = server.call
+
+    async def refuse(request: Any, *arguments: Any, **options: Any) -> bytes:
+        tried.append(request.path.split("/")[-2])
+        if tried[-1] == "ns":
+            raise ServerError(500, "InternalError", "no webhook")
+        return await call(request, *arguments, **options)
+
+    server.call = refuse  # type: ignore[method-assign]
+    recorder = EventRecorder(server.api, instance="queue-0")
+    recorder.record(JOB, "InvalidRequest", "of the crowd")
+    for number in range(3):
+        recorder.record(replace(JOB, namespace="stranger"), "Requeued", f"reason {number}")
+    async with running(recorder.run()):
+        await flushed(recorder)
+    assert tried == ["ns", "stranger"] * 3 + ["ns"] * 2
+    assert pauses == [1] * 4, "the pauses do not grow while others are sent"
+    assert (recorder.sent, recorder.dropped) == (3, 1)
+
+
+async def test_what_is_remembered_is_bounded_while_a_crowd_waits(server: MemoryApi) -> None:
+    recorder = EventRecorder(server.api, instance="queue-0", remembered=20, waiting=10)
+    async with running(recorder.run()):
+        for number in range(50):
+            for each in range(5):
+                recorder.record(JOB, "InvalidRequest", f"reason {number}.{each}")
+            recorder.record(replace(JOB, namespace="stranger"), "Requeued", f"reason {number}")
+            await asyncio.sleep(0)
+            assert len(recorder._known) <= 20
 
 
 async def test_a_refused_event_is_dropped_and_the_next_one_is_sent(server: MemoryApi) -> None:

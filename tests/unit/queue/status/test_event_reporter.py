@@ -17,6 +17,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.status import events as module
 from fluxqueue.queue.status.events import EventReporter
 
 IMPOSSIBLE = a_workload("lammps", uid="job-uid", reason=Reason.UNSATISFIABLE, message="no node has 99 cpu")
@@ -84,6 +85,30 @@ async def test_a_requeue_is_reported_before_its_cause_is_overwritten(
     assert [(reason, message) for _, reason, message, _ in events.events][1:] == [
         ("Requeued", "pod x was not bound")
     ]
+
+
+async def test_an_event_for_which_there_was_no_room_is_sent_later(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+) -> None:
+    events.full = True
+    ledger._put_workload(IMPOSSIBLE)
+    assert await reporter._reconcile(IMPOSSIBLE.id) is not None
+    events.full = False
+    assert await reporter._reconcile(IMPOSSIBLE.id) is None
+    assert await reporter._reconcile(IMPOSSIBLE.id) is None
+    assert [reason for _, reason, _, _ in events.events] == ["Unsatisfiable"]
+
+
+async def test_a_requeue_for_which_there_was_no_room_is_told_later(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DROPPED_LATER_S", 0.01)
+    ledger.put(IMPOSSIBLE)
+    await until(lambda: events.events)
+    events.full = True
+    ledger.put(replace(IMPOSSIBLE, reason=Reason.START_TIMEOUT, message="pod x was not bound", requeues=1))
+    events.full = False
+    await until(lambda: "Requeued" in events.reasons)
 
 
 async def test_what_a_new_leader_finds_counts_as_reported(

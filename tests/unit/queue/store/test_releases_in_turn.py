@@ -11,30 +11,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.messages import NodeShare
-from fluxqueue.queue.model.records import FluxionJobId, Grant
-from fluxqueue.queue.store.release_turns import ReleaseTurns
-
-
-def test_namespaces_take_turns_each_in_its_own_order() -> None:
-    turns: ReleaseTurns[FluxionJobId] = ReleaseTurns()
-    for namespace, jobid in (
-        ("crowd", 1),
-        ("crowd", 2),
-        ("crowd", 3),
-        ("one", 4),
-        ("crowd", 5),
-        ("other", 6),
-    ):
-        turns.add(namespace, FluxionJobId(jobid))
-    turns.discard(FluxionJobId(2))
-    turns.discard(FluxionJobId(99))
-    assert FluxionJobId(2) not in turns
-    assert FluxionJobId(4) in turns
-    assert [turns.take() for _ in range(len(turns))] == [1, 4, 6, 3, 5]
-    assert not turns
-    turns.add("crowd", FluxionJobId(7))
-    turns.clear()
-    assert not turns
+from fluxqueue.queue.model.records import Grant
 
 
 async def test_the_job_of_a_stranger_is_among_the_first_releases_beside_a_crowd() -> None:
