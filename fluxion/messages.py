@@ -200,7 +200,7 @@ class MatchedAllocation:
 
 @dataclass(frozen=True, slots=True)
 class MatchBatch:
-    """Answers in the order of the requests; fewer where the batch stopped at the first failure.
+    """Answers in the order of the requests; fewer where the batch stopped at the first failure or took long.
 
     Attributes
     ----------

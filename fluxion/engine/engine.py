@@ -68,6 +68,8 @@ from fluxqueue.fluxion.messages import (
 __all__ = ["Engine"]
 
 NO_CALL = CallContext()
+_LONGEST_BATCH_S = 0.5
+"""CPU after which a batch ends: other calls wait for it, and it has a deadline."""
 _BOOKED = (MatchVerdict.GRANTED, MatchVerdict.RESERVED)
 
 
@@ -231,18 +233,21 @@ class Engine:
         stop_at_first_failure: bool = False,
         yielding: Sequence[int] = (),
     ) -> MatchBatch:
-        """Match jobs in order; return one answer each, fewer after ``stop_at_first_failure``.
+        """Match jobs in order; return one answer each, fewer after ``stop_at_first_failure``,
+        or if they take long: at least one.
 
         A jobid that is granted already repeats its answer. A reservation becomes an allocation once its start
         has come. Any other job is matched. The reservations in ``yielding`` do not block these jobs: they
         stay unless one of these jobs takes their resources.
         """
         session = self._enter(call, places=True)
-        began = time.thread_time()
+        began_s = time.thread_time()
         results: list[MatchResult] = []
         withdrawn = session.job_changes.withdraw(yielding)
         try:
             for request in jobs:
+                if results and time.thread_time() > began_s + _LONGEST_BATCH_S:
+                    break
                 result = session.matching.match(request, with_allocation=with_allocation)
                 results.append(result)
                 if stop_at_first_failure and result.verdict is not MatchVerdict.GRANTED:
@@ -252,7 +257,7 @@ class Engine:
                 withdrawn, [result.jobid for result in results if result.verdict in _BOOKED]
             )
         displaced = tuple(jobid for jobid in yielding if jobid not in session.state.jobs)
-        return MatchBatch(tuple(results), session.state.instance, time.thread_time() - began, displaced)
+        return MatchBatch(tuple(results), session.state.instance, time.thread_time() - began_s, displaced)
 
     def trial(
         self,
@@ -262,29 +267,26 @@ class Engine:
         parts: Sequence[CancelPart] = (),
     ) -> MatchBatch:
         """Return what `match_batch` would answer if the jobs ``without`` did not exist and others had given
-        ``parts`` back.
+        ``parts`` back, to all jobs however long it takes.
 
         The graph stays as it is. If a job does not hold its part, every answer is BUSY.
         """
         session = self._enter(call, places=True)
-        answers: list[MatchBatch] = []
+        began_s = time.thread_time()
+        results: list[MatchResult] = []
 
         def ask() -> bool:
             for change in list[Change]([CancelJobs(tuple(without)), *parts]):
                 session.make(change)
             session.system_allocations.settle_excess()
-            answers.append(self.match_batch(jobs, call))
+            results.extend(session.matching.match(each, with_allocation=False) for each in jobs)
             return False
 
         try:
             session.state.atomically(ask)
         except Refused:
-            return MatchBatch(
-                tuple(MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs),
-                session.state.instance,
-                0.0,
-            )
-        return answers[0]
+            results = [MatchResult(MatchVerdict.BUSY, each.jobid) for each in jobs]
+        return MatchBatch(tuple(results), session.state.instance, time.thread_time() - began_s)
 
     def reserve_at(
         self,

@@ -19,6 +19,7 @@ from fluxqueue.fluxion.engine.reserved_times import (
     obstacle,
     refusal_inside,
     rooms,
+    utc,
 )
 from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
@@ -117,6 +118,9 @@ class JobMatching:
             booked = self._book_later(request, jobspec, later, duration_s, with_allocation)
             return replace(booked, reason=reason, blocked_by=blocked_by)
         result = self._refuse(jobspec, duration_s, request, matcher)
+        if result.verdict is MatchVerdict.BUSY and result.reason and later.tried_until:
+            ahead = f"its start was not searched further ahead than {utc(later.tried_until)}"
+            result = replace(result, reason=f"{result.reason}; {ahead}")
         if len(refused) >= _MAX_REFUSALS:
             refused.clear()
         refused[key] = result
@@ -148,7 +152,7 @@ class JobMatching:
                     latest_nodes=request.latest_nodes,
                     not_before=request.not_before,
                 )
-                if later.placement is not None:
+                if later.placement is not None or later.tried_until:
                     break
         return None, later
 

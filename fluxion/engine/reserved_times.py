@@ -92,17 +92,18 @@ def not_begun(state: GraphState, name: str) -> str:
     coming = next((time for time in state.reserved_times.get(name, ()) if time.job.end > state.now), None)
     if coming is None or coming.job.start <= state.now:
         return ""
-    return f"waits for its reservation {name}, which begins at {_utc(coming.job.start)}"
+    return f"waits for its reservation {name}, which begins at {utc(coming.job.start)}"
 
 
 def obstacle(state: GraphState, time: ReservedTime) -> str:
     """Return in a sentence how a reserved time keeps a request from starting now."""
     kind = "maintenance" if time.maintenance else "reservation"
     if time.job.start <= state.now:
-        until = f", at {_utc(time.job.end)}" if time.job.end < state.horizon else ""
+        until = f", at {utc(time.job.end)}" if time.job.end < state.horizon else ""
         return f"waits for the end of the {kind} {time.name}{until}"
-    return f"would overlap the {kind} {time.name} at {_utc(time.job.start)}"
+    return f"would overlap the {kind} {time.name} at {utc(time.job.start)}"
 
 
-def _utc(seconds: int) -> str:
+def utc(seconds: int) -> str:
+    """Return a time as it is written in sentences."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -11,8 +11,10 @@ one below levels of the topology by `fluxqueue.fluxion.match.level_placement`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from time import thread_time
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
@@ -43,6 +45,9 @@ BUILT_IN_TYPES = frozenset(
 _MAX_RESTRICTIONS = 64
 _ORDERS = 4
 """In which the parts of a request are tried."""
+_LONGEST_SEARCH_S = 0.25
+"""CPU after which no further start of a request is tried.
+Nothing can interrupt a search, and all other requests wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,14 @@ class LaterPlacement:
         When and where; no placement if there is no such start.
     shortfall
         What was available at earlier times, where that was computed.
+    tried_until
+        The last start that was tried, where the search was ended because it took long; 0: all were tried.
     """
 
     start: int = 0
     placement: GraphPlacement | None = None
     shortfall: Shortfall | None = None
+    tried_until: int = 0
 
 
 class Matcher:
@@ -272,6 +280,8 @@ class Matcher:
     ) -> LaterPlacement:
         """Return the earliest later time at which the request fits, and its placement.
 
+        A search that takes long is ended, but for requests as in flux-sched.
+
         Parameters
         ----------
         replaced
@@ -283,10 +293,13 @@ class Matcher:
             Earlier times are left out.
         """
         state = self._state
+        until_s = math.inf if self.deep_slots else thread_time() + _LONGEST_SEARCH_S
         if jobspec.level_needs and restriction.inside is None:
             planned = self._levels.plan(jobspec)
             if planned is not None:
-                return self._reserve_below(jobspec, planned[0], duration_s, restriction, replaced, not_before)
+                return self._reserve_below(
+                    jobspec, planned[0], duration_s, restriction, replaced, not_before, until_s
+                )
         elif restriction.inside is None and (plan := self._plan(jobspec)) is not None:
             earliest = self._earliest_start(jobspec, plan, duration_s, restriction, replaced)
             try:
@@ -306,13 +319,15 @@ class Matcher:
                         placement = self._shortcut.place_among(plan, window, slots > 0)
                     if placement is not None:
                         return LaterPlacement(start, placement, earliest.shortfall(start))
+                    if thread_time() > until_s:
+                        return LaterPlacement(tried_until=start)
             except NeedsTraversal:
                 pass
             else:
                 return LaterPlacement(
                     shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon)
                 )
-        return self._first_fitting(jobspec, duration_s, restriction, replaced, not_before)
+        return self._first_fitting(jobspec, duration_s, restriction, replaced, not_before, until_s)
 
     def _first_fitting(
         self,
@@ -321,6 +336,7 @@ class Matcher:
         restriction: Restriction,
         replaced: GraphJob | None,
         not_before: int,
+        until_s: float,
     ) -> LaterPlacement:
         """Try each time at which something ends or begins."""
         state = self._state
@@ -331,10 +347,13 @@ class Matcher:
                 continue
             if restriction.inside is not None and not _may_begin(restriction.inside, start, ending):
                 continue
-            if (ending or restriction.inside is not None) and (
-                placement := self.place(jobspec, start, state.end_of(start, duration_s), restriction)
-            ) is not None:
+            if not ending and restriction.inside is None:
+                continue
+            placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
+            if placement is not None:
                 return LaterPlacement(start, placement)
+            if thread_time() > until_s:
+                return LaterPlacement(tried_until=start)
         return LaterPlacement()
 
     def _reserve_below(
@@ -345,6 +364,7 @@ class Matcher:
         restriction: Restriction,
         replaced: GraphJob | None,
         not_before: int,
+        until_s: float,
     ) -> LaterPlacement:
         """Return the earliest later placement of a request below levels of the topology."""
         groups = self._levels.row_groups(jobspec, plan)
@@ -356,6 +376,8 @@ class Matcher:
             window = self._window(jobspec, start, self._state.end_of(start, duration_s), restriction)
             if (placement := self._levels.place(jobspec, window, slots)) is not None:
                 return LaterPlacement(start, placement)
+            if thread_time() > until_s:
+                return LaterPlacement(tried_until=start)
         return LaterPlacement()
 
     def may_improve(self, reservation: GraphJob, jobspec: Jobspec, duration_s: int) -> bool:

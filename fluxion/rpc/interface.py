@@ -152,6 +152,7 @@ class Fluxion(ABC):
         yielding: Sequence[int] = (),
     ) -> MatchBatch:
         """Match jobs in this order; each sees what the ones before it took.
+        There are fewer answers than jobs, but one at least, if they take long.
 
         Parameters
         ----------

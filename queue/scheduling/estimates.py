@@ -306,7 +306,9 @@ class StartEstimator:
     async def _ask(
         self, batch: Sequence[Workload], ids: Sequence[FluxionJobId], discipline: Discipline, not_before: int
     ) -> list[int | None]:
-        """Reserve nodes for workloads, one after the other, and return their starts; None: there is none."""
+        """Reserve nodes for workloads, one after the other, and return their starts; None: there is none.
+        If that takes long, the first ones alone have an answer.
+        """
         requests = [
             JobMatchRequest(
                 workload.jobspec,
@@ -351,7 +353,7 @@ class StartEstimator:
                 ids = self._ids[len(used) : len(used) + len(batch)]
                 used += ids
                 at = await self._ask(batch, ids, discipline, not_before)
-                taken = _in_order(at) if in_order else len(batch)
+                taken = _in_order(at) if in_order else len(at)
                 starts.update(zip((workload.id for workload in batch[:taken]), at, strict=False))
                 waiting = waiting[taken:]
                 if not in_order:
@@ -359,7 +361,7 @@ class StartEstimator:
                 if (last := at[taken - 1]) is None:
                     break
                 not_before, at_once = last, min(2 * taken, _AT_ONCE)
-                if overtaking := ids[taken:]:  # they are asked for again, from there on
+                if overtaking := ids[taken : len(at)]:  # they are asked for again, from there on
                     await self._graph.fluxion.cancel_many(overtaking, call=self._graph.call())
                     del used[-len(overtaking) :]
         finally:
@@ -374,6 +376,8 @@ def _in_order(starts: Sequence[int | None]) -> int:
     """
     for number, (before, start) in enumerate(itertools.pairwise(starts), 1):
         if before is None or (start is not None and start < before):
+                if unanswered := len(batch) - len(at):
+                    del used[-unanswered:]
             return number
     return len(starts)
 

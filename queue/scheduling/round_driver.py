@@ -177,7 +177,7 @@ class RoundDriver:
                     step, first, [reservation.jobid for reservation in lower], reservations, call
                 )
                 if lower:
-                    batch = await self._mold(requests, batch, call)
+                    batch = await self._mold(step, requests, batch, call)
                 for workload, answer in zip(step.workloads, batch.results, strict=False):
                     _keep(reservations, workload, answer)
                 gone = set(batch.displaced)
@@ -245,7 +245,11 @@ class RoundDriver:
         return self.turns is not None and (took_s > _LONGEST_STEP_S or following.namespace in self.turns.over)
 
     async def _mold(
-        self, requests: Sequence[JobMatchRequest], batch: MatchBatch, call: CallContext
+        self,
+        step: MatchStep | ImproveStep,
+        requests: Sequence[JobMatchRequest],
+        batch: MatchBatch,
+        call: CallContext,
     ) -> MatchBatch:
         """Try moldable work that was not granted with fewer slots, beside all reservations."""
         waiting = (MatchVerdict.BUSY, MatchVerdict.RESERVED)
@@ -260,9 +264,13 @@ class RoundDriver:
             replace(requests[number], improve=batch.results[number].verdict is MatchVerdict.RESERVED)
             for number in numbers
         ]
-        answers = (await self._match(again, (), call, stop=False)).results
+        molded = await self._match(again, (), call, stop=False)
+        if self.turns is not None:
+            self.turns.spend(
+                [step.workloads[number] for number in numbers], molded.results, molded.overhead_s
+            )
         results = list(batch.results)
-        for number, answer in zip(numbers, answers, strict=True):
+        for number, answer in zip(numbers, molded.results, strict=False):
             results[number] = answer
         return replace(batch, results=tuple(results))
 

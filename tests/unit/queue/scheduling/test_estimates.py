@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from support.queue_bench import START, Bench, a_machine, job
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, QueueLimits
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchBatch
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
@@ -301,6 +303,25 @@ async def test_planning_takes_a_twentieth_of_the_time_at_most(
     assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, (
         "the first took more than half a second"
     )
+
+
+@pytest.mark.parametrize("policy", [Policy.EASY, Policy.FCFS])
+async def test_a_matcher_that_answers_a_part_is_asked_for_the_rest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    estimator = StartEstimator(bench.ledger, bench.graph)
+    backlogs = await waiting(bench, *(f"w{number}" for number in range(30)))
+    matched = bench.graph.fluxion.match_batch
+
+    async def first_two(requests: Sequence[JobMatchRequest], **options: Any) -> MatchBatch:
+        return await matched(requests[:2], **options)
+
+    monkeypatch.setattr(bench.graph.fluxion, "match_batch", first_two)
+    before = await bench.graph.fluxion.list_jobs(call=bench.graph.call())
+    await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=policy)})
+    starts = [estimator.estimates[bench.row(f"w{number}").id].eta for number in range(30)]
+    assert starts == [START + timedelta(hours=1 + number) for number in range(30)]
+    assert await bench.graph.fluxion.list_jobs(call=bench.graph.call()) == before
 
 
 async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> None:
