@@ -28,8 +28,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+import structlog
+
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
@@ -47,6 +50,8 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["StartEstimator"]
 
+log = structlog.get_logger()
+
 _EVERY_S = 5.0
 _POSITIONS_EVERY_S = 1.0
 _AT_ONCE = 20
@@ -57,6 +62,8 @@ _QUEUE_BUDGET_S = 0.4
 _PAUSE_PER_TIME = 20
 """An update is followed by a pause of so many times its own length,
 so that planning takes at most a twentieth of the time."""
+_LONGEST_PAUSE_S = 600.0
+"""The pause after failures grows up to this."""
 _USUAL_DISCIPLINE = Discipline()
 
 
@@ -164,7 +171,8 @@ class StartEstimator:
         Returns
         -------
         float
-            Seconds until the next update is due; 0 if the estimates are new or no work waits.
+            Seconds until the next update is due, or, if the matcher failed, until it has its graph again;
+            0 if the estimates are new or no work waits.
         """
         began = time.monotonic()
         if (passed := began - self._updated_at) < self._pause_s:
@@ -173,6 +181,22 @@ class StartEstimator:
                 self._counted_at = began
             return self._pause_s - passed if self._chained or any(map(len, backlogs.values())) else 0.0
         self._updated_at = self._counted_at = began
+        try:
+            await self._plan_all(backlogs, reservations, context, disciplines)
+        except FluxionError as error:
+            return self._back_off(error)
+        self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
+        return 0.0
+
+    async def _plan_all(
+        self,
+        backlogs: Mapping[str, Backlog],
+        reservations: Mapping[WorkloadId, HeldReservation],
+        context: CycleContext,
+        disciplines: Mapping[str, Discipline],
+    ) -> None:
+        """Plan the queues within the time of an update, and estimate all starts again."""
+        began = self._updated_at
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
         for number, queue in enumerate(sorted(backlogs, key=lambda queue: (self._planned_at[queue], queue))):
@@ -199,8 +223,16 @@ class StartEstimator:
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
         self._forget_ended()
         self.estimates.replace_all(estimates)
-        self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
-        return 0.0
+
+    def _back_off(self, error: FluxionError) -> float:
+        """Keep the former estimates for a while, and have the graph filled again,
+        since reservations of the plan may be left in it.
+        """
+        log.warning("estimates.failed", error=str(error))
+        self._graph.invalidate()
+        took_s = time.monotonic() - self._updated_at
+        self._pause_s = min(max(2 * self._pause_s, _PAUSE_PER_TIME * took_s), _LONGEST_PAUSE_S)
+        return _EVERY_S
 
     def _ends(self, reservations: Mapping[WorkloadId, HeldReservation]) -> Iterator[tuple[int, WorkloadId]]:
         """Yield when each workload ends that runs or has nodes reserved."""
@@ -356,6 +388,8 @@ class StartEstimator:
                 taken = _in_order(at) if in_order else len(at)
                 starts.update(zip((workload.id for workload in batch[:taken]), at, strict=False))
                 waiting = waiting[taken:]
+                if unanswered := len(batch) - len(at):
+                    del used[-unanswered:]
                 if not in_order:
                     continue
                 if (last := at[taken - 1]) is None:
@@ -376,8 +410,6 @@ def _in_order(starts: Sequence[int | None]) -> int:
     """
     for number, (before, start) in enumerate(itertools.pairwise(starts), 1):
         if before is None or (start is not None and start < before):
-                if unanswered := len(batch) - len(at):
-                    del used[-unanswered:]
             return number
     return len(starts)
 

@@ -16,6 +16,7 @@ from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchBatch
+from fluxqueue.fluxion.rpc.failures import DeadlinePassed
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
@@ -322,6 +323,29 @@ async def test_a_matcher_that_answers_a_part_is_asked_for_the_rest(
     starts = [estimator.estimates[bench.row(f"w{number}").id].eta for number in range(30)]
     assert starts == [START + timedelta(hours=1 + number) for number in range(30)]
     assert await bench.graph.fluxion.list_jobs(call=bench.graph.call()) == before
+
+
+async def test_a_plan_on_which_the_matcher_fails_is_not_asked_for_again_soon(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    asked = []
+
+    async def fails(_requests: Sequence[JobMatchRequest], **_options: Any) -> MatchBatch:
+        asked.append(clock.now_s)
+        clock.now_s += 30
+        raise DeadlinePassed("no answer within 30 s")
+
+    monkeypatch.setattr(bench.graph.fluxion, "match_batch", fails)
+    clock.now_s = 6
+    assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0
+    assert not bench.graph.call().instance, "what the plan reserved may be in it"
+    assert estimator.estimates[bench.row("a").id].eta == START + timedelta(hours=1)
+    for clock.now_s in (50, 100, 590, 700):
+        await estimator.update(backlogs, {}, CycleContext(NOW))
+    assert asked == [6, 700]
 
 
 async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> None:
