@@ -206,15 +206,18 @@ class MatchBatch:
     ----------
     overhead_s
         CPU seconds that the matcher spent, so that a machine that is busy with other programs counts for
-        nothing.
+        nothing, without its collections of garbage.
     displaced
         Yielding reservations that were dropped, because a job of the batch took what they held.
+    overhead_of_each_s
+        The same CPU seconds for each answer; empty: they are not known.
     """
 
     results: tuple[MatchResult, ...]
     instance: str
     overhead_s: float = 0.0
     displaced: tuple[int, ...] = ()
+    overhead_of_each_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

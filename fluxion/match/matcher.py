@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from time import thread_time
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
@@ -35,6 +34,7 @@ from fluxqueue.fluxion.match.shortcuts import NeedsTraversal, Shortcut
 from fluxqueue.fluxion.match.state import GraphState
 from fluxqueue.fluxion.match.traverser import Traverser
 from fluxqueue.fluxion.match.windows import Window
+from fluxqueue.fluxion.match.work_time import work_time
 from fluxqueue.fluxion.messages import Shortage
 
 __all__ = ["LaterPlacement", "Matcher", "Restriction"]
@@ -293,7 +293,7 @@ class Matcher:
             Earlier times are left out.
         """
         state = self._state
-        until_s = math.inf if self.deep_slots else thread_time() + _LONGEST_SEARCH_S
+        until_s = math.inf if self.deep_slots else work_time() + _LONGEST_SEARCH_S
         if jobspec.level_needs and restriction.inside is None:
             planned = self._levels.plan(jobspec)
             if planned is not None:
@@ -319,7 +319,7 @@ class Matcher:
                         placement = self._shortcut.place_among(plan, window, slots > 0)
                     if placement is not None:
                         return LaterPlacement(start, placement, earliest.shortfall(start))
-                    if thread_time() > until_s:
+                    if work_time() > until_s:
                         return LaterPlacement(tried_until=start)
             except NeedsTraversal:
                 pass
@@ -352,7 +352,7 @@ class Matcher:
             placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
             if placement is not None:
                 return LaterPlacement(start, placement)
-            if thread_time() > until_s:
+            if work_time() > until_s:
                 return LaterPlacement(tried_until=start)
         return LaterPlacement()
 
@@ -376,7 +376,7 @@ class Matcher:
             window = self._window(jobspec, start, self._state.end_of(start, duration_s), restriction)
             if (placement := self._levels.place(jobspec, window, slots)) is not None:
                 return LaterPlacement(start, placement)
-            if thread_time() > until_s:
+            if work_time() > until_s:
                 return LaterPlacement(tried_until=start)
         return LaterPlacement()
 

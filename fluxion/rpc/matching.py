@@ -88,7 +88,13 @@ class MatchBatchRpc(Rpc[MatchBatch]):
     def read_response(self, message: pb.MatchBatchResponse) -> MatchBatch:
         """Read the answers."""
         results = tuple(_read_result(result) for result in message.results)
-        return MatchBatch(results, message.instance, message.overhead, tuple(message.displaced))
+        return MatchBatch(
+            results,
+            message.instance,
+            message.overhead,
+            tuple(message.displaced),
+            tuple(message.overhead_of_each),
+        )
 
     @classmethod
     def read_request(cls, message: pb.MatchBatchRequest) -> Self:
@@ -123,6 +129,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             instance=answer.instance,
             overhead=answer.overhead_s,
             displaced=answer.displaced,
+            overhead_of_each=answer.overhead_of_each_s,
         )
 
     def undo(self, engine: Engine, answer: MatchBatch) -> None:

@@ -270,16 +270,18 @@ class JobRequest(_message.Message):
     def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ..., latest_nodes: _Optional[bool] = ..., min_slots: _Optional[int] = ..., not_before: _Optional[int] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
-    __slots__ = ("results", "instance", "overhead", "displaced")
+    __slots__ = ("results", "instance", "overhead", "displaced", "overhead_of_each")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     DISPLACED_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_OF_EACH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[MatchResult]
     instance: str
     overhead: float
     displaced: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, results: _Optional[_Iterable[_Union[MatchResult, _Mapping]]] = ..., instance: _Optional[str] = ..., overhead: _Optional[float] = ..., displaced: _Optional[_Iterable[int]] = ...) -> None: ...
+    overhead_of_each: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, results: _Optional[_Iterable[_Union[MatchResult, _Mapping]]] = ..., instance: _Optional[str] = ..., overhead: _Optional[float] = ..., displaced: _Optional[_Iterable[int]] = ..., overhead_of_each: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ReserveAtRequest(_message.Message):
     __slots__ = ("call", "jobid", "jobspec", "start", "nodes", "policy")

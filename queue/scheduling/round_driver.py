@@ -232,7 +232,7 @@ class RoundDriver:
                 if answer.verdict is MatchVerdict.GRANTED:
                     rules.assume(workload, answer.shares)
             if self.turns is not None:
-                self.turns.spend(workloads[first:], batch.results, batch.overhead_s)
+                self.turns.spend(workloads[first:], batch)
             took_s += batch.overhead_s
             results += batch.results
             displaced.update(batch.displaced)
@@ -266,9 +266,7 @@ class RoundDriver:
         ]
         molded = await self._match(again, (), call, stop=False)
         if self.turns is not None:
-            self.turns.spend(
-                [step.workloads[number] for number in numbers], molded.results, molded.overhead_s
-            )
+            self.turns.spend([step.workloads[number] for number in numbers], molded)
         results = list(batch.results)
         for number, answer in zip(numbers, molded.results, strict=False):
             results[number] = answer
@@ -301,7 +299,8 @@ class RoundDriver:
                 took_s,
             )
         batch = await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
-        return replace(batch, overhead_s=batch.overhead_s + took_s)
+        took_s += batch.overhead_s
+        return replace(batch, overhead_s=took_s, overhead_of_each_s=(took_s,))
 
     async def _match(
         self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool
@@ -314,7 +313,7 @@ class RoundDriver:
             log.warning("match.batch_failed", requests=len(requests), error=str(error))
         answers: list[MatchResult] = []
         displaced: set[int] = set()
-        took_s = 0.0
+        seconds: list[float] = []
         for request in requests:
             try:
                 batch = await self.fluxion.match_batch([request], call=call, yielding=yielding)
@@ -322,13 +321,14 @@ class RoundDriver:
                 OBJECT_FAILURES.labels("cycle").inc()
                 reason = f"this request cannot be worked on, and the queue goes on without it: {error}"
                 answers.append(MatchResult(MatchVerdict.INVALID, request.jobid, reason=reason))
+                seconds.append(0.0)
             else:
                 answers += batch.results
                 displaced.update(batch.displaced)
-                took_s += batch.overhead_s
+                seconds.append(batch.overhead_s)
             if stop and answers[-1].verdict is not MatchVerdict.GRANTED:
                 break
-        return MatchBatch(tuple(answers), call.instance, took_s, tuple(displaced))
+        return MatchBatch(tuple(answers), call.instance, sum(seconds), tuple(displaced), tuple(seconds))
 
     async def _requests(
         self, step: MatchStep | ImproveStep, reservations: dict[WorkloadId, HeldReservation], now: int

@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
+from fluxqueue.fluxion.messages import MatchBatch, MatchVerdict
 from fluxqueue.queue.model.records import Workload, WorkloadId
 
 __all__ = ["NamespaceTurns"]
 
 _NOBODY: frozenset[WorkloadId] = frozenset()
-_MOST_OF_BYTE_S = 20e-6
-"""Rules about 2,000 nodes take 15 µs for each byte.
-What takes longer is a pause of the matcher, such as its collection of garbage."""
 
 
 class NamespaceTurns:
@@ -71,26 +68,26 @@ class NamespaceTurns:
         if capacity_changed:
             self._outdated.update(self._asked_before)
 
-    def spend(self, workloads: Sequence[Workload], answers: Sequence[MatchResult], took_s: float) -> None:
-        """Count the CPU of one call for those that it did not grant, by the length of their requests.
+    def spend(self, workloads: Sequence[Workload], batch: MatchBatch) -> None:
+        """Count the CPU of one call for those that it did not grant,
+        by the length of their requests where the matcher does not tell what each took.
 
         Parameters
         ----------
-        workloads, answers
-            What was asked, and an answer for each; fewer answers if the call stopped early.
-        took_s
-            CPU seconds that the matcher took.
+        workloads
+            What was asked.
+        batch
+            An answer for each; fewer if the call stopped early.
         """
-        asked = list(zip(workloads, answers, strict=False))
-        of_byte_s = min(took_s / max(sum(len(workload.jobspec) for workload, _ in asked), 1), _MOST_OF_BYTE_S)
-        for workload, answer in asked:
+        asked = list(zip(workloads, batch.results, strict=False))
+        of_byte_s = batch.overhead_s / max(sum(len(workload.jobspec) for workload, _ in asked), 1)
+        seconds = batch.overhead_of_each_s or [len(workload.jobspec) * of_byte_s for workload, _ in asked]
+        for (workload, answer), took_s in zip(asked, seconds, strict=False):
             if answer.verdict is MatchVerdict.GRANTED:
                 continue
             namespace = workload.namespace
             self._asked.setdefault(namespace, set()).add(workload.id)
-            spent_s = self._spent_s[namespace] = (
-                self._spent_s.get(namespace, 0.0) + len(workload.jobspec) * of_byte_s
-            )
+            spent_s = self._spent_s[namespace] = self._spent_s.get(namespace, 0.0) + took_s
             if spent_s >= self._longest_s:
                 self.over.add(namespace)
 

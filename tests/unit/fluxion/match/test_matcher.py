@@ -70,7 +70,7 @@ def test_a_start_is_searched_for_a_while_and_the_answer_tells_how_far(
 ) -> None:
     made = busy_zones()
     tried.clear()
-    slow(monkeypatch, "fluxqueue.fluxion.match.matcher.thread_time", 0.1)
+    slow(monkeypatch, "fluxqueue.fluxion.match.matcher.work_time", 0.1)
     answer = ask(made, jobspec(ZONES), reserve=True)
     assert answer.verdict is MatchVerdict.BUSY
     assert answer.reason.endswith("; its start was not searched further ahead than 1970-01-01T00:17:42Z")
@@ -87,7 +87,7 @@ def test_a_better_start_is_searched_no_longer_than_the_first(
     made = busy_zones()
     assert ask(made, jobspec(ZONES), 99, reserve=True).at == 1_075
     tried.clear()
-    slow(monkeypatch, "fluxqueue.fluxion.match.matcher.thread_time", 0.1)
+    slow(monkeypatch, "fluxqueue.fluxion.match.matcher.work_time", 0.1)
     again = ask(made, jobspec(ZONES), 99, improve=True)
     assert (again.verdict, again.at) == (MatchVerdict.RESERVED, 1_075)
     assert len(tried) == 4
@@ -96,8 +96,8 @@ def test_a_better_start_is_searched_no_longer_than_the_first(
 def test_a_batch_that_takes_long_answers_its_first_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     made = busy_zones()
     requests = [JobMatchRequest(jobspec(ZONES, duration=60 + number), reserve=True) for number in range(5)]
-    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.time.thread_time", 0.2)
+    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.work_time", 0.1)
     assert len(made.match_batch(requests, NOW).results) == 3
-    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.time.thread_time", 9.0)
+    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.work_time", 9.0)
     assert len(made.match_batch(requests, NOW).results) == 1
     assert len(made.trial(requests, (), NOW).results) == 5, "a trial is answered whole"

@@ -98,11 +98,11 @@ class Bench:
         async def match_batch(requests: Sequence[Any], **options: Any) -> MatchBatch:
             batch = await matched(requests, **options)
             answered = requests[: len(batch.results)]
-            took_s = sum(
+            seconds = tuple(
                 self.long_s if len(request.jobspec) > 4_096 else self.short_s for request in answered
             )
             self.asked += [f"w{request.jobid}" for request in answered]
-            return replace(batch, overhead_s=took_s)
+            return replace(batch, overhead_s=sum(seconds), overhead_of_each_s=seconds)
 
         monkeypatch.setattr(self.fluxion, "match_batch", match_batch)
         return self
@@ -228,24 +228,29 @@ async def test_first_come_first_served_is_never_overtaken(monkeypatch: pytest.Mo
     assert bench.started == []
 
 
-def test_a_turn_is_counted_by_the_length_of_requests() -> None:
-    turns = NamespaceTurns(0.01)
+def busy(answers: int, *seconds: float, took_s: float = 0.0) -> MatchBatch:
+    return MatchBatch((MatchResult(MatchVerdict.BUSY),) * answers, "", took_s, (), seconds)
+
+
+def test_a_turn_is_counted_by_the_length_of_requests_if_no_more_is_known() -> None:
+    turns = NamespaceTurns(0.009)
     long = replace(work(1), jobspec="x" * 900)
     short = replace(work(2, OTHER), jobspec="x" * 100)
 
     turns.begin_round(capacity_changed=False)
-    turns.spend([long, short], [MatchResult(MatchVerdict.BUSY), MatchResult(MatchVerdict.BUSY)], 1.2)
+    turns.spend([long, short], busy(2, took_s=0.0105))
 
     assert turns.over == {HEAVY}
     assert turns.had_turn(long)
     assert not turns.had_turn(short)
 
 
-def test_a_pause_of_the_matcher_ends_no_turn() -> None:
+def test_a_short_request_is_charged_with_all_that_it_took() -> None:
     turns = NamespaceTurns(TURN_S)
     turns.begin_round(capacity_changed=False)
-    turns.spend([work(1), work(2)], [MatchResult(MatchVerdict.BUSY), MatchResult(MatchVerdict.BUSY)], 5.0)
-    assert not turns.over
+    short, long = replace(work(1), jobspec="x" * 10), replace(work(2, OTHER), jobspec="x" * 9_000)
+    turns.spend([long, short], busy(2, 0.01, 5.0, took_s=5.01))
+    assert turns.over == {HEAVY}
 
 
 @pytest.mark.parametrize("discipline", POLICIES, ids=lambda each: each.policy.value)
