@@ -18,7 +18,7 @@ from fluxqueue.fluxion.graph.vertices import Vertex
 from fluxqueue.fluxion.match.domains import AtMost, DomainRule, Skew, Together
 from fluxqueue.fluxion.match.jobspec import Count, Resource
 
-__all__ = ["PlacePart", "place_by_domains"]
+__all__ = ["PlacePart", "domain_of", "place_by_domains"]
 
 _TRIALS = 64
 """Distributions over the domains that are tried for one request."""
@@ -28,7 +28,7 @@ PlacePart = Callable[[Resource, Collection[Vertex], GraphPlacement], GraphPlacem
 """Places as many of a part as its count allows on these nodes, in addition to what was placed already."""
 
 
-def _domain_of(node: Vertex, key: str) -> str | None:
+def domain_of(node: Vertex, key: str) -> str | None:
     """Return the domain of a key that a node belongs to; None if it has no such property."""
     return node.properties.get(key) if key else node.name
 
@@ -65,7 +65,7 @@ def place_by_domains(
 def _cells(nodes: Sequence[Vertex], keys: Sequence[str]) -> Mapping[tuple[str | None, ...], list[Vertex]]:
     cells: dict[tuple[str | None, ...], list[Vertex]] = {}
     for node in nodes:
-        cells.setdefault(tuple(_domain_of(node, key) for key in keys), []).append(node)
+        cells.setdefault(tuple(domain_of(node, key) for key in keys), []).append(node)
     return cells
 
 

@@ -102,14 +102,7 @@ class EarliestStart:
         """
         if not len(self._static):
             return
-        timetable = self._state.timetable
-        self._layout = (
-            timetable.layout()
-            if self._replaced is None
-            else timetable.without(self._replaced, before=self._until + self._duration_s)
-        )
-        self._survey()
-        self._add_up()
+        self._begin()
         after, failures = self._state.now, 0
         while (time := self._first(after)) is not None:
             slots = self._slots_at(time)
@@ -118,6 +111,32 @@ class EarliestStart:
             if self._correct(slots, time, thorough=failures > _FEW_FAILURES):
                 self._add_up()
             after = time
+
+    def times_with_enough(self) -> Times:
+        """Return the times at which enough may be free, none of them tried."""
+        if not len(self._static):
+            return self._all_times
+        self._begin()
+        times: Times = self._end_times[self._sums >= self._least]
+        return times
+
+    def changes(self) -> tuple[Times, Indices, Counts]:
+        """Return when the slots of which row become how many, in order of time;
+        call `times_with_enough` before.
+        """
+        order = np.argsort(self._times, kind="stable")
+        return self._times[order], self._rows[order], self._slots[order]
+
+    def _begin(self) -> None:
+        """Compute the slots of all nodes at all times."""
+        timetable = self._state.timetable
+        self._layout = (
+            timetable.layout()
+            if self._replaced is None
+            else timetable.without(self._replaced, before=self._until + self._duration_s)
+        )
+        self._survey()
+        self._add_up()
 
     def shortfall(self, before: int) -> Shortfall:
         """Return what is available to windows that begin earlier than ``before``,

@@ -29,6 +29,7 @@ from fluxqueue.fluxion.match.level_placement import LevelPlacer
 from fluxqueue.fluxion.match.once import joined, leaves_once
 from fluxqueue.fluxion.match.plans import Plan, plan_for
 from fluxqueue.fluxion.match.policies import MatchPolicy
+from fluxqueue.fluxion.match.possible_starts import PossibleStarts, bounding_plans
 from fluxqueue.fluxion.match.row_groups import RowGroups
 from fluxqueue.fluxion.match.shortcuts import NeedsTraversal, Shortcut
 from fluxqueue.fluxion.match.state import GraphState
@@ -293,7 +294,7 @@ class Matcher:
             Earlier times are left out.
         """
         state = self._state
-        until_s = math.inf if self.deep_slots else work_time() + _LONGEST_SEARCH_S
+        until_s = self._search_until()
         if jobspec.level_needs and restriction.inside is None:
             planned = self._levels.plan(jobspec)
             if planned is not None:
@@ -327,7 +328,11 @@ class Matcher:
                 return LaterPlacement(
                     shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon)
                 )
-        return self._first_fitting(jobspec, duration_s, restriction, replaced, not_before, until_s)
+        return self._first_fitting(jobspec, duration_s, restriction, replaced, not_before)
+
+    def _search_until(self) -> float:
+        """Return the `work_time` at which a search that begins now ends."""
+        return math.inf if self.deep_slots else work_time() + _LONGEST_SEARCH_S
 
     def _first_fitting(
         self,
@@ -336,10 +341,15 @@ class Matcher:
         restriction: Restriction,
         replaced: GraphJob | None,
         not_before: int,
-        until_s: float,
     ) -> LaterPlacement:
-        """Try each time at which something ends or begins."""
+        """Try each time at which something ends or begins, but for those at which there is too little."""
         state = self._state
+        possible = (
+            self._possible_starts(jobspec, duration_s, restriction, replaced)
+            if restriction.inside is None
+            else None
+        )
+        until_s = self._search_until()
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (replaced is not None and start >= replaced.start):
                 break
@@ -349,12 +359,31 @@ class Matcher:
                 continue
             if not ending and restriction.inside is None:
                 continue
-            placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
-            if placement is not None:
-                return LaterPlacement(start, placement)
+            if possible is None or possible.include(start):
+                placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
+                if placement is not None:
+                    return LaterPlacement(start, placement)
             if work_time() > until_s:
                 return LaterPlacement(tried_until=start)
         return LaterPlacement()
+
+    def _possible_starts(
+        self, jobspec: Jobspec, duration_s: int, restriction: Restriction, replaced: GraphJob | None
+    ) -> PossibleStarts | None:
+        """Return the times at which a request without a plan may fit; None: that is not known."""
+        if self.deep_slots or jobspec.level_needs or self._plan(jobspec) is not None:
+            return None
+        parts = sorted(jobspec.resources, key=_size, reverse=True)
+        plans = [plan for part in parts if (plan := plan_for((part,))) is not None]
+        if len(plans) < len(parts) or not all(_slot_of(part) for part in parts):
+            return None
+        table = self._state.table
+        bounds = bounding_plans(plans, jobspec.domains, table.largest)
+        if not bounds or not all(self._shortcut.covers(plan) for plan in (*plans, *bounds)):
+            return None
+        earliest = [self._earliest_start(jobspec, plan, duration_s, restriction, replaced) for plan in bounds]
+        wanted = sum(part.count.low for part in parts)
+        return PossibleStarts(earliest, jobspec.domains, wanted, table.nodes)
 
     def _reserve_below(
         self,
