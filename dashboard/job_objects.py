@@ -2,7 +2,7 @@
 person.
 
 Each part may be refused or missing without the others. Everything is bounded, because anybody may write long
-Events and large objects.
+Events and large objects: how many bytes an answer has here, and how much of it is shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.names import CONTROLLER_UID_LABEL, JOBID_LABEL
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.dashboard.viewers import not_in_his_name
-from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, TooLong
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
 from fluxqueue.kube.transport import Api
 
@@ -29,6 +29,10 @@ __all__ = ["JobObjects", "ObjectEvent", "read_objects"]
 
 _KINDS: Final[dict[str, Kind[Any]]] = {"Job": JOBS, "Pod": PODS, "MiniCluster": MINICLUSTERS}
 _MOST_PODS: Final = 500
+_MOST_POD_BYTES: Final = 8 * 2**20
+"""Of a page of pods; of longer ones, fewer are read."""
+_MOST_MIB: Final = 4
+"""Of any other answer."""
 _MOST_EVENTS: Final = 50
 _LONGEST_YAML: Final = 100_000
 _LARGEST_YAML: Final = 150_000
@@ -111,6 +115,11 @@ async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
         )
     except NotFound:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be found: it may have been deleted.")
+    except TooLong:
+        problems.append(
+            f"{what[0].upper()}{what[1:]} cannot be shown: the API server's answer is too long, "
+            f"with more than {_MOST_MIB} MiB."
+        )
     except (RecursionError, orjson.JSONEncodeError):
         problems.append(f"{what[0].upper()}{what[1:]} cannot be shown: it is nested too deeply.")
     except (ApiError, msgspec.MsgspecError, orjson.JSONDecodeError) as error:
@@ -121,22 +130,29 @@ async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
 async def _pods(api: Api, job: FluxJob) -> Sequence[Pod]:
     ref, namespace = job.spec.object_ref, job.metadata.namespace
     if ref.kind == "Pod":
-        pods = (await api.page(PODS, namespace, field_selector=f"metadata.name={ref.name}")).items
-        return [pod for pod in pods if pod.metadata.uid == ref.uid]
+        named = f"metadata.name={ref.name}"
+        found = await api.page(PODS, namespace, field_selector=named, most_bytes=_MOST_POD_BYTES)
+        return [pod for pod in found.items if pod.metadata.uid == ref.uid]
     if ref.kind == "Job":
         selector = f"{CONTROLLER_UID_LABEL}={ref.uid}"
     elif job.status.jobid is not None:
         selector = f"{JOBID_LABEL}={job.status.jobid}"
     else:
         return []
-    return (await api.page(PODS, namespace, label_selector=selector, limit=_MOST_PODS)).items
+    found = await api.page(
+        PODS, namespace, label_selector=selector, limit=_MOST_PODS, most_bytes=_MOST_POD_BYTES
+    )
+    return found.items
+
+
+async def _answer(api: Api, path: str, query: dict[str, str] | None = None) -> bytes:
+    return await api.request("GET", path, query=query, most_bytes=_MOST_MIB * 2**20)
 
 
 async def _events(api: Api, job: FluxJob) -> Sequence[ObjectEvent]:
     query = {"fieldSelector": f"involvedObject.uid={job.spec.object_ref.uid}", "limit": "500"}
-    found = msgspec.json.decode(
-        await api.request("GET", EVENTS.path(job.metadata.namespace), query=query), type=_Events
-    )
+    path = EVENTS.path(job.metadata.namespace)
+    found = msgspec.json.decode(await _answer(api, path, query), type=_Events)
     events = [_shown(event) for event in found.items]
     events.sort(key=lambda event: event.at, reverse=True)
     return events[:_MOST_EVENTS]
@@ -165,7 +181,7 @@ async def _document(
     api: Api, kind: Kind[Any], name: str, namespace: str, uid: str = ""
 ) -> tuple[str, str, PodSpec | None]:
     """Return title and YAML of an object, and its pod spec if it has one."""
-    found = orjson.loads(await api.request("GET", kind.path(namespace, name)))
+    found = orjson.loads(await _answer(api, kind.path(namespace, name)))
     meta = found.get("metadata", {})
     if uid and meta.get("uid") != uid:
         raise NotFound(404, "NotFound", f"{kind.kind} {name} is another one by now")

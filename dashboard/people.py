@@ -16,6 +16,7 @@ from hmac import compare_digest
 from typing import Any, Final
 
 from fluxqueue.api.budgets import Budgets, Rate
+from fluxqueue.api.turns import party_of
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import TOKEN_REVIEWS
 from fluxqueue.kube.transport import Api
@@ -44,6 +45,11 @@ class Person:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def party(self) -> str:
+        """Who counts as one where what is limited is shared."""
+        return party_of(self.username)
 
     @property
     def subject(self) -> dict[str, Any]:

@@ -136,7 +136,12 @@ class Questions:
         path = f"/api/v1/namespaces/{self._address.namespace}/pods/https:{pod}:{port}/proxy/doctor"
         try:
             answer = await api.request(
-                "GET", path, headers={OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S, tries=1
+                "GET",
+                path,
+                headers={OPERATOR_TOKEN_HEADER: token},
+                timeout_s=_TIMEOUT_S,
+                tries=1,
+                most_bytes=_MOST_BYTES,
             )
         except Forbidden as error:
             raise _no_doctor(self._address, error) from None
@@ -152,7 +157,10 @@ class Questions:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         try:
             answer = await api.request(
-                "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body=body
+                "POST",
+                f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token",
+                body=body,
+                most_bytes=_MOST_BYTES,
             )
             token = msgspec.json.decode(answer, type=_TokenRequest).status.token
         except NotFound:

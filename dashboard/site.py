@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from fluxqueue.api.turns import Turns
 from fluxqueue.dashboard.access import NODES_RIGHT, Visible
 from fluxqueue.dashboard.cluster import ClusterState
 from fluxqueue.dashboard.questions import Questions
@@ -23,6 +24,7 @@ from fluxqueue.dashboard.viewers import Door, Viewer
 __all__ = ["Asked", "Content", "NoSuchPage", "SharedRenders", "Site", "render"]
 
 _MOST_KEPT: Final = 64
+_READ_AT_ONCE: Final = 4
 _LARGEST_KEPT: Final = 32_000_000
 """Characters of all that is kept."""
 _MOMENT_S: Final = 10.0
@@ -91,7 +93,7 @@ class SharedRenders:
 @dataclass(frozen=True, slots=True)
 class Site:
     """Everything that pages are made from; ``stale`` returns true while changes in the cluster do not
-    arrive.
+    arrive. ``reading`` gives turns to read the objects of a job, which may be large.
     """
 
     settings: DashboardSettings
@@ -102,6 +104,7 @@ class Site:
     trials: Trials = field(default_factory=Trials)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
+    reading: Turns = field(default_factory=lambda: Turns(_READ_AT_ONCE, of_one=1))
 
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:
         """Return what somebody may see who looks at one namespace, or at all."""

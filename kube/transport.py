@@ -191,15 +191,16 @@ class Api:
         field_selector: str | None = None,
         limit: int = PAGE_LIMIT,
         continue_token: str = "",
+        most_bytes: int = PAGE_BYTES,
     ) -> Page[T]:
-        """Read one page of a list, of fewer objects if they are long."""
+        """Read one page of a list, of fewer objects if they have more than ``most_bytes``."""
         query = _selection(label_selector, field_selector)
         if continue_token:
             query["continue"] = continue_token
         action = f"list {kind.describe(None, namespace)}"
         while True:
             query["limit"] = str(limit)
-            most = PAGE_BYTES if limit > 1 else 0
+            most = most_bytes if limit > 1 else 0
             request = Request(
                 "list", kind.plural, action, "GET", kind.path(namespace), dict(query), most_bytes=most
             )
@@ -208,7 +209,7 @@ class Api:
             except TooLong:
                 limit = max(limit // _PART, 1)
                 continue
-            grown = min(2 * limit, max(limit, PAGE_LIMIT)) if _SHORT * len(data) < PAGE_BYTES else limit
+            grown = min(2 * limit, max(limit, PAGE_LIMIT)) if _SHORT * len(data) < most_bytes else limit
             return replace(await decode_page_in_turns(data, kind.type, action), limit=grown)
 
     async def create(
@@ -433,6 +434,7 @@ class Api:
         timeout_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         tries: int = TRIES,
+        most_bytes: int = 0,
     ) -> bytes:
         """Send any other request: other subresources, discovery, ``/readyz``.
 
@@ -450,6 +452,8 @@ class Api:
             More headers, for a program behind the server's proxy.
         tries
             How often it is sent at most; it is repeated only where that is safe.
+        most_bytes
+            Of the response; 0: any.
 
         Returns
         -------
@@ -458,13 +462,22 @@ class Api:
 
         Raises
         ------
-        ApiError
+        TooLong, ApiError
             See :mod:`fluxqueue.kube.errors`.
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
         request = Request(
-            verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, _pairs(headers)
+            verb,
+            "raw",
+            f"{verb} {path}",
+            method.upper(),
+            path,
+            query,
+            payload,
+            content_type,
+            _pairs(headers),
+            most_bytes,
         )
         return await self._wire.call(request, timeout_s, tries=tries)
 

@@ -57,7 +57,8 @@ async def job_page(site: Site, asked: Asked) -> Content:
     """Return the page of one job."""
     job = find_job(site, asked)
     try:
-        objects = await read_objects(site.door.api(asked.viewer), job)
+        async with site.reading.turn(asked.viewer.person.party):
+            objects = await read_objects(site.door.api(asked.viewer), job)
     except NoApi as error:
         objects = JobObjects(problems=[f"{str(error)[0].upper()}{str(error)[1:]}."])
     may = await site.door.access.may(asked.viewer.person, patches(job.metadata.namespace, job.metadata.name))

@@ -29,7 +29,7 @@ from fluxqueue.dashboard.settings import DashboardSettings, QueueAddress
 from fluxqueue.dashboard.site import SharedRenders, Site
 from fluxqueue.dashboard.viewers import Door, Viewer
 from fluxqueue.kube.callers import CallerApis
-from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, ServerError
+from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, ServerError, TooLong
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.wire import Request, Wire
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
@@ -188,7 +188,10 @@ class _Connection:
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
         del timeout_s, tries
-        return orjson.dumps(self._api.answer(self._who, request))
+        answer = orjson.dumps(self._api.answer(self._who, request))
+        if request.most_bytes and len(answer) > request.most_bytes:
+            raise TooLong(200, "TooLong", f"{request.action}: too long")
+        return answer
 
 
 @dataclass

@@ -69,6 +69,24 @@ async def test_events_are_the_newest_first_and_bounded() -> None:
     assert len((await read(objects(**{EVENTS.path("blue"): many}))).events or ()) == 50
 
 
+async def test_an_answer_that_would_fill_the_memory_is_left_out_with_a_sentence() -> None:
+    events = [{"metadata": {"annotations": {"a": "x" * 262_144}}} for _ in range(20)]
+    pod = {"metadata": {"name": "wrf-0", "uid": "u", "annotations": {"a": "x" * 5_000_000}}}
+    found = await read(
+        objects(**{EVENTS.path("blue"): {"items": events}, PODS.path("blue"): {"items": [pod] * 2}})
+    )
+    assert found.events is None
+    assert found.problems == [
+        "Its Events cannot be shown: the API server's answer is too long, with more than 4 MiB."
+    ]
+    assert found.pods is not None, "fewer at a time"
+    large = {"metadata": {"uid": "uid-of-wrf", "annotations": {"a": "x" * 5_000_000}}}
+    found = await read(objects(**{JOBS.path("blue", "wrf"): large}))
+    assert found.problems == [
+        "Its object cannot be shown: the API server's answer is too long, with more than 4 MiB."
+    ]
+
+
 async def test_managed_fields_are_left_out_and_long_objects_cut() -> None:
     found = await read(
         objects(

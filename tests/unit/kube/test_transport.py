@@ -8,7 +8,6 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fluxqueue.kube import transport
 from fluxqueue.kube.errors import ServerError, TooLong, Undecodable
 from fluxqueue.kube.kinds import JOBS, NODES, PODS
 from fluxqueue.kube.transport import Api, PatchType, Propagation
@@ -74,10 +73,9 @@ async def test_a_page_that_is_too_long_is_asked_for_in_parts_down_to_single_obje
 async def test_a_page_that_is_nearly_too_long_is_followed_by_one_of_as_many_objects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "PAGE_BYTES", 100)
     page = await client(
         FakeWire({"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]})
-    ).page(PODS, limit=7)
+    ).page(PODS, limit=7, most_bytes=100)
     assert page.limit == 7
 
 

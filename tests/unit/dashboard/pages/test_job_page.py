@@ -1,6 +1,11 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 from support.dashboard_site import LISTS_ALL, Stage, at, job
 
+from fluxqueue.dashboard.job_objects import JobObjects
+from fluxqueue.dashboard.pages import job_page as module
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.site import Asked, NoSuchPage
@@ -96,3 +101,29 @@ async def test_what_is_not_seen_is_not_there() -> None:
     question = await asked(stage, ("list", "fluxjobs", "red"))
     with pytest.raises(NoSuchPage, match="that you may see"):
         find_job(stage.site, question)
+
+
+async def test_the_objects_of_one_job_at_a_time_are_in_memory_for_one_person(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    question = await asked(stage)
+    session = question.viewer.session
+    people = [replace(session.person, username=f"p{number}") for number in range(9)]
+    viewers = [replace(question.viewer, session=replace(session, person=person)) for person in people]
+    running, most = 0, 0
+
+    async def reading(_api: object, _job: object) -> JobObjects:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return JobObjects()
+
+    monkeypatch.setattr(module, "read_objects", reading)
+    await asyncio.gather(*(job_page(stage.site, question) for _ in range(60)))
+    assert most == 1
+    await asyncio.gather(*(job_page(stage.site, replace(question, viewer=viewer)) for viewer in viewers))
+    assert most == 4
