@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -35,8 +36,10 @@ _MOST_MIB: Final = 4
 """Of any other answer."""
 _MOST_EVENTS: Final = 50
 _LONGEST_YAML: Final = 100_000
-_LARGEST_YAML: Final = 150_000
-"""Bytes of an object that is still written as YAML."""
+_LARGEST_YAML: Final = 20_000
+_MOST_YAML_VALUES: Final = 2_000
+"""Bytes, and values, of an object that is still written as YAML: each value takes 10 to 20 microseconds."""
+_MOST_YAML_KEPT: Final = 256
 _LONGEST_MESSAGE: Final = 1_000
 
 
@@ -196,9 +199,28 @@ def _written(found: dict[str, Any]) -> str:
     """Return an object as YAML; a large one as JSON, which is YAML too,
     because to write YAML takes seconds of everybody's time.
     """
-    if len(orjson.dumps(found)) > _LARGEST_YAML:
+    data = orjson.dumps(found)
+    if len(data) > _LARGEST_YAML or _has_more_values(found, _MOST_YAML_VALUES):
         return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
-    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)
+    return _as_yaml(data)
+
+
+@lru_cache(_MOST_YAML_KEPT)
+def _as_yaml(data: bytes) -> str:
+    """Return JSON as YAML, kept because an open page asks again and again."""
+    return yaml.safe_dump(orjson.loads(data), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _has_more_values(found: Any, most: int) -> bool:
+    waiting, count = [found], 0
+    while waiting and count <= most:
+        value = waiting.pop()
+        count += 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return count > most
 
 
 def _template(kind: Kind[Any], found: dict[str, Any]) -> PodSpec | None:

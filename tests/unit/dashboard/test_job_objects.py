@@ -6,6 +6,7 @@ import yaml
 from support.dashboard_site import PeopleApi, job
 
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.dashboard import job_objects as module
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, PODS
 
@@ -98,25 +99,52 @@ async def test_managed_fields_are_left_out_and_long_objects_cut() -> None:
     assert len(found.documents[1][1]) < 101_000
 
 
-async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dumped: list[str] = []
+@pytest.fixture
+def dumped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the objects that are written as YAML."""
+    names: list[str] = []
 
     def dump(found: dict[str, Any], **_options: Any) -> str:
-        dumped.append(found["metadata"]["name"])
+        names.append(found["metadata"]["name"])
         return ""
 
     monkeypatch.setattr(yaml, "safe_dump", dump)
-    env = [{"name": f"N{number}", "value": "x" * 8} for number in range(30_000)]
-    large = {
-        "metadata": {"name": "wrf", "uid": "uid-of-wrf"},
-        "spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}},
-    }
+    module._as_yaml.cache_clear()
+    return names
+
+
+def with_container(**container: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", **container}]}}
+    return {"metadata": {"name": "wrf", "uid": "uid-of-wrf"}, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        with_container(env=[{"name": f"N{number}", "value": "x" * 8} for number in range(30_000)]),
+        with_container(args=[""] * 49_500),
+        with_container(args=[""] * 2_500),
+        with_container(args=["x" * 21_000]),
+    ],
+    ids=["environment", "empty arguments", "some empty arguments", "text"],
+)
+async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybody(
+    large: dict[str, Any], dumped: list[str]
+) -> None:
     text = (await read(objects(**{JOBS.path("blue", "wrf"): large}))).documents[0][1]
     assert dumped == [NAME]
-    assert '"name": "N7"' in text
+    assert '"name": "c"' in text
     assert len(text) < 101_000
+
+
+async def test_an_object_is_written_again_only_when_it_has_changed(dumped: list[str]) -> None:
+    api = objects()
+    for _ in range(3):
+        await read(api)
+    assert sorted(dumped) == sorted([NAME, "wrf"])
+    api.objects[JOBS.path("blue", "wrf")]["metadata"]["resourceVersion"] = "2"
+    await read(api)
+    assert dumped.count("wrf") == 2
 
 
 async def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
