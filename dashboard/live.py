@@ -54,11 +54,13 @@ class TooMany(Exception):
 
 
 class Streams:
-    """The open streams, limited in all, for each session, and for each person in all of his sessions."""
+    """The open streams, limited in all, for each session, and for each person in all of his sessions.
+
+    Nobody has more than are left for others; ServiceAccounts of a namespace count together there.
+    """
 
     def __init__(self) -> None:
-        self._open: Counter[str] = Counter()
-        self._people: Counter[str] = Counter()
+        self._open: Counter[tuple[str, str]] = Counter()
 
     def enter(self, session: Session) -> None:
         """Count a stream of a session.
@@ -68,22 +70,23 @@ class Streams:
         TooMany
             There are too many.
         """
-        key, name = session.key, session.person.username
+        counted, person = _counted(session), session.person
         if (
-            self._open.total() >= MOST_STREAMS
-            or self._open[key] >= _MOST_OF_ONE
-            or self._people[name] >= _MOST_OF_PERSON
+            self._open["session", session.key] >= _MOST_OF_ONE
+            or self._open["person", person.username] >= _MOST_OF_PERSON
+            or self._open["party", person.party] >= MOST_STREAMS - self._open["all", ""]
         ):
             raise TooMany("too many pages are open: close some, or reload this one from time to time")
-        self._open[key] += 1
-        self._people[name] += 1
+        self._open.update(counted)
 
     def leave(self, session: Session) -> None:
         """Count a stream no more."""
-        for counted, key in ((self._open, session.key), (self._people, session.person.username)):
-            counted[key] -= 1
-            if counted[key] <= 0:
-                del counted[key]
+        self._open -= Counter(_counted(session))
+
+
+def _counted(session: Session) -> tuple[tuple[str, str], ...]:
+    person = session.person
+    return ("all", ""), ("session", session.key), ("person", person.username), ("party", person.party)
 
 
 class HtmlUpdates:

@@ -1,8 +1,9 @@
 """Who asks: a person whom the API server knows by a token, or whom a trusted proxy names.
 
 A token is shown to the API server (TokenReview), which says whose it is. The answer is kept for a minute, so
-that a token that was revoked opens nothing for long. New tokens cost a call each, so their number per second
-is limited, for each source address and for all together. Nothing keeps a token longer than its session.
+that a token that was revoked opens nothing for long. Signing in costs a call or a session each time, so the
+number per second is limited, for each source address and for all together. Nothing keeps a token longer than
+its session.
 """
 
 from __future__ import annotations
@@ -85,8 +86,7 @@ class TokenReviews:
         address
             Where it came from.
         known
-            True if the token has been accepted before, so that it is reviewed also while many new ones
-            arrive.
+            True if a session began with the token, so that it is reviewed also while many people sign in.
 
         Raises
         ------
@@ -97,10 +97,10 @@ class TokenReviews:
             raise NotKnown("this is not a token: paste the whole token, without spaces or quotes")
         key = hashlib.sha256(token.encode()).digest()
         now = self._clock()
-        if (kept := self._kept.get(key)) is not None and now < kept[0]:
-            return kept[1]
         if not known and not self._budgets.spend(address, now):
             raise NotKnown("too many people sign in at this moment: try again in a second")
+        if (kept := self._kept.get(key)) is not None and now < kept[0]:
+            return kept[1]
         try:
             status = (await self._api.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
         except ApiError as error:

@@ -3,7 +3,7 @@
 The cookie has a random number and its signature, so that a made-up one is refused before anything is looked
 up. The token of the person stays here: it is in no cookie, no log and no page. A restart of the program, or
 signing out, ends a session for good. A session ends an hour after it began, used or not, and the number of
-sessions is limited, in all and for each person.
+sessions is limited, in all and for each person. Beyond the limit of all, whoever has most gives one up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -62,7 +62,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._secret = secrets.token_bytes(32)
-        self._all: OrderedDict[str, Session] = OrderedDict()
+        self._all: dict[str, Session] = {}
         self._notes: dict[str, str] = {}
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Sessions:
         for key in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
             del self._all[key]
         while len(self._all) >= _MOST:
-            self._all.popitem(last=False)
+            self._make_room()
         key = secrets.token_urlsafe(32)
         session = Session(key, person, token, self._signed(f"csrf {key}"), self._clock() + LIFETIME_S)
         self._all[key] = session
@@ -115,6 +115,12 @@ class Sessions:
         for key in [key for key, session in self._all.items() if now >= session.ends]:
             del self._all[key]
         self._notes = {key: note for key, note in self._notes.items() if key in self._all}
+
+    def _make_room(self) -> None:
+        """End the oldest session of whoever has most, so that nobody signs others out."""
+        parties = Counter(session.person.party for session in self._all.values())
+        ((party, _),) = parties.most_common(1)
+        del self._all[next(key for key, session in self._all.items() if session.person.party == party)]
 
     def _signed(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(errors="replace"), hashlib.sha256).hexdigest()

@@ -234,3 +234,14 @@ def test_one_person_does_not_have_the_streams_of_all_by_many_sessions() -> None:
     streams.enter(_session("of bob", "bob"))
     streams.leave(sessions[0])
     streams.enter(_session("another", "alice"))
+
+
+def test_one_caller_leaves_as_many_streams_as_he_has_to_others() -> None:
+    streams = Streams()
+    for number in range(MOST_STREAMS // 2):
+        streams.enter(_session(f"session-{number}", f"system:serviceaccount:evil:sa{number % 101}"))
+    with pytest.raises(TooMany):
+        streams.enter(_session("too many", "system:serviceaccount:evil:another"))
+    for number in range(40):
+        streams.enter(_session(f"of-alice-{number}", "alice"))
+    streams.enter(_session("of bob", "bob"))

@@ -49,6 +49,18 @@ async def test_wrong_tokens_are_reviewed_at_a_bounded_rate_and_known_ones_always
         await people.person("guess-21")
 
 
+async def test_signing_in_with_the_same_token_again_and_again_has_the_same_rate() -> None:
+    people, api, clock = reviews()
+    for _ in range(20):
+        await people.person("token-of-alice")
+    with pytest.raises(NotKnown, match="too many people"):
+        await people.person("token-of-alice")
+    assert (await people.person("token-of-alice", known=True)).username == "alice"
+    assert api.reviews("tokenreviews") == 1
+    clock.now += 1
+    await people.person("token-of-alice")
+
+
 async def test_no_answer_has_a_cause_and_is_not_kept() -> None:
     people, api, _ = reviews()
     api.failing = True

@@ -73,3 +73,17 @@ def test_the_number_of_sessions_is_bounded() -> None:
     for number in range(2_100):
         sessions.begin(Person(f"p{number}"), "")
     assert len(sessions) == 2_000
+
+
+def test_who_has_most_sessions_makes_room_with_all_accounts_of_a_namespace_as_one() -> None:
+    sessions = Sessions(Clock())
+    _, alice = sessions.begin(ALICE, "token")
+    cookies = [
+        sessions.begin(Person(f"system:serviceaccount:evil:sa{number % 101}"), "token")[1]
+        for number in range(2_100)
+    ]
+    _, bob = sessions.begin(Person("bob"), "token")
+    assert sessions.find(alice) is not None
+    assert sessions.find(bob) is not None
+    assert sessions.find(cookies[0]) is None
+    assert len(sessions) == 2_000
