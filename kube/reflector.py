@@ -212,7 +212,12 @@ class Reflector(Generic[T]):
         token, limit = "", PAGE_LIMIT
         while True:
             page = await self._api.page(
-                self._kind, self._namespace, **self._selection, limit=limit, continue_token=token
+                self._kind,
+                self._namespace,
+                label_selector=self._selection["label_selector"],
+                field_selector=self._selection["field_selector"],
+                limit=limit,
+                continue_token=token,
             )
             if self._cache.keeps:
                 objects += page.items

@@ -29,7 +29,7 @@ _NOTHING: Final[Mapping[str, Decimal]] = {}
 class NodeEventRecorder(Protocol):
     """Records Events."""
 
-    def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = ...) -> None:
+    def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = ...) -> object:
         """Record one."""
 
 
