@@ -300,7 +300,9 @@ class RoundDriver:
             )
         batch = await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
         took_s += batch.overhead_s
-        return replace(batch, overhead_s=took_s, overhead_of_each_s=(took_s,))
+        return replace(
+            batch, overhead_s=took_s, overhead_of_each_s=(took_s,) if batch.overhead_of_each_s else ()
+        )
 
     async def _match(
         self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool

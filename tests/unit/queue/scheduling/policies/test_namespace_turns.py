@@ -245,6 +245,13 @@ def test_a_turn_is_counted_by_the_length_of_requests_if_no_more_is_known() -> No
     assert not turns.had_turn(short)
 
 
+def test_a_pause_of_a_matcher_that_tells_no_more_ends_no_turn() -> None:
+    turns = NamespaceTurns(TURN_S)
+    turns.begin_round(capacity_changed=False)
+    turns.spend([work(1), work(2)], busy(2, took_s=5.0))
+    assert not turns.over
+
+
 def test_a_short_request_is_charged_with_all_that_it_took() -> None:
     turns = NamespaceTurns(TURN_S)
     turns.begin_round(capacity_changed=False)
