@@ -193,7 +193,7 @@ async def one_round(fluxion: Fluxion, shape: Shape, latencies: list[float]) -> f
             [JobMatchRequest(shape.jobspec, jobid) for jobid in range(first, first + BATCH)], call=CALL
         )
         latencies.append(time.perf_counter() - sent)
-        assert all(result.verdict is MatchVerdict.GRANTED for result in batch.results)
+        assert [result.verdict for result in batch.results] == [MatchVerdict.GRANTED] * BATCH
     rate = BATCHES * BATCH / (time.perf_counter() - started)
     cancelled, unknown = await fluxion.cancel_many(range(1, BATCHES * BATCH + 1), call=CALL)
     assert (len(cancelled), len(unknown)) == (BATCHES * BATCH, 0)

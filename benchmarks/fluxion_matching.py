@@ -21,7 +21,14 @@ from typing import Any
 from fluxqueue.fluxion.compat.requests import MatchRequestKind
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import MatchError
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchVerdict, Pool
+from fluxqueue.fluxion.messages import (
+    CallContext,
+    GraphNodeSpec,
+    JobMatchRequest,
+    MatchResult,
+    MatchVerdict,
+    Pool,
+)
 
 RESULTS = Path(__file__).parent / "results" / "fluxion_matching.json"
 ALLOCATE, RESERVE = MatchRequestKind.ALLOCATE, MatchRequestKind.ALLOCATE_ORELSE_RESERVE
@@ -247,7 +254,9 @@ def measure_queue(size: int) -> Iterator[dict[str, Any]]:
 
         def match(text: str = text, granted: list[int] = granted) -> bool:
             requests = [JobMatchRequest(text, next(clock)) for _ in range(20)]
-            results = engine.match_batch(requests, CallContext(now=1_000)).results
+            results: list[MatchResult] = []
+            while len(results) < len(requests):
+                results += engine.match_batch(requests[len(results) :], CallContext(now=1_000)).results
             granted.extend(result.jobid for result in results if result.verdict is MatchVerdict.GRANTED)
             return results[-1].verdict is MatchVerdict.GRANTED
 

@@ -163,12 +163,15 @@ async def machine(nodes: int, running: int, chance: random.Random) -> LocalFluxi
         call=CallContext(now=NOW),
     )
     text = jobspec(1, 15_000, 0)
-    for first in range(1, running + 1, 1000):
-        requests = [
-            JobMatchRequest(text, number, duration_s=chance.randrange(60, 86_400))
-            for number in range(first, min(first + 1000, running + 1))
-        ]
-        answers = (await fluxion.match_batch(requests, call=CallContext(now=NOW))).results
+    requests = [
+        JobMatchRequest(text, number, duration_s=chance.randrange(60, 86_400))
+        for number in range(1, running + 1)
+    ]
+    answered = 0
+    while answered < running:
+        some = requests[answered : answered + 1000]
+        answers = (await fluxion.match_batch(some, call=CallContext(now=NOW))).results
+        answered += len(answers)
         if any(answer.verdict is not MatchVerdict.GRANTED for answer in answers):
             raise SystemExit(f"{running} running jobs do not fit {nodes} nodes: at most four of a node do")
     return fluxion

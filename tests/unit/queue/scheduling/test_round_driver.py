@@ -227,3 +227,30 @@ async def test_long_requests_go_to_the_matcher_a_few_at_a_time(policy: Policy) -
     await machine.round(*long, work("a", 1))
     assert machine.granted.keys() == {"a"}
     assert (max(noting.calls) - 1) * len(jobspec) <= 65_536, "with the short one"
+
+
+class Slow(LocalFluxion):
+    """A matcher that answers one request of each call."""
+
+    async def match_batch(
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        with_allocation: bool = False,
+        stop_at_first_failure: bool = False,
+        yielding: Sequence[int] = (),
+    ) -> MatchBatch:
+        return await super().match_batch(
+            jobs[:1], call=call, stop_at_first_failure=stop_at_first_failure, yielding=yielding
+        )
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_a_matcher_that_answers_a_part_of_each_call_is_asked_for_the_rest(policy: Policy) -> None:
+    usual, slow = Machine(policy), Machine(policy, fluxion=Slow())
+    pending = [work(f"w{number}", 1 + number % 3, 2, minutes=number) for number in range(1, 12)]
+    for machine in (usual, slow):
+        await machine.round(*pending)
+    assert (slow.granted, slow.reservations) == (usual.granted, usual.reservations)
+    assert slow.granted
