@@ -21,6 +21,7 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.names import CONTROLLER_UID_LABEL, JOBID_LABEL
 from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.dashboard.loop_shares import measured
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, TooLong
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
@@ -110,7 +111,7 @@ async def read_objects(api: Api, job: FluxJob) -> JobObjects:
 
 async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
     try:
-        return await reading
+        return await measured(reading)
     except Forbidden as error:
         why = not_in_his_name(error)
         problems.append(

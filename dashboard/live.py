@@ -4,7 +4,8 @@ A stream waits for a change in the cluster, lets a second of changes come togeth
 from what the browser has: rows of the table, or the middle of another page. It looks again who asks and what
 he may see before everything it sends, so a right that is taken away ends the view within seconds. While the
 API server does not answer that, nothing new is sent. What is sent is made once for all who see the same
-(`job_table`, `site.SharedRenders`).
+(`job_table`, `site.SharedRenders`), and the streams of one person take a small part of the event loop
+(`loop_shares`).
 """
 
 from __future__ import annotations
@@ -183,13 +184,16 @@ async def stream(
         How long changes come together.
     """
     yield b"retry: 2000\n\n"
-    said = ""
+    said, party = "", asked.viewer.person.party
     while await site.door.holds(asked.viewer.session):
         version = site.state.version
         asked = await site.ask(asked.viewer, asked.parameters, asked.path)
+        if site.shares.pause_s(party) > 0:
+            await site.shares.wait(party)
+            continue
         unanswered = asked.visible.unanswered
         why = NO_ANSWER if unanswered else STALE if site.stale() else ""
-        changed = await updates.update(site, asked) if not unanswered else None
+        changed = await site.shares.run(party, updates.update(site, asked)) if not unanswered else None
         if why != said or (why and changed is not None):
             changed, said = {**(changed or {}), "stale": why}, why
         yield b": nothing new\n\n" if changed is None else _event(changed)

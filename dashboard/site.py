@@ -15,6 +15,7 @@ from markupsafe import Markup
 from fluxqueue.api.turns import Turns
 from fluxqueue.dashboard.access import NODES_RIGHT, Visible
 from fluxqueue.dashboard.cluster import ClusterState
+from fluxqueue.dashboard.loop_shares import LoopShares
 from fluxqueue.dashboard.questions import Questions
 from fluxqueue.dashboard.rendering import environment
 from fluxqueue.dashboard.settings import DashboardSettings
@@ -104,6 +105,7 @@ class Site:
     trials: Trials = field(default_factory=Trials)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
+    shares: LoopShares = field(default_factory=LoopShares)
     reading: Turns = field(default_factory=lambda: Turns(_READ_AT_ONCE, of_one=1))
 
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from fluxqueue.dashboard.live import (
     stream,
     updates_of,
 )
+from fluxqueue.dashboard.loop_shares import LoopShares
 from fluxqueue.dashboard.pages.job_page import job_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import Person
@@ -203,6 +205,67 @@ async def test_the_page_of_a_job_is_made_again_when_its_job_changes_and_from_tim
     assert await following.update(stage.site, question) is not None
     refused = replace(question, visible=Visible())
     assert await following.update(stage.site, refused) is not None
+
+
+async def test_the_pages_of_one_person_wait_in_proportion_to_what_they_cost() -> None:
+    stage = Stage()
+    used = 0.0
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(round(seconds, 3))
+        stage.clock.now += seconds
+
+    async def make(_site: Site, _asked: Asked) -> Content:
+        nonlocal used
+        used += 0.06
+        return Content("Page", render("message.html", sentence=str(used)))
+
+    site = replace(stage.site, shares=LoopShares(stage.clock, lambda: used, sleep))
+    question = await asked(stage)
+    for number in range(60):
+        question = replace(question, parameters={"q": f"n{number}"})
+        events = stream(site, question, HtmlUpdates(make, fresh=False), gather_s=0)
+        await anext(events)
+        assert "html" in data(await anext(events))
+    assert waits == [0.6] * 59
+    viewer = await stage.viewer("bob", LISTS_ALL)
+    question = Asked(viewer, await stage.site.visible(viewer))
+    events = stream(site, question, HtmlUpdates(make, fresh=False), gather_s=0)
+    await anext(events)
+    await anext(events)
+    assert len(waits) == 59, "others do not wait for him"
+
+
+async def test_a_page_whose_turn_another_one_took_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    used = 0.0
+
+    async def make(_site: Site, _asked: Asked) -> Content:
+        nonlocal used
+        used += 0.001
+        return Content("Page", render("message.html", sentence=str(used)))
+
+    async def holds(_session: Session) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    site = replace(stage.site, shares=LoopShares(stage.clock, lambda: used))
+    question = await asked(stage)
+    made: list[bytes] = []
+
+    async def first() -> None:
+        events = stream(site, question, HtmlUpdates(make, fresh=False), gather_s=0)
+        await anext(events)
+        made.append(await anext(events))
+
+    monkeypatch.setattr(stage.door, "holds", holds)
+    tasks = [asyncio.create_task(first()) for _ in range(5)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(made) == 1
+    for task in tasks:
+        task.cancel()
 
 
 def _session(key: str, username: str) -> Session:
