@@ -21,6 +21,7 @@ import msgspec
 import orjson
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
+from fluxqueue.api.turns import Turns
 from fluxqueue.dashboard.access import Right, tokens_of
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.dashboard.viewers import not_in_his_name
@@ -68,7 +69,7 @@ class Questions:
         self._address = address
         self._clock = clock
         self._tokens: OrderedDict[tuple[str, str, str], tuple[float, str]] = OrderedDict()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE, of_one=1)
 
     @property
     def doctor_right(self) -> Right:
@@ -97,10 +98,9 @@ class Questions:
         namespace = parameters.get("namespace", "")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise NoAnswer("this is not the name of a namespace: choose one of the list")
-        token = await self._token(
-            api, who, namespace or self._address.namespace, f"{self._address.release}-history"
-        )
-        return await self._ask(path, parameters, token)
+        where, account = namespace or self._address.namespace, f"{self._address.release}-history"
+        token = await self._token(api, who, where, account)
+        return await self._ask(path, parameters, token, (where, account))
 
     async def doctor(self, api: Api, who: str) -> dict[str, Any]:
         """Ask the leading queue which differences it sees.
@@ -118,9 +118,9 @@ class Questions:
         except ApiError as error:
             raise NoAnswer(f"the queue's pods cannot be found: {error.message}") from None
         if not pods and address.url:
-            return await self._ask(
-                "/doctor", {}, await self._token(api, who, address.namespace, f"{address.release}-doctor")
-            )
+            account = f"{address.release}-doctor"
+            token = await self._token(api, who, address.namespace, account)
+            return await self._ask("/doctor", {}, token, (address.namespace, account))
         why = "there is none"
         for pod in pods:
             account = pod.metadata.annotation(DOCTOR_ANNOTATION) or f"{address.release}-doctor"
@@ -183,42 +183,50 @@ class Questions:
             self._tokens.popitem(last=False)
         return token
 
-    async def _ask(self, path: str, parameters: Mapping[str, str], token: str) -> dict[str, Any]:
-        address = self._address
+    async def _ask(
+        self, path: str, parameters: Mapping[str, str], token: str, account: tuple[str, str]
+    ) -> dict[str, Any]:
+        """Ask with the token of an account; the queue answers one question of a namespace at a time."""
         try:
-            context = ssl.create_default_context(cafile=address.ca)
+            context = ssl.create_default_context(cafile=self._address.ca)
         except OSError as error:
             raise NoAnswer(
                 f"the authority of the queue's certificate cannot be read ({error.strerror}): see --queue-ca"
             ) from None
+        has_turn = False
         try:
-            async with (
-                asyncio.timeout(_TIMEOUT_S),  # with the wait for those who ask before
-                self._slots,
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session,
-                session.get(
-                    address.url.rstrip("/") + path,
-                    params=dict(parameters),
-                    headers={"Authorization": f"Bearer {token}"},
-                    ssl=context,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                data = bytearray()
-                async for chunk in response.content.iter_any():
-                    data += chunk
-                    if len(data) > _MOST_BYTES:
-                        raise NoAnswer("the answer is too large: ask for fewer days")
-                answer = _object(bytes(data))
-                if response.status != 200:
-                    raise NoAnswer(
-                        str(answer.get("error") or f"the queue answers with HTTP {response.status}")
-                    )
-                return answer
+            async with asyncio.timeout(_TIMEOUT_S), self._turns.turn(account):
+                has_turn = True
+                return await self._answer(path, parameters, token, context)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if not has_turn:
+                raise NoAnswer("the queue is busy with other questions: ask again in a few seconds") from None
             raise NoAnswer(
                 f"the queue does not answer ({type(error).__name__}): see whether it runs"
             ) from None
+
+    async def _answer(
+        self, path: str, parameters: Mapping[str, str], token: str, context: ssl.SSLContext
+    ) -> dict[str, Any]:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session,
+            session.get(
+                self._address.url.rstrip("/") + path,
+                params=dict(parameters),
+                headers={"Authorization": f"Bearer {token}"},
+                ssl=context,
+                allow_redirects=False,
+            ) as response,
+        ):
+            data = bytearray()
+            async for chunk in response.content.iter_any():
+                data += chunk
+                if len(data) > _MOST_BYTES:
+                    raise NoAnswer("the answer is too large: ask for fewer days")
+            answer = _object(bytes(data))
+            if response.status != 200:
+                raise NoAnswer(str(answer.get("error") or f"the queue answers with HTTP {response.status}"))
+            return answer
 
 
 def _object(data: bytes) -> dict[str, Any]:

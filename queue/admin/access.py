@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from fluxqueue.api.budgets import Budgets, Rate
@@ -138,13 +138,14 @@ class ListsFluxJobs:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer: an HTTP status, 200 if the request may be answered, and otherwise a sentence."""
+    """The answer: an HTTP status, 200 if the request may be answered, and otherwise a sentence; of a request
+    that may be answered, the name of the user who asks.
+    """
 
     status: int
     sentence: str = ""
+    user: str = field(default="", compare=False)
 
-
-_ALLOWED: Final = Verdict(200)
 
 T = TypeVar("T")
 
@@ -208,7 +209,7 @@ class AccessReviews:
             return Verdict(503, f"the API server cannot be asked who you are ({error}): ask again")
         finally:
             self._strangers -= stranger
-        if verdict.status == _ALLOWED.status:
+        if verdict.status == 200:
             self._known.keep(holder, _KNOWN_S, True)
             self._allowed.keep(key, _ALLOWED_S, verdict)
         else:
@@ -231,7 +232,7 @@ class AccessReviews:
         if (
             await self._api.create(ACCESS_REVIEWS, {"spec": {**right.attributes, **_subject(user)}})
         ).status.allowed:
-            return _ALLOWED
+            return Verdict(200, user=user.username)
         return Verdict(403, right.refusal(user.username))
 
 

@@ -3,14 +3,15 @@
 
 Who may list the FluxJobs of a namespace sees its history, and who may list them in all namespaces sees
 everything: the API server decides (`fluxqueue.queue.admin.access`). Every replica answers, because all is in
-Postgres. Two questions run at a time in a replica, each has a time limit in Postgres, and an answer has a
-limited number of rows. See docs/decisions/0027.
+Postgres. Two questions run at a time in a replica, of the accounts of different namespaces, each has a time
+limit in Postgres, and an answer has a limited number of rows. See docs/decisions/0027.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE
+from fluxqueue.api.turns import Turns, party_of
 from fluxqueue.queue.admin.access import ListsFluxJobs, Permission, Right
 from fluxqueue.queue.admin.server import BadRequest, Endpoint
 from fluxqueue.queue.model.accounting_queries import (
@@ -34,6 +36,10 @@ __all__ = ["history_endpoints"]
 _AT_ONCE: Final = 2
 _PATIENCE_S: Final = 10.0
 """How long a question waits until it may run."""
+_BUSY: Final = (
+    "the history is busy, because two questions are answered at a time, and one of a namespace: "
+    "ask again in a few seconds"
+)
 
 
 def history_endpoints(
@@ -48,13 +54,13 @@ def history_endpoints(
     clock
         The present time, with a zone.
     """
-    gate = asyncio.Semaphore(_AT_ONCE)
+    turns = Turns(_AT_ONCE, of_one=1)
 
     async def history(request: Request) -> Response:
-        return await _answered(gate, accounting(), lambda reader: _page(reader, request, clock()))
+        return await _answered(turns, request, accounting(), lambda reader: _page(reader, request, clock()))
 
     async def report(request: Request) -> Response:
-        return await _answered(gate, accounting(), lambda reader: _report(reader, request, clock()))
+        return await _answered(turns, request, accounting(), lambda reader: _report(reader, request, clock()))
 
     return [
         Endpoint(Permission("get", "/history", OPERATOR_AUDIENCE), history, _right),
@@ -95,28 +101,28 @@ async def _report(reader: Accounting, request: Request, now: datetime) -> dict[s
 
 
 async def _answered(
-    gate: asyncio.Semaphore,
+    turns: Turns,
+    request: Request,
     reader: Accounting | None,
     answer: Callable[[Accounting], Awaitable[dict[str, Any]]],
 ) -> Response:
     """Return an answer, or a sentence of why there is none."""
     if reader is None:
         return _refused(503, "this replica of the queue is still starting: ask again")
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            await gate.acquire()
-    except TimeoutError:
-        return _refused(429, "others are reading the history: ask again in a few seconds")
-    try:
-        return JSONResponse(await answer(reader))
-    except InvalidQuery as error:
-        return _refused(400, str(error))
-    except TakesTooLong as error:
-        return _refused(504, str(error))
-    except DatabaseUnavailable as error:
-        return _refused(502, str(error))
-    finally:
-        gate.release()
+    async with AsyncExitStack() as turn:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await turn.enter_async_context(turns.turn(party_of(request.state.caller)))
+        except TimeoutError:
+            return _refused(429, _BUSY)
+        try:
+            return JSONResponse(await answer(reader))
+        except InvalidQuery as error:
+            return _refused(400, str(error))
+        except TakesTooLong as error:
+            return _refused(504, str(error))
+        except DatabaseUnavailable as error:
+            return _refused(502, str(error))
 
 
 def _refused(status: int, sentence: str) -> Response:

@@ -68,7 +68,7 @@ class Endpoint:
     permission
         Verb and path, and the right to them.
     answer
-        Called for who has the right.
+        Called for who has the right; his name is in ``state.caller`` of the request.
     right
         The right, where it depends on the request. It raises `BadRequest` for one that names nothing.
     """
@@ -129,6 +129,7 @@ def make_app(endpoints: Sequence[Endpoint], reviews: AccessReviews) -> Starlette
                 _token(request), right, request.client.host if request.client is not None else ""
             )
             if verdict.status == 200:
+                request.state.caller = verdict.user
                 return await endpoint.answer(request)
             headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else None
             return JSONResponse({"error": verdict.sentence}, status_code=verdict.status, headers=headers)

@@ -109,9 +109,9 @@ async def test_who_waits_behind_slow_questions_of_others_is_told(
     api = people(account("blue", "fluxqueue-history"))
     asking, _ = questions(queue)
     async with contextlib.AsyncExitStack() as others, asyncio.timeout(60):
-        for _ in range(4):
-            await others.enter_async_context(asking._slots)
-        with pytest.raises(NoAnswer, match="the queue does not answer"):
+        for number in range(4):
+            await others.enter_async_context(asking._turns.turn(f"another-{number}"))
+        with pytest.raises(NoAnswer, match="the queue is busy with other questions: ask again"):
             await asking.history(
                 api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"}
             )

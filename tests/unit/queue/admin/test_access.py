@@ -56,7 +56,8 @@ def reviews(server: _Server, clock: _Clock | None = None) -> AccessReviews:
 
 async def test_user_and_right_are_asked_of_the_api_server() -> None:
     server = _Server()
-    assert (await reviews(server).check("alice", DOCTOR)).status == 200
+    verdict = await reviews(server).check("alice", DOCTOR)
+    assert (verdict.status, verdict.user) == (200, "alice")
     assert server.asked == [
         ("tokenreviews", {"token": "alice", "audiences": ["fluxqueue"]}),
         (

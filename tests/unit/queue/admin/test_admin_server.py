@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
 from fluxqueue.local.ports import free_port
 from fluxqueue.queue.admin.access import Permission, Verdict
@@ -35,7 +37,7 @@ class _Reviews:
     async def check(self, token: str, permission: Permission, _address: str) -> Verdict:
         self.asked.append((token, permission))
         # not a secret
-        return Verdict(200) if token == "good" else Verdict(401, "the token is not valid here")
+        return Verdict(200, user="alice") if token == "good" else Verdict(401, "the token is not valid here")
 
 
 def make() -> tuple[Starlette, _Reviews]:
@@ -101,6 +103,19 @@ async def test_status_has_sentences_and_wants_a_token_for_fluxqueue() -> None:
     _, _, body = await call(app, "/status", {"Fluxqueue-Token": "good"})
     assert json.loads(body) == {"ready": False, "role": "leader", "missing": {"fluxion": "it is away"}}
     assert reviews.asked[0][1].audience == "fluxqueue"
+
+
+async def test_an_endpoint_knows_who_asks() -> None:
+    callers: list[str] = []
+
+    async def answer(request: Request) -> Response:
+        callers.append(request.state.caller)
+        return Response()
+
+    reviews: Any = _Reviews()
+    app = make_app([Endpoint(Permission("get", "/x"), answer)], reviews)
+    assert (await call(app, "/x", {"authorization": "Bearer good"}))[0] == 200
+    assert callers == ["alice"]
 
 
 @pytest.mark.parametrize("headers", [{"content-length": "5"}, {"transfer-encoding": "chunked"}])
