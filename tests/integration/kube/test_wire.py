@@ -11,7 +11,6 @@ import pytest
 import yaml
 from aiohttp import web
 
-from fluxqueue.kube import transport
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ServerError, TooManyRequests, Unauthorized, Undecodable, Unreachable
 from fluxqueue.kube.kinds import LEASES
@@ -120,10 +119,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(
     assert len(script.asked) == 2
 
 
-async def test_a_page_of_long_objects_is_read_in_parts(
-    api: Api, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport, "PAGE_BYTES", 100_000)
+async def test_a_page_of_long_objects_is_read_in_parts(api: Api, script: Script) -> None:
     asked: list[int] = []
 
     def leases(request: web.Request) -> web.StreamResponse:
@@ -133,7 +129,7 @@ async def test_a_page_of_long_objects_is_read_in_parts(
         )
 
     script.answers = [leases]
-    page = await api.page(LEASES)
+    page = await api.page(LEASES, most_bytes=100_000)
     assert (asked, len(page.items), page.limit) == ([500, 62, 7], 7, 7)
 
 
