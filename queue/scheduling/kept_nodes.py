@@ -10,7 +10,6 @@ has the pods of the work, or is not reserved any more (docs/decisions, 0062).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 from typing import Any, Final
 
@@ -19,11 +18,11 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Provision
-from fluxqueue.kube.errors import ApiError, NotFound
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.scheduling.room_pods import ask_by_pod, asks, in_parallel, unbound_pod
+from fluxqueue.queue.scheduling.room_pods import ask_by_pod, asks, delete_pod, in_parallel, unbound_pod
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["KeptNodes"]
@@ -87,7 +86,9 @@ class KeptNodes:
             ask_by_pod(self._api, namespace, self._pod(name, node), present.get(name), message, now)
             for name, node in missing.items()
         )
-        await in_parallel(self._delete(name) for name in present.keys() - set(wanted.values()))
+        await in_parallel(
+            delete_pod(self._api, namespace, name) for name in present.keys() - set(wanted.values())
+        )
         self._kept = wanted
 
     def _wanted(self) -> dict[str, str]:
@@ -133,7 +134,3 @@ class KeptNodes:
             "containers": [{"name": "room", "image": "room"}],
         }
         return unbound_pod(name, {names.KEEPS_LABEL: name}, {names.KEPT_NODE_ANNOTATION: node}, spec)
-
-    async def _delete(self, name: str) -> None:
-        with contextlib.suppress(NotFound):
-            await self._api.delete(PODS, name, namespace=self._caches.own_namespace)

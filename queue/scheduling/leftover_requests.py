@@ -8,7 +8,6 @@ would stay as long as their work. One list of each kind is enough, because no mo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -19,7 +18,7 @@ from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.scheduling.provisioning_requests import ProvisioningRequests
-from fluxqueue.queue.scheduling.room_pods import in_parallel
+from fluxqueue.queue.scheduling.room_pods import delete_pod, in_parallel
 
 __all__ = ["LeftoverRequests"]
 
@@ -69,11 +68,7 @@ class LeftoverRequests:
     async def _delete_pods(self) -> None:
         for label in (names.ROOM_LABEL, names.KEEPS_LABEL):
             pods = await self._api.list(PODS, self._namespace, label_selector=label)
-            await in_parallel(self._delete_pod(pod.metadata.name) for pod in pods)
-
-    async def _delete_pod(self, name: str) -> None:
-        with contextlib.suppress(NotFound):
-            await self._api.delete(PODS, name, namespace=self._namespace)
+            await in_parallel(delete_pod(self._api, self._namespace, pod.metadata.name) for pod in pods)
 
     async def _delete_provisioning_requests(self) -> None:
         requests = ProvisioningRequests(self._api)

@@ -44,6 +44,7 @@ __all__ = [
     "RoomPods",
     "ask_by_pod",
     "asks",
+    "delete_pod",
     "in_parallel",
     "unbound_pod",
 ]
@@ -116,7 +117,8 @@ class RoomPods:
 
     async def delete(self, key: Key) -> None:
         """Delete the room pods of a request, and let the next work that waits for room ask."""
-        await in_parallel(self._delete_one(pod) for pod in await self._list(f"{names.ROOM_LABEL}={key[1]}"))
+        pods = await self._list(f"{names.ROOM_LABEL}={key[1]}")
+        await in_parallel(delete_pod(self._api, self._namespace, pod.metadata.name) for pod in pods)
         self._turns.leave(key)
         self._wake_next()
 
@@ -175,10 +177,6 @@ class RoomPods:
             self._api, self._namespace, _room_pod(request, name, pod_set), present, message, self._wall()
         )
 
-    async def _delete_one(self, pod: Pod) -> None:
-        with contextlib.suppress(NotFound):
-            await self._api.delete(PODS, pod.metadata.name, namespace=self._namespace)
-
     async def _list(self, selector: str) -> list[Pod]:
         return await self._api.list(PODS, self._namespace, label_selector=selector)
 
@@ -219,6 +217,12 @@ async def ask_by_pod(
         await api.patch(
             PODS, name, status, namespace=namespace, patch_type=PatchType.STRATEGIC, subresource="status"
         )
+
+
+async def delete_pod(api: Api, namespace: str, name: str) -> None:
+    """Delete a pod that may be gone by now."""
+    with contextlib.suppress(NotFound):
+        await api.delete(PODS, name, namespace=namespace)
 
 
 def asks(pod: Pod) -> bool:
