@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Final
 
-__all__ = ["Turns", "party_of"]
+__all__ = ["CallerTurns", "party_of"]
 
 _ACCOUNT: Final = "system:serviceaccount:"
 
@@ -21,7 +21,7 @@ def party_of(username: str) -> str:
     return username.rpartition(":")[0] if username.startswith(_ACCOUNT) else username
 
 
-class Turns:
+class CallerTurns:
     """Lets callers in.
 
     Parameters

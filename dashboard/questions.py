@@ -21,7 +21,7 @@ import msgspec
 import orjson
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
-from fluxqueue.api.turns import Turns
+from fluxqueue.api.turns import CallerTurns
 from fluxqueue.dashboard.access import Right, tokens_of
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.dashboard.viewers import not_in_his_name
@@ -69,7 +69,7 @@ class Questions:
         self._address = address
         self._clock = clock
         self._tokens: OrderedDict[tuple[str, str, str], tuple[float, str]] = OrderedDict()
-        self._turns = Turns(_AT_ONCE, of_one=1)
+        self._turns = CallerTurns(_AT_ONCE, of_one=1)
 
     @property
     def doctor_right(self) -> Right:

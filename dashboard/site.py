@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from fluxqueue.api.turns import Turns
+from fluxqueue.api.turns import CallerTurns
 from fluxqueue.dashboard.access import NODES_RIGHT, Visible
 from fluxqueue.dashboard.cluster import ClusterState
 from fluxqueue.dashboard.loop_shares import LoopShares
@@ -106,7 +106,7 @@ class Site:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
     shares: LoopShares = field(default_factory=LoopShares)
-    reading: Turns = field(default_factory=lambda: Turns(_READ_AT_ONCE, of_one=1))
+    reading: CallerTurns = field(default_factory=lambda: CallerTurns(_READ_AT_ONCE, of_one=1))
 
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:
         """Return what somebody may see who looks at one namespace, or at all."""

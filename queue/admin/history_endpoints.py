@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE
-from fluxqueue.api.turns import Turns, party_of
+from fluxqueue.api.turns import CallerTurns, party_of
 from fluxqueue.queue.admin.access import ListsFluxJobs, Permission, Right
 from fluxqueue.queue.admin.server import BadRequest, Endpoint
 from fluxqueue.queue.model.accounting_queries import (
@@ -54,7 +54,7 @@ def history_endpoints(
     clock
         The present time, with a zone.
     """
-    turns = Turns(_AT_ONCE, of_one=1)
+    turns = CallerTurns(_AT_ONCE, of_one=1)
 
     async def history(request: Request) -> Response:
         return await _answered(turns, request, accounting(), lambda reader: _page(reader, request, clock()))
@@ -101,7 +101,7 @@ async def _report(reader: Accounting, request: Request, now: datetime) -> dict[s
 
 
 async def _answered(
-    turns: Turns,
+    turns: CallerTurns,
     request: Request,
     reader: Accounting | None,
     answer: Callable[[Accounting], Awaitable[dict[str, Any]]],

@@ -1,10 +1,10 @@
 import asyncio
 
-from fluxqueue.api.turns import Turns, party_of
+from fluxqueue.api.turns import CallerTurns, party_of
 
 
 async def test_one_caller_has_no_more_than_his_own_turns_and_all_have_the_common_ones() -> None:
-    turns = Turns(at_once=3, of_one=1)
+    turns = CallerTurns(at_once=3, of_one=1)
     running: list[str] = []
     seen: list[list[str]] = []
 
@@ -24,7 +24,7 @@ async def test_one_caller_has_no_more_than_his_own_turns_and_all_have_the_common
 
 
 async def test_who_gives_up_leaves_his_place() -> None:
-    turns = Turns(at_once=1, of_one=1)
+    turns = CallerTurns(at_once=1, of_one=1)
     async with turns.turn("alice"):
         waiting = asyncio.create_task(_enter(turns, "alice"))
         await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_who_gives_up_leaves_his_place() -> None:
     assert not turns._own
 
 
-async def _enter(turns: Turns, caller: str) -> None:
+async def _enter(turns: CallerTurns, caller: str) -> None:
     async with turns.turn(caller):
         pass
 
