@@ -65,6 +65,8 @@ so that the two do not race."""
 
 CLOSE_S: Final = 1.0
 TRIES: Final = 5
+_MOST_OF_REFUSAL: Final = 1 << 20
+"""Bytes of the body of an error: more than the API server says of the largest object."""
 READ_BUFFER: Final = 1 << 18
 """Bytes. It limits how many watch events arrive in one chunk, and so how long they block the event loop."""
 
@@ -433,8 +435,18 @@ def _aborted_on_exit(response: aiohttp.ClientResponse) -> Iterator[None]:
 
 
 async def _refusal(response: aiohttp.ClientResponse, action: str) -> ApiError:
+    """Return the exception for an error; of a body that is too long only the beginning is read."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _MOST_OF_REFUSAL:
+            response.close()
+            break
     return decode_error(
-        response.status, await response.read(), action=action, retry_after=response.headers.get("Retry-After")
+        response.status,
+        bytes(body[:_MOST_OF_REFUSAL]),
+        action=action,
+        retry_after=response.headers.get("Retry-After"),
     )
 
 

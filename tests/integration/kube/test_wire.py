@@ -12,7 +12,14 @@ import yaml
 from aiohttp import web
 
 from fluxqueue.kube.credentials import NoConfiguration
-from fluxqueue.kube.errors import ServerError, TooManyRequests, Unauthorized, Undecodable, Unreachable
+from fluxqueue.kube.errors import (
+    Forbidden,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Undecodable,
+    Unreachable,
+)
 from fluxqueue.kube.kinds import LEASES
 from fluxqueue.kube.transport import Api, CompletedCall
 
@@ -131,6 +138,24 @@ async def test_a_page_of_long_objects_is_read_in_parts(api: Api, script: Script)
     script.answers = [leases]
     page = await api.page(LEASES, most_bytes=100_000)
     assert (asked, len(page.items), page.limit) == ([500, 62, 7], 7, 7)
+
+
+async def test_of_an_endless_error_only_the_beginning_is_read(api: Api, script: Script) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 1 << 18
+            yield b"no, " * (1 << 16)
+
+    script.answers = [lambda _: web.Response(status=403, body=endless())]
+    with pytest.raises(Forbidden, match="get Lease n/a: 403: no, no, ") as refused:
+        await api.get(LEASES, "a", "n")
+    assert len(str(refused.value)) < 1_000
+    with pytest.raises(Forbidden):
+        await anext(api.watch(LEASES, "n", resource_version="1", timeout_s=9, idle_s=9))
+    assert sent < 40 << 20
 
 
 @pytest.fixture
