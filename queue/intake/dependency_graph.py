@@ -17,8 +17,8 @@ from fluxqueue.queue.model.start_conditions import TrackedDependency
 __all__ = ["DependencyGraph", "TargetName"]
 
 _MOST_NAMED = 50_000
-"""Members of cycles that one search names: cycles that have much in common may be as many as the
-dependencies, and as long."""
+"""Members of cycles that one search names of each namespace: cycles that have much in common may be as many
+as the dependencies, and as long."""
 _K = TypeVar("_K")
 _Entry = tuple[str, WorkloadDependency]
 
@@ -145,14 +145,20 @@ class DependencyGraph:
 
         A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others
         cost as much as the dependencies that can be reached from them, once for all candidates together. Of
-        very many cycles only the first are found.
+        very many cycles of a namespace only the first are found.
         """
         finished: set[str] = set()
-        left = _MOST_NAMED
+        named: Counter[str] = Counter()
         for start in candidates:
-            if left > 0 and start in self._by_target and start in self._waiters and start not in finished:
+            if (
+                start not in self._by_target
+                or start in finished
+                or (known := self._waiters.get(start)) is None
+            ):
+                continue
+            if (left := _MOST_NAMED - named[known.namespace]) > 0:
                 found = self._search(start, finished, left)
-                left -= sum(map(len, found))
+                named[known.namespace] += sum(map(len, found))
                 yield found
 
     def _search(self, start: str, finished: set[str], most_named: int) -> list[list[str]]:

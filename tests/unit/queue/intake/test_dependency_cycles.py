@@ -9,7 +9,7 @@ from support.queue_builders import a_workload
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.dependencies import parse_dependencies
-from fluxqueue.queue.intake import dependency_cycles
+from fluxqueue.queue.intake import dependency_cycles, dependency_graph
 from fluxqueue.queue.intake.dependency_cycles import DependencyCycles
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph
 from fluxqueue.queue.model.records import WorkloadId
@@ -38,10 +38,10 @@ class Bench:
         for waiter, targets in waits.items():
             self.put(waiter, targets)
 
-    def put(self, waiter: str, targets: str) -> None:
+    def put(self, waiter: str, targets: str, namespace: str = "default") -> None:
         """Let a workload wait for others."""
         asked = [track(parse_dependencies(f"ok:job/{target}")[0]) for target in targets.split()]
-        self.graph.put(waiter, "default", [msgspec.structs.replace(each, target=each.name) for each in asked])
+        self.graph.put(waiter, namespace, [msgspec.structs.replace(each, target=each.name) for each in asked])
         self.cycles.note(waiter)
 
     def remove(self, waiter: str) -> None:
@@ -127,3 +127,14 @@ async def test_a_long_pass_lets_others_go_on_and_what_they_change_is_looked_for_
     await check
     await bench.cycles.check()
     assert set(bench.texts()) == {"a1", "b1"}
+
+
+async def test_cycles_of_a_namespace_do_not_hide_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependency_graph, "_MOST_NAMED", 6)
+    bench = Bench(**pairs(100))
+    for number in (98, 99):
+        bench.put(f"a{number}", f"b{number}", "theirs")
+        bench.put(f"b{number}", f"a{number}", "theirs")
+    await bench.cycles.check()
+    assert {"a98", "b98", "a99", "b99"} <= set(bench.texts())
+    assert len(bench.texts()) == 10
