@@ -3,19 +3,26 @@
 What a rule asks of other pods is counted when the first pod of a check asks it: in which domains there are
 pods that its terms select, or how many pods a spread constraint counts in each. The counts are kept up to
 date while pods are added and removed. So a gang costs about as much for each of its members, however many
-it has.
+it has, also if each has terms of its own because of its completion index.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
+from fluxqueue.api import names
 from fluxqueue.queue.noderules.admitted_nodes import NodeTopology
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods, SelectorIndex
 from fluxqueue.queue.noderules.pod_rules import PodRules, Spread, Term
+from fluxqueue.scheduler_plugin.repelled_members import RepelledMembers
 
-__all__ = ["DomainCounts", "SpreadCount"]
+__all__ = ["DomainCounts", "NearPods", "SpreadCount"]
+
+_Place = tuple[str, str | None, str | None]
 
 
 class DomainCounts:
@@ -27,18 +34,22 @@ class DomainCounts:
         Nodes and namespaces of the cluster, which do not change during the check.
     placed
         Pods on nodes without those being checked.
-    waiting
+    members
         Pods being checked. Only spread constraints count them on their nodes before they are assumed.
     """
 
-    def __init__(self, cluster: NodeTopology, placed: PlacedPods, waiting: PlacedPods) -> None:
+    def __init__(self, cluster: NodeTopology, placed: PlacedPods, members: Sequence[PlacedPod]) -> None:
         self.cluster = cluster
         self.placed = placed
-        self._waiting = waiting
+        self._members = members
+        self._waiting = PlacedPods()
+        for pod in members:
+            self._waiting.put(pod)
         self._near: dict[tuple[Term, ...], _Near] = {}
         self._near_by_selector: SelectorIndex[_Near] = SelectorIndex()
-        self._repelling: dict[Term, Counter[str]] = {}
+        self._repelled: RepelledMembers | None = None
         self._spreads: dict[tuple[object, ...], SpreadCount] = {}
+        self._spreads_by_selector: SelectorIndex[SpreadCount] = SelectorIndex()
         self._eligible: dict[tuple[str, ...], _Eligible] = {}
 
     def waiting(self, uid: str) -> PlacedPod | None:
@@ -52,44 +63,41 @@ class DomainCounts:
             self._waiting.drop(uid)
             self.placed.put(pod)
             self._count_near(pod, 1)
+            if self._repelled is not None:
+                self._repelled.assume(pod)
 
     def put(self, pod: PlacedPod) -> None:
         """Add a pod that is neither placed nor checked."""
+        self.repelled.put(pod)
         self.placed.put(pod)
         self._count_near(pod, 1)
-        for spread in self._spreads.values():
-            spread.count(pod, 1)
+        self._count_spread(pod, 1)
 
     def drop(self, pod: PlacedPod) -> None:
         """Remove a pod that was put."""
+        self.repelled.drop(pod.uid)
         self.placed.drop(pod.uid)
         self._count_near(pod, -1)
-        for spread in self._spreads.values():
-            spread.count(pod, -1)
+        self._count_spread(pod, -1)
 
-    def near(self, terms: Sequence[Term]) -> Mapping[str, Counter[str]]:
-        """Return how many placed pods all of these terms select: by topology key and domain, without domains
-        that have none.
-        """
-        known = self._near.get(tuple(terms))
+    @property
+    def repelled(self) -> RepelledMembers:
+        """The pods being checked that placed pods keep off."""
+        if self._repelled is None:
+            self._repelled = RepelledMembers(self.cluster, self._members, self.placed)
+        return self._repelled
+
+    def near(self, terms: Sequence[Term]) -> NearPods:
+        """Return the placed pods that all of these terms select."""
+        alike, but = zip(*map(_without_index, terms), strict=True)
+        known = self._near.get(alike)
         if known is None:
-            known = self._near[tuple(terms)] = _Near(self.cluster, terms)
+            known = self._near[alike] = _Near(self.cluster, alike)
             first = known.terms[0]
             for pod in self.placed.selected(first.selector, first.within):
                 known.count(pod, 1)
             self._near_by_selector.add(first.selector, known)
-        return known.domains
-
-    def repelling(self, namespace: str, labels: Mapping[str, str]) -> Iterator[tuple[Term, Counter[str]]]:
-        """Yield the required anti-affinity terms of placed pods that select a pod,
-        with the number of those placed pods by domain.
-        """
-        for term, nodes in self.placed.repelling(namespace, self.cluster.namespace_labels(namespace), labels):
-            if term not in self._repelling:
-                domains = self._repelling[term] = Counter()
-                for node, pods in nodes.items():
-                    _count(domains, self.cluster.domain(node, term.topology), pods)
-            yield term, self._repelling[term]
+        return NearPods(known.pods, {index for index in but if index is not None})
 
     def spread(self, rules: PodRules, spread: Spread) -> SpreadCount:
         """Return how many pods a spread constraint of a pod counts."""
@@ -98,17 +106,19 @@ class DomainCounts:
         if known is None:
             known = SpreadCount(rules.namespace, spread, eligible)
             self._spreads[rules.namespace, spread.selector, key] = known
+            self._spreads_by_selector.add(spread.selector, known)
             for pods in (self.placed, self._waiting):
                 for pod in pods.selected(spread.selector, (rules.namespace,)):
                     known.count(pod, 1)
         return known
 
     def _count_near(self, pod: PlacedPod, number: int) -> None:
-        for near in self._near_by_selector.about(pod.labels):
+        for near in self._near_by_selector.about(pod.labels.items()):
             near.count(pod, number)
-        for term in pod.repels:
-            if (domains := self._repelling.get(term)) is not None:
-                _count(domains, self.cluster.domain(pod.node, term.topology), number)
+
+    def _count_spread(self, pod: PlacedPod, number: int) -> None:
+        for spread in self._spreads_by_selector.about(pod.labels.items()):
+            spread.count(pod, number)
 
     def _eligible_for(self, rules: PodRules, spread: Spread) -> tuple[tuple[str, ...], _Eligible]:
         """Return the nodes that count for a spread constraint, and what they depend on."""
@@ -125,19 +135,44 @@ class DomainCounts:
         return key, self._eligible[key]
 
 
+class NearPods:
+    """Placed pods that some terms select, but for those of some completion indexes.
+
+    Parameters
+    ----------
+    pods
+        Number of pods by topology key, domain and completion index; None stands for any.
+    but
+        Completion indexes of pods that are not meant.
+    """
+
+    def __init__(self, pods: Counter[_Place], but: Collection[str]) -> None:
+        self._pods = pods
+        self._but = but
+
+    def any_in(self, topology: str, domain: str | None) -> bool:
+        """True if any of the pods is in a domain; None: in any domain."""
+        others = sum(self._pods[topology, domain, index] for index in self._but)
+        return self._pods[topology, domain, None] > others
+
+
 class _Near:
-    """Pods that all of some terms select, by topology key and domain."""
+    """Pods that all of some terms select, by topology key, domain and completion index."""
 
     def __init__(self, cluster: NodeTopology, terms: Sequence[Term]) -> None:
         self._cluster = cluster
+        self._topologies = {term.topology for term in terms}
         self.terms = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
-        self.domains: dict[str, Counter[str]] = {term.topology: Counter() for term in terms}
+        self.pods: Counter[_Place] = Counter()
 
     def count(self, pod: PlacedPod, number: int) -> None:
         labels = self._cluster.namespace_labels(pod.namespace)
         if all(term.selects(pod.namespace, labels, pod.labels) for term in self.terms):
-            for topology, domains in self.domains.items():
-                _count(domains, self._cluster.domain(pod.node, topology), number)
+            indexes = {None, pod.labels.get(names.JOB_INDEX_LABEL)}
+            for topology in self._topologies:
+                if (domain := self._cluster.domain(pod.node, topology)) is not None:
+                    for place in itertools.product((topology,), (None, domain), indexes):
+                        self.pods[place] += number
 
 
 class _Eligible:
@@ -193,9 +228,15 @@ class SpreadCount:
         )
 
 
-def _count(domains: Counter[str], domain: str | None, number: int) -> None:
-    """Add a number of pods to a domain, and forget a domain that has none."""
-    if domain is not None:
-        domains[domain] += number
-        if not domains[domain]:
-            del domains[domain]
+def _without_index(term: Term) -> tuple[Term, str | None]:
+    """Return a term without the requirement that excludes one completion index, and that index.
+
+    ``mismatchLabelKeys`` gives each pod of a Job a term of its own, which differs from the others only there.
+    """
+    requirements = term.selector.requirements
+    for each in requirements:
+        if each.key == names.JOB_INDEX_LABEL and each.operator == "NotIn" and len(each.values) == 1:
+            others = tuple(other for other in requirements if other is not each)
+            selector = msgspec.structs.replace(term.selector, requirements=others)
+            return msgspec.structs.replace(term, selector=selector), each.values[0]
+    return term, None

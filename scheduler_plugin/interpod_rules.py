@@ -13,7 +13,7 @@ when the first pod with such a rule is seen. A cluster without such rules pays o
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,7 +26,7 @@ from fluxqueue.queue.cluster.storage import claims_used
 from fluxqueue.queue.noderules.admitted_nodes import NodeTopology
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
 from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Spread, repelling_terms, rules_of
-from fluxqueue.scheduler_plugin.domain_counts import DomainCounts
+from fluxqueue.scheduler_plugin.domain_counts import DomainCounts, NearPods
 
 __all__ = ["InterPodCheck", "InterPodRules"]
 
@@ -84,17 +84,15 @@ class InterPodRules:
         None of them counts as on a node yet.
         """
         has_rules = any(_has_rules(pod.spec) for pod, _ in members)
-        waiting = PlacedPods()
+        waiting = [_as_placed(pod, node) for pod, node in members]
         if self._placed is None and not has_rules:
             yield InterPodCheck(DomainCounts(self._topology, PlacedPods(), waiting), active=False)
             return
         pods = self._build()
-        uids = [pod.metadata.uid for pod, _ in members]
+        uids = [pod.uid for pod in waiting]
         former = [placed for uid in uids if (placed := pods.get(uid)) is not None]
         for uid in uids:
             pods.drop(uid)
-        for pod, node in members:
-            waiting.put(_as_placed(pod, node))
         try:
             yield InterPodCheck(DomainCounts(self._topology, pods, waiting), active=True)
         finally:
@@ -174,7 +172,7 @@ class InterPodCheck:
         rules = rules_of(pod.spec, pod.metadata.namespace, pod.metadata.labels or {})
         if not rules.any and not counts.placed.any_repel and not of_rivals:
             return ""
-        check = _PodOnNode(counts, rules, _facts(node), counts.waiting(pod.metadata.uid))
+        check = _PodOnNode(counts, pod.metadata.uid, rules, _facts(node))
         coming = [
             _as_placed(each, node.metadata.name)
             for each in nominated
@@ -191,17 +189,14 @@ class InterPodCheck:
 
 
 class _PodOnNode:
-    """The rules about one pod on one node.
-    ``itself`` is the pod as spread constraints count it among those being checked.
-    """
+    """The rules about one pod on one node."""
 
-    def __init__(
-        self, counts: DomainCounts, rules: PodRules, node: NodeFacts, itself: PlacedPod | None
-    ) -> None:
+    def __init__(self, counts: DomainCounts, uid: str, rules: PodRules, node: NodeFacts) -> None:
         self._counts = counts
+        self._uid = uid
         self._rules = rules
         self._node = node
-        self._itself = itself
+        self._itself = counts.waiting(uid)
 
     def violation(self) -> str:
         """Return the first violation in the order of kube-scheduler,
@@ -216,18 +211,16 @@ class _PodOnNode:
         )
 
     def _repelled(self) -> str:
-        rules = self._rules
-        for term, domains in self._counts.repelling(rules.namespace, rules.labels):
-            if self._is_in(term.topology, domains):
-                return (
-                    f"required podAntiAffinity of another pod by {term.topology} keeps the pod off node "
-                    f"{self._node.name}"
-                )
+        if topology := self._counts.repelled.topology(self._uid, self._node.labels):
+            return (
+                f"required podAntiAffinity of another pod by {topology} keeps the pod off node "
+                f"{self._node.name}"
+            )
         return ""
 
     def _anti_affinity(self) -> str:
         for term in self._rules.anti_affinity:
-            if self._is_in(term.topology, self._counts.near((term,))[term.topology]):
+            if self._is_near(self._counts.near((term,)), term.topology):
                 return (
                     f"required podAntiAffinity of the pod by {term.topology} keeps it off node "
                     f"{self._node.name}"
@@ -238,18 +231,19 @@ class _PodOnNode:
         rules, node = self._rules, self._node
         if not rules.affinity:
             return ""
+        topologies = list(dict.fromkeys(term.topology for term in rules.affinity))
         near = self._counts.near(rules.affinity)
-        if missing := [key for key in near if key not in node.labels]:
+        if missing := [key for key in topologies if key not in node.labels]:
             return (
                 f"required podAffinity of the pod asks for the label {missing[0]}, "
                 f"which node {node.name} does not have"
             )
-        if not any(near.values()):
+        if not any(near.any_in(key, None) for key in topologies):
             own = self._counts.cluster.namespace_labels(rules.namespace)
             if all(rules.selects_itself(term, own) for term in rules.affinity):
                 return ""
-        for key, domains in near.items():
-            if not self._is_in(key, domains):
+        for key in topologies:
+            if not self._is_near(near, key):
                 return (
                     f"no pod that required podAffinity of the pod asks for is near node {node.name} by {key}"
                 )
@@ -276,9 +270,10 @@ class _PodOnNode:
             )
         return ""
 
-    def _is_in(self, topology: str, domains: Container[str]) -> bool:
-        """Return True if the node is in one of these domains."""
-        return self._node.labels.get(topology) in domains
+    def _is_near(self, pods: NearPods, topology: str) -> bool:
+        """Return True if one of these pods is in the domain of the node."""
+        domain = self._node.labels.get(topology)
+        return domain is not None and pods.any_in(topology, domain)
 
 
 def _has_rules(spec: PodSpec) -> bool:

@@ -72,12 +72,12 @@ class SelectorIndex(Generic[_T]):
                 if not self._by_label.get((key.key, value), True):
                     del self._by_label[key.key, value]
 
-    def about(self, labels: Mapping[str, str]) -> Iterator[_T]:
-        """Yield the items whose selector may select a pod with these labels.
+    def about(self, labels: Iterable[tuple[str, str]]) -> Iterator[_T]:
+        """Yield the items whose selector may select a pod with these labels, each with a value of it.
         The selectors of all others do not.
         """
         yield from list(self._loose)
-        for pair in labels.items():
+        for pair in labels:
             if (bucket := self._by_label.get(pair)) is not None:
                 yield from list(bucket)
 
@@ -211,9 +211,16 @@ class PlacedPods:
         """Yield the anti-affinity terms of placed pods that select a pod,
         with the number of those placed pods on each node.
         """
-        for term in dict.fromkeys(self._terms.about(labels)):
+        for term, nodes in self.terms_about(labels.items()):
             if term.selects(namespace, namespace_labels, labels):
-                yield term, self._repelling[term]
+                yield term, nodes
+
+    def terms_about(self, labels: Iterable[tuple[str, str]]) -> Iterator[tuple[Term, Mapping[str, int]]]:
+        """Yield the anti-affinity terms of placed pods that may select pods with any of these labels,
+        with the number of those placed pods on each node. All others select none.
+        """
+        for term in dict.fromkeys(self._terms.about(labels)):
+            yield term, self._repelling[term]
 
 
 def _places(term: Term, namespace: str) -> list[tuple[str, ...]]:

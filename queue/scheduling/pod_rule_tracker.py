@@ -349,7 +349,7 @@ class PodRuleTracker:
         self.changed = (
             self.changed
             or bool(self._selectors_of and placed.repels)
-            or any(True for _ in self._selectors.about(placed.labels))
+            or any(True for _ in self._selectors.about(placed.labels.items()))
         )
 
     def _notify(self) -> None:

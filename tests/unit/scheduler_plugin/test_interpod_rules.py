@@ -7,9 +7,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+import orjson
 import pytest
 from support.builders import make_node, make_pod
 from support.pod_filters import (
@@ -58,7 +60,7 @@ class World:
         for pod in placed:
             self.put(pod, pod.node)
 
-    def put(self, pod: APod, bound_to: str = "") -> Pod:
+    def put(self, pod: APod, bound_to: str = "", nominated_to: str = "") -> Pod:
         """Show a pod to the caches."""
         name = f"p{next(self._numbers)}"
         builder = make_pod(name).namespace(pod.namespace).with_("metadata.labels", dict(pod.labels))
@@ -67,6 +69,8 @@ class World:
         if bound_to:
             builder = builder.on_node(bound_to)
             self.placed[name] = pod
+        if nominated_to:
+            builder = builder.with_("status.nominatedNodeName", nominated_to)
         if pod.going:
             builder = builder.with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
         document = a_pod(builder, uid=name)
@@ -85,6 +89,13 @@ def pinned(pod: APod, node: str) -> APod:
     terms = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [pin]}]}}
     spec = {**pod.spec, "affinity": {**pod.spec["affinity"], "nodeAffinity": terms}}
     return APod(pod.namespace, pod.labels, spec, node)
+
+
+def numbered(pod: APod) -> APod:
+    """The pod with a completion index instead of its label ``tier``, there and in all rules."""
+    of_tier = orjson.dumps([pod.labels, pod.spec]).decode()
+    labels, spec = orjson.loads(of_tier.replace('"tier"', f'"{names.JOB_INDEX_LABEL}"'))
+    return replace(pod, labels=labels, spec=spec)
 
 
 def a_gang(rng: random.Random, nodes: Sequence[ANode]) -> list[APod]:
@@ -118,7 +129,9 @@ def allowed(
     )
 
 
-def check(rng: random.Random, world: World, gang: Sequence[APod]) -> list[tuple[Pod, APod]]:
+def check(
+    rng: random.Random, world: World, gang: Sequence[APod], made: Callable[[APod], APod]
+) -> list[tuple[Pod, APod]]:
     """Check a gang against a plain recount; return the members that were admitted."""
     members = {pod.metadata.uid: (pod, each) for pod, each in ((world.put(each), each) for each in gang)}
     bound, waiting = [*world.placed.values()], {uid: each for uid, (_, each) in members.items()}
@@ -127,7 +140,7 @@ def check(rng: random.Random, world: World, gang: Sequence[APod]) -> list[tuple[
         for uid, (pod, each) in members.items():
             del waiting[uid]
             rivals = [
-                at(a_pod_of(rng, rules=rng.randint(0, 1), kinds="n"), each.node)
+                made(at(a_pod_of(rng, rules=rng.randint(0, 1), kinds="n"), each.node))
                 for _ in range(rng.choice([0, 0, 0, 1, 2]))
             ]
             why = checking.violation(pod, world.node(each.node), [world.put(rival) for rival in rivals])
@@ -144,10 +157,11 @@ def check(rng: random.Random, world: World, gang: Sequence[APod]) -> list[tuple[
 @pytest.mark.parametrize("seed", range(300))
 def test_each_member_is_admitted_as_a_recount_of_all_pods_admits_it(seed: int) -> None:
     rng = random.Random(seed)
+    made: Callable[[APod], APod] = numbered if seed % 2 else lambda pod: pod
     nodes, placed = a_cluster(rng)
-    world = World(nodes, placed)
+    world = World(nodes, [*map(made, placed)])
     for _ in range(3):
-        for pod, each in check(rng, world, a_gang(rng, nodes)):
+        for pod, each in check(rng, world, [*map(made, a_gang(rng, nodes))], made):
             uid = pod.metadata.uid
             if rng.random() < 0.5:
                 world.caches.assume(pod, each.node)
@@ -175,23 +189,86 @@ RULES = {
     "apart from those of its number": affinity(
         "podAntiAffinity", HOST, matchLabelKeys=[names.JOB_INDEX_LABEL]
     ),
+    "apart from those of other numbers": affinity(
+        "podAntiAffinity", HOST, mismatchLabelKeys=[names.JOB_INDEX_LABEL]
+    ),
     "apart from others": affinity("podAntiAffinity", ZONE, labelSelector={"matchLabels": {"app": "y"}}),
 }
+
+
+def cluster_of(count: int) -> World:
+    """As many nodes, in ten zones of one region."""
+    labels = [{HOST: f"h{number}", ZONE: f"z{number % 10}", "region": "r"} for number in range(count)]
+    return World([ANode(f"n{number}", each) for number, each in enumerate(labels)])
+
+
+def gang_of(count: int, world: World, rules: Mapping[str, Any]) -> list[tuple[Pod, str]]:
+    """Pods of an Indexed Job, each with its node."""
+    labels = [{"app": "x", names.JOB_INDEX_LABEL: f"{number}"} for number in range(count)]
+    return [(world.put(APod("mine", each, rules)), f"n{number}") for number, each in enumerate(labels)]
+
+
+def checked(world: World, members: Sequence[tuple[Pod, str]]) -> Callable[[], None]:
+    """Return a check in which all of them fit."""
+
+    def run() -> None:
+        assert {*check_gang(members, world.caches).values()} == {FITS}
+
+    return run
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_a_gang_costs_as_much_for_each_member_however_many_there_are(rules: dict[str, Any]) -> None:
     def gang(count: int) -> Callable[[], object]:
-        labels = [{HOST: f"h{number}", ZONE: f"z{number % 10}", "region": "r"} for number in range(count)]
-        world = World([ANode(f"n{number}", each) for number, each in enumerate(labels)])
-        members = [
-            (world.put(APod("mine", {"app": "x", names.JOB_INDEX_LABEL: f"{number}"}, rules)), f"n{number}")
-            for number in range(count)
-        ]
-
-        def run() -> None:
-            assert {*check_gang(members, world.caches).values()} == {FITS}
-
-        return run
+        world = cluster_of(count)
+        return checked(world, gang_of(count, world, rules))
 
     assert_linear(gang)
+
+
+def test_terms_of_other_pods_are_compared_with_all_members_at_once() -> None:
+    def gang(count: int) -> Callable[[], object]:
+        world = cluster_of(count)
+        for number in range(count):
+            others = [
+                {"key": names.JOB_INDEX_LABEL, "operator": "NotIn", "values": [f"{number}"]},
+                {"key": f"k{number}", "operator": "Exists"},
+            ]
+            term = {"namespaceSelector": {}, "labelSelector": {"matchExpressions": others}}
+            world.put(APod("theirs", {}, affinity("podAntiAffinity", "region", **term)), f"n{number}")
+        return checked(world, gang_of(count, world, {}))
+
+    assert_linear(gang)
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_pods_of_former_jobs_are_counted_once_for_all_members(kind: str) -> None:
+    def gang(count: int) -> Callable[[], object]:
+        world = cluster_of(count + 1)
+        for number in range(count):
+            labels = {"app": "x", names.JOB_INDEX_LABEL: f"{number}"}
+            world.put(APod("mine", labels), f"n{count}")
+        topology = "region" if kind == "podAffinity" else HOST
+        rules = affinity(kind, topology, mismatchLabelKeys=[names.JOB_INDEX_LABEL])
+        return checked(world, gang_of(count, world, rules))
+
+    assert_linear(gang)
+
+
+def test_a_nominated_pod_is_counted_only_where_it_is_asked_about() -> None:
+    def gang(count: int) -> Callable[[], object]:
+        world = cluster_of(count)
+        for number in range(count):
+            world.put(APod("theirs", {}, affinity("podAntiAffinity", ZONE)), nominated_to=f"n{number}")
+        return checked(world, gang_of(count, world, RULES["spread by a label of each"]))
+
+    assert_linear(gang)
+
+
+def test_a_nominated_pod_keeps_others_off_where_no_other_pod_has_rules() -> None:
+    world = cluster_of(2)
+    world.put(APod("mine", {}, affinity("podAntiAffinity", HOST)), nominated_to="n1")
+    first, second = gang_of(2, world, {})
+    results = check_gang([first, second], world.caches)
+    assert results[first[0].metadata.uid] == FITS
+    assert "podAntiAffinity of another pod" in results[second[0].metadata.uid].message

@@ -105,7 +105,7 @@ def test_pods_with_very_many_rules_are_few_for_the_pods_of_everybody_else() -> N
                 repels(number + 500, "evil", *(one_of("web", f"v{number}-{term}") for term in range(16)))
             )
     pods.put(repels(1, "good", exists("app")))
-    assert len([*pods._terms.about({"app": "web"})]) <= 64 + 64 + 1
+    assert len([*pods.terms_about({"app": "web"}.items())]) <= 64 + 64 + 1
     assert len(found(pods, app="web")) == 65, "those of another namespace are kept"
     assert len(found(all_of_them, app="web")) == 8_000, "a scheduler has to know all"
     for number in range(1_000):
