@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.records import UNREAD, Workload, WorkloadId
-from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.backlog import PART, Backlog
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Backlogs"]
@@ -26,7 +26,7 @@ class Backlogs:
     Parameters
     ----------
     ledger
-        Source of the workloads. Each change of one is applied by the next `refresh`.
+        Source of the workloads. Each change of one is applied by the next `refreshing`.
     predicted
         Returns the predicted duration of a workload; None: there is none.
 
@@ -35,7 +35,7 @@ class Backlogs:
     by_queue
         The backlog of each queue that ever had work.
     changed
-        Workloads to check at the next refresh.
+        Workloads to check next time.
     """
 
     def __init__(self, ledger: Ledger, predicted: Predict = _no_prediction) -> None:
@@ -54,12 +54,37 @@ class Backlogs:
         """Return the queue in whose backlog a workload is; None if it is in none."""
         return self._queue_of.get(workload)
 
-    def refresh(self) -> set[WorkloadId]:
-        """Apply the changes since the last refresh; return the ids of the changed workloads."""
-        changed, now = set(self.changed), self._ledger.clock()
+    def refreshing(self) -> Generator[Sequence[WorkloadId], None, None]:
+        """Apply all changes; yield the ids of changed workloads.
+
+        Yields an empty sequence after each part of the work if there is much of it: others may have a turn
+        then, and what they change is applied too. If this is not iterated to its end, all changes are applied
+        by the next call.
+        """
+        much = True
+        while much:
+            changed = [*self.changed]
+            self.changed.clear()
+            much = len(changed) > PART
+            try:
+                for _ in self._apply(changed):
+                    yield ()
+                for first in range(0, len(changed), PART):
+                    yield changed[first : first + PART]
+                    if much:
+                        yield ()
+            except BaseException:
+                self.changed.update(changed)
+                raise
+
+    def _apply(self, changed: Sequence[WorkloadId]) -> Iterator[None]:
+        """Apply changes; yield after each part of the work."""
+        now = self._ledger.clock()
         leaving, arriving = dict[str, list[WorkloadId]](), dict[str, list[Workload]]()
-        self.changed.clear()
-        for workload_id in changed:
+        joined: dict[WorkloadId, str] = {}
+        for number, workload_id in enumerate(changed):
+            if number % PART == PART - 1:
+                yield
             workload = self._ledger.get(workload_id)
             matchable = (
                 workload is not None
@@ -75,15 +100,16 @@ class Backlogs:
                 workload is None or not matchable or workload.queue != former_queue
             ):
                 leaving.setdefault(former_queue, []).append(workload_id)
-                del self._queue_of[workload_id]
             if workload is not None and matchable:
                 predicted_s = self._predicted(workload)
                 arriving.setdefault(workload.queue, []).append(
                     replace(workload, predicted_s=predicted_s) if predicted_s else workload
                 )
-                self._queue_of[workload_id] = workload.queue
+                joined[workload_id] = workload.queue
         for queue, gone in leaving.items():
             self.by_queue[queue].remove_all(gone)
+            for workload_id in gone:
+                del self._queue_of[workload_id]
         for queue, workloads in arriving.items():
-            self.by_queue.setdefault(queue, Backlog()).update(workloads)
-        return changed
+            yield from self.by_queue.setdefault(queue, Backlog()).updating(workloads)
+        self._queue_of.update(joined)

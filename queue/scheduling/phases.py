@@ -13,6 +13,7 @@ stored, and only then released.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.api.fluxqueues import AtLimit
@@ -137,7 +138,7 @@ class CyclePhases:
         cycle = Cycle(disciplines())
         if changed := await self._predictions.begin_cycle(cycle.disciplines):
             self._backlogs.changed |= changed
-            self._refresh()
+            await self._refresh()
         self._reasons.begin_cycle(cycle)
         await self._revise(cycle)
         await self._match(cycle)
@@ -176,7 +177,8 @@ class CyclePhases:
         if departed := self._job_ids.take_departed():
             self._reservations.forget(departed)
             self._ledger.return_freed(Freed(jobs=set(departed.values())))
-        self._refresh()  # before the graph learns what work asks for: all that is matched must be known to it
+        # before the graph learns what work asks for: all that is matched must be known to it
+        await self._refresh()
         await self._graph.ensure()
         if self.book is not None:
             known = self.book.ready
@@ -187,8 +189,12 @@ class CyclePhases:
                 self._reasons.note_set_aside(self.book.wanted())
             await self._graph.set_aside(self.book.wanted())
 
-    def _refresh(self) -> None:
-        self._reasons.note_changed(self._backlogs.refresh())
+    async def _refresh(self) -> None:
+        """Apply what changed in the ledger; others get a turn from time to time if that is much."""
+        for changed in self._backlogs.refreshing():
+            self._reasons.note_changed(changed)
+            if not changed:
+                await asyncio.sleep(0)
 
     async def _revise(self, cycle: Cycle) -> None:
         reservations, dropped = self._reservations, cycle.dropped
@@ -211,13 +217,13 @@ class CyclePhases:
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()
-        reordered = self._put_guaranteed_first(cycle, accounts)
+        reordered = await self._put_guaranteed_first(cycle, accounts)
         reordered = reservations.update_priorities() or reordered
         freed = self._graph.take_capacity_changed()
         admitted = self._avoided.take_ended()
         cycle.capacity_changed = freed or admitted or draining or bool(dropped) or reordered or rules_changed
 
-    def _put_guaranteed_first(self, cycle: Cycle, accounts: AccountTree) -> bool:
+    async def _put_guaranteed_first(self, cycle: Cycle, accounts: AccountTree) -> bool:
         """Order work that is within what is guaranteed to its account before all other;
         return True if the order changed.
         """
@@ -225,14 +231,14 @@ class CyclePhases:
         largest = largest_of(self._graph.nodes.values()) if cycle.guarantees.any else {}
         reordered = self._ledger.put_first(cycle.guarantees.first(self._backlogs.by_queue.values(), largest))
         if reordered:
-            self._refresh()
+            await self._refresh()
         return reordered
 
     async def _match(self, cycle: Cycle) -> None:
         await self._matching.run(
             cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted
         )
-        self._refresh()
+        await self._refresh()
         cycle.quotas.note_backlogs_changed()
 
     async def _granted(self, cycle: Cycle, grants: Sequence[Grant], refused: Sequence[Grant]) -> None:
@@ -255,7 +261,7 @@ class CyclePhases:
     async def _look_ahead(self, cycle: Cycle) -> None:
         # work that is not matched any more, such as one on which the matcher fails, must not be asked about
         # again
-        self._refresh()
+        await self._refresh()
         backlogs, held = self._backlogs.by_queue, self._reservations.held
         if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context, cycle.guarantees):
             self._wakeup.soon()

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from fluxqueue.queue.model.users import user_of
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of
 from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
 
-__all__ = ["FIRST", "Backlog", "Key", "first_of", "key_of", "work_before"]
+__all__ = ["FIRST", "PART", "Backlog", "Key", "first_of", "key_of", "work_before"]
 
 Key = tuple[int, datetime, int]
 FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
@@ -31,12 +32,15 @@ _Item = TypeVar("_Item")
 _Shape = tuple[int, int, int, tuple[tuple[str, int], ...]]
 """Number, family, number of slots, and what all of it requests of each resource type."""
 
+PART = 4_096
+"""Workloads that are worked on before others get a turn."""
 _COLUMNS = 5
 _KIND, _SHAPE, _NAMESPACE, _ACCOUNT, _USER = range(_COLUMNS)
 _FIRST_CAPACITY = 64
 _MANY = 64
 _FEW = 32
 _MOST_UNUSED = 4_096
+_key_in = itemgetter(0)
 
 
 def key_of(workload: Workload) -> Key:
@@ -55,6 +59,10 @@ def _interned(amounts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ..
     duration.
     """
     return amounts
+
+
+def _parts(items: list[_Item]) -> Iterator[list[_Item]]:
+    return (items[first : first + PART] for first in range(0, len(items), PART))
 
 
 def _between(items: list[_Item], rows: list[int]) -> list[_Item]:
@@ -197,11 +205,18 @@ class Backlog:
 
     def update(self, workloads: Iterable[Workload]) -> None:
         """Add workloads. One with the same id is replaced."""
+        for _ in self.updating(workloads):
+            pass
+
+    def updating(self, workloads: Iterable[Workload]) -> Iterator[None]:
+        """Do so, and yield after each part of the work if it is done for all workloads together.
+        They are added when it is finished.
+        """
         arriving = list(workloads)
         if len(self._kinds) + len(self._shapes) > 2 * len(self) + _MOST_UNUSED:
             self._forget_unused()
         if len(arriving) > _MANY and len(arriving) * 8 > len(self):
-            self._rebuild(arriving)
+            yield from self._rebuild(arriving)
             return
         for workload in arriving:
             key = key_of(workload)
@@ -262,20 +277,26 @@ class Backlog:
             self._table[:, at + 1 : size + 1] = self._table[:, at:size]
         self._table[:, at] = self._row(workload)
 
-    def _rebuild(self, arriving: list[Workload]) -> None:
+    def _rebuild(self, arriving: list[Workload]) -> Iterator[None]:
         kept = {workload.id: workload for workload in self._workloads}
         kept.update((workload.id, workload) for workload in arriving)
-        ordered = sorted(
-            ((key_of(workload), workload) for workload in kept.values()), key=lambda pair: pair[0]
-        )
-        self._keys = [key for key, _ in ordered]
-        self._workloads = [workload for _, workload in ordered]
-        self._by_id = {workload.id: key for key, workload in ordered}
-        self._table = np.zeros((_COLUMNS, max(_FIRST_CAPACITY, 2 * len(ordered))), dtype=np.int64)
-        if ordered:
-            self._table[:, : len(ordered)] = np.array(
-                [self._row(workload) for workload in self._workloads], dtype=np.int64
-            ).T
+        pairs: list[tuple[Key, Workload]] = []
+        for part in _parts([*kept.values()]):
+            pairs += sorted(((key_of(workload), workload) for workload in part), key=_key_in)
+            yield
+        pairs.sort(key=_key_in)  # of sorted parts: that is fast
+        table = np.zeros((_COLUMNS, max(_FIRST_CAPACITY, 2 * len(pairs))), dtype=np.int64)
+        keys: list[Key] = []
+        workloads: list[Workload] = []
+        by_id: dict[WorkloadId, Key] = {}
+        for ordered in _parts(pairs):
+            rows = [self._row(workload) for _, workload in ordered]
+            table[:, len(keys) : len(keys) + len(rows)] = np.array(rows, dtype=np.int64).T
+            keys += [key for key, _ in ordered]
+            workloads += [workload for _, workload in ordered]
+            by_id.update((workload.id, key) for key, workload in ordered)
+            yield
+        self._keys, self._workloads, self._by_id, self._table = keys, workloads, by_id, table
 
     def _row(self, workload: Workload) -> tuple[int, ...]:
         known = self._shapes.get(workload.shape)

@@ -113,7 +113,7 @@ async def test_no_cycle_considers_what_was_left_out() -> None:
     bench = await a_bench()
     backlogs = Backlogs(bench.ledger)
     await bench.submit("a", "b", "c")
-    backlogs.refresh()
+    assert [*backlogs.refreshing()]
     assert [bench.row(name).id in backlogs for name in "abc"] == [True, True, False]
 
 
