@@ -19,7 +19,6 @@ filters work as follows:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ from fluxqueue.api.graphnames import label_property
 from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
 from fluxqueue.fluxion.match.domains import AtMost, DomainOf, DomainRule, Skew, Together, satisfies_rules
 from fluxqueue.queue.noderules.node_selection import named_nodes
-from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
+from fluxqueue.queue.noderules.placed_pods import PlacedPods
 from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Selector, Spread, Term
 
 __all__ = ["AdmittedNodes", "NodeTopology", "admitted_nodes", "selectors_of"]
@@ -174,16 +173,14 @@ class _Evaluation:
                 self._exclude(term.topology, self._values(nodes, term.topology))
 
     def _anti_affinity(self, term: Term) -> None:
-        self._exclude(
-            term.topology, self._values((pod.node for pod in self._selected((term,))), term.topology)
-        )
+        self._exclude(term.topology, self._values(self._counted((term,)), term.topology))
         if not self._gang or not self._rules.selects_itself(term, self._own_namespace):
             return
         if not (self._apart and term.topology == names.HOSTNAME_LABEL):
             self._domains.append(AtMost(term.topology, 1))
 
-    def _affinity(self, terms: Sequence[Term]) -> None:
-        nodes = [pod.node for pod in self._selected(terms)]
+    def _affinity(self, terms: tuple[Term, ...]) -> None:
+        nodes = self._counted(terms)
         keys = tuple(dict.fromkeys(term.topology for term in terms))
         domains = {key: self._values(nodes, key) for key in keys}
         if any(domains.values()):
@@ -204,11 +201,9 @@ class _Evaluation:
         eligible = self._cluster.counted(rules, spread)
         self._parts.append({"properties": [spread.topology]})
         selective = bool(spread.selector.requirements)
-        on_node = Counter(
-            pod.node
-            for pod in (self._pods.selected(spread.selector, (rules.namespace,)) if selective else ())
-            if not pod.deleting and pod.node in eligible
-        )
+        term = Term(spread.topology, spread.selector, (rules.namespace,))
+        counted = self._counted((term,), deleting=False) if selective else {}
+        on_node = {node: count for node, count in counted.items() if node in eligible}
         filled = dict.fromkeys(eligible.values(), 0)
         for node, count in on_node.items():
             filled[eligible[node]] += count
@@ -234,19 +229,9 @@ class _Evaluation:
         if pinned and (over := sorted(node for node, count in on_node.items() if count > most)):
             self._parts.append({"not": [{"hostlist": [hostlists.encode(over)]}]})
 
-    def _selected(self, terms: Sequence[Term]) -> Iterable[PlacedPod]:
-        """Yield the placed pods that all of these terms select."""
-        first, *others = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
-        for pod in self._pods.selected(first.selector, first.within):
-            labels = (
-                self._own_namespace
-                if pod.namespace == self._rules.namespace
-                else self._cluster.namespace_labels(pod.namespace)
-            )
-            if first.reaches(pod.namespace, labels) and all(
-                term.selects(pod.namespace, labels, pod.labels) for term in others
-            ):
-                yield pod
+    def _counted(self, terms: tuple[Term, ...], *, deleting: bool = True) -> Mapping[str, int]:
+        """Return how many placed pods all of these terms select, by node."""
+        return self._pods.counted(terms, self._cluster.namespace_labels, deleting=deleting)
 
     def _values(self, nodes: Iterable[str], topology: str) -> set[str]:
         return {value for node in set(nodes) if (value := self._cluster.domain(node, topology)) is not None}

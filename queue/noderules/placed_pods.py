@@ -9,7 +9,7 @@ labels that some selector names, and terms by one label that they require.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -18,12 +18,18 @@ from fluxqueue.queue.noderules.pod_rules import Selector, Term
 __all__ = ["PlacedPod", "PlacedPods", "SelectorIndex"]
 
 _T = TypeVar("_T")
+NamespaceLabels = Callable[[str], Mapping[str, str]]
+"""Returns the labels of a namespace, by its name."""
 
 _MOST_LABELS: Final = 1_024
 """Labels whose values are indexed; more are named by selectors that people made to be different."""
 _FEW_OF: Final = 8
 """To look at the pods of some namespaces is cheaper than to index a label of all pods if they are less than
 this part of them."""
+_MOST_COUNTS: Final = 128
+"""Counts that are kept: those of eight Jobs with as many rules as one may have."""
+_MOST_CHANGES: Final = 1_024
+"""Changes that are kept for the counts, or as many as there are pods: after more, all pods are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,26 @@ class SelectorIndex(Generic[_T]):
                 yield self._by_label.setdefault((key.key, value), {})
 
 
+class _Count:
+    """Number of pods by node that all of some terms select, as of a number of changes."""
+
+    def __init__(self, terms: Sequence[Term], labels_of: NamespaceLabels, deleting: bool) -> None:
+        self.terms = sorted(terms, key=lambda term: (term.within is None, term.selector.key is None))
+        self.by_node: Counter[str] = Counter()
+        self.changes = 0
+        self._labels_of = labels_of
+        self._deleting = deleting
+
+    def add(self, pod: PlacedPod, number: int) -> None:
+        if pod.deleting and not self._deleting:
+            return
+        labels = self._labels_of(pod.namespace)
+        if all(term.selects(pod.namespace, labels, pod.labels) for term in self.terms):
+            self.by_node[pod.node] += number
+            if not self.by_node[pod.node]:
+                del self.by_node[pod.node]
+
+
 class PlacedPods:
     """The placed pods of a cluster.
 
@@ -113,6 +139,10 @@ class PlacedPods:
         """Number of kept terms by the namespace that brought them,
         and by the value of a label that they are kept under."""
         self._kept_for: dict[Term, str] = {}
+        self._counts: dict[tuple[tuple[Term, ...], bool], _Count] = {}
+        self._changes: list[tuple[PlacedPod, int]] = []
+        self._former_changes = 0
+        """Number of changes before the first that is kept."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -134,6 +164,7 @@ class PlacedPods:
                 self._repelling[term] = Counter()
                 self._keep(term, pod.namespace)
             self._repelling[term][pod.node] += 1
+        self._note_change(pod, 1)
 
     def drop(self, uid: str) -> None:
         """Remove a pod, if it is there."""
@@ -152,6 +183,49 @@ class PlacedPods:
             if not nodes:
                 del self._repelling[term]
                 self._forget(term)
+        self._note_change(pod, -1)
+
+    def counted(
+        self, terms: tuple[Term, ...], labels_of: NamespaceLabels, *, deleting: bool = True
+    ) -> Mapping[str, int]:
+        """Return how many pods all of some terms select, by node.
+
+        The pods are counted when this is asked for the first time, later only those that came or went since.
+
+        Parameters
+        ----------
+        terms
+            At least one.
+        labels_of
+            Always the same, until `forget_counts`.
+        deleting
+            False: pods that are being deleted do not count.
+        """
+        count = self._counts.pop((terms, deleting), None)
+        if count is None or count.changes < self._former_changes:
+            count = _Count(terms, labels_of, deleting)
+            for pod in self.selected(count.terms[0].selector, count.terms[0].within):
+                count.add(pod, 1)
+        else:
+            for pod, number in self._changes[count.changes - self._former_changes :]:
+                count.add(pod, number)
+        count.changes = self._former_changes + len(self._changes)
+        self._counts[terms, deleting] = count
+        if len(self._counts) > _MOST_COUNTS:
+            del self._counts[next(iter(self._counts))]
+        return count.by_node
+
+    def forget_counts(self, namespace: str) -> None:
+        """Count anew, as the labels of a namespace changed."""
+        if namespace in self._by_namespace:
+            self._counts.clear()
+
+    def _note_change(self, pod: PlacedPod, number: int) -> None:
+        if self._counts:
+            self._changes.append((pod, number))
+        if len(self._changes) > max(len(self._pods), _MOST_CHANGES):
+            self._former_changes += len(self._changes)
+            self._changes.clear()
 
     def selected(self, selector: Selector, namespaces: Collection[str] | None = None) -> Iterator[PlacedPod]:
         """Yield the pods that a selector selects, in any namespace or in these."""

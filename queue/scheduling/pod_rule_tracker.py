@@ -338,6 +338,8 @@ class PodRuleTracker:
             and change.old.metadata.labels == change.new.metadata.labels
         ):
             return
+        if self._pods is not None:
+            self._pods.forget_counts(change.obj.metadata.name)
         if self._selectors_of:
             self.changed = True
             self._notify()

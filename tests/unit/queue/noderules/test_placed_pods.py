@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,3 +123,72 @@ def test_pods_keep_others_off_by_what_each_says_of_itself_however_many_there_are
     for number in range(1_000):
         pods.put(repels(number, "ada", {"labelSelector": {"matchLabels": {"app": f"a{number}"}}}))
     assert all(len(found(pods, app=f"a{number}")) == 1 for number in range(1_000))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_that_follow_changes_are_those_of_a_new_index(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placed_pods, "_MOST_COUNTS", 3)
+    monkeypatch.setattr(placed_pods, "_MOST_CHANGES", 5)
+    chance, pods, there = random.Random(seed), PlacedPods(), dict[str, PlacedPod]()
+    teams = {"one": "x", "two": "y"}
+    by_labels = [selector_of(None), selector_of({}), selector_of({"matchLabels": {"team": "x"}})]
+    terms = [
+        Term(HOST, selector_of(selector), namespaces, by_label)
+        for selector in SELECTORS
+        for namespaces in ((), ("one",))
+        for by_label in by_labels
+    ]
+    asked = [tuple(chance.sample(terms, chance.randint(1, 2))) for _ in range(4)]
+
+    def labels_of(namespace: str) -> Mapping[str, str]:
+        return {"team": teams[namespace]}
+
+    for _ in range(300):
+        uid = f"p{chance.randrange(20)}"
+        if chance.random() < 0.05:
+            teams["two"] = chance.choice("xy")
+            pods.forget_counts("two")
+        elif chance.random() < 0.3:
+            pods.drop(uid)
+            there.pop(uid, None)
+        else:
+            labels = {
+                key: chance.choice("abxy") for key in chance.sample(["app", "tier"], chance.randrange(3))
+            }
+            there[uid] = PlacedPod(
+                uid, chance.choice(["one", "two"]), labels, f"n{chance.randrange(3)}", chance.random() < 0.3
+            )
+            pods.put(there[uid])
+        both, deleting = chance.choice(asked), chance.random() < 0.5
+        wanted = Counter(
+            pod.node
+            for pod in there.values()
+            if (deleting or not pod.deleting)
+            and all(term.selects(pod.namespace, labels_of(pod.namespace), pod.labels) for term in both)
+        )
+        assert pods.counted(both, labels_of, deleting=deleting) == wanted
+
+
+def test_who_asks_again_has_only_those_counted_that_came_or_went() -> None:
+    term = Term(HOST, selector_of({}), (), selector_of({}))
+
+    def asked_again(count: int) -> int:
+        pods, looks = PlacedPods(), 0
+
+        def labels_of(_namespace: str) -> Mapping[str, str]:
+            nonlocal looks
+            looks += 1
+            return {}
+
+        for number in range(count):
+            pods.put(PlacedPod(f"p{number}", "ada", {}, "n1"))
+        assert pods.counted((term,), labels_of) == {"n1": count}
+        looks = 0
+        pods.put(PlacedPod("new", "ada", {}, "n2"))
+        pods.drop("p0")
+        assert pods.counted((term,), labels_of) == {"n1": count - 1, "n2": 1}
+        return looks
+
+    assert (asked_again(50), asked_again(2_000)) == (2, 2)

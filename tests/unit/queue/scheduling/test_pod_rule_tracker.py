@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -38,7 +38,9 @@ async def bench(caches: Caches) -> AsyncIterator[Bench]:
         yield made
 
 
-async def submit(bench: Bench, caches: Caches, name: str, pods: int, apart_from: str = "") -> None:
+async def submit(
+    bench: Bench, caches: Caches, name: str, pods: int, apart_from: str = "", **term_fields: Any
+) -> None:
     """Submit a Job of pods with the label ``app=NAME``, which may keep off nodes of another app."""
     builder: JobBuilder = make_job(name).namespace("default").indexed(pods).cpu("1").suspended()
     builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_(
@@ -48,6 +50,7 @@ async def submit(bench: Bench, caches: Caches, name: str, pods: int, apart_from:
         term = {
             "labelSelector": {"matchLabels": {"app": apart_from}},
             "topologyKey": "kubernetes.io/hostname",
+            **term_fields,
         }
         builder = builder.with_("spec.template.spec.affinity", {"podAntiAffinity": {REQUIRED: [term]}})
     found = a_job(builder, uid=name)
@@ -81,3 +84,25 @@ async def test_a_slot_that_ends_counts_no_longer_although_its_workload_runs_on(
     await bench.ledger.end_slots([(slot.jobid, slot.rank) for slot in allocation.slots if slot.node == "n1"])
     await bench.cycle()
     assert bench.row("db").hosts == "n1"
+
+
+async def test_a_new_label_of_a_namespace_counts_for_rules_that_reach_by_it(
+    bench: Bench, caches: Caches
+) -> None:
+    def label(team: str, version: str) -> None:
+        document = {"name": "default", "uid": "uid-default", "resourceVersion": version}
+        labelled = {"metadata": {**document, "labels": {"team": team}}}
+        caches.namespaces.apply(msgspec.convert(labelled, Namespace))
+
+    label("x", "2")
+    await submit(bench, caches, "web", 12)
+    await bench.cycle()
+    assert bench.row("web").state is State.ALLOCATED
+    of_team = {"matchLabels": {"team": "x"}}
+    await submit(bench, caches, "db", 1, apart_from="web", namespaceSelector=of_team)
+    await bench.cycle()
+    await bench.cycle()
+    assert bench.row("db").state is State.PENDING
+    label("y", "3")
+    await bench.cycle()
+    assert bench.row("db").state is State.ALLOCATED
