@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS, is_measured_in_bytes
+from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS
 from fluxqueue.api.fluxqueues import SchedulerName, WaitingBudget
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
 from fluxqueue.api.topology import TopologyLevel, levels_problem
 from fluxqueue.fluxion.graph.nodes import NodeRules
+from fluxqueue.queue.model.prices import PricesConfig, prices_problem, units_of
 from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
 
 __all__ = [
@@ -69,12 +70,9 @@ class FairShareConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
     @property
     def weights(self) -> dict[str, float]:
         """What a unit of each resource type of the graph counts (millicores, MiB, pieces)."""
-        return {resource_type(name): weight / _units(name) for name, weight in self.resource_weights.items()}
-
-
-def _units(resource: str) -> int:
-    """How many units of the graph a core, a GiB or a piece of a resource is."""
-    return 1000 if resource == "cpu" else 1024 if is_measured_in_bytes(resource) else 1
+        return {
+            resource_type(name): weight / units_of(name) for name, weight in self.resource_weights.items()
+        }
 
 
 class WaitingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -167,6 +165,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         How long the records of ended work are kept.
     fair_share
         How the use of accounts is measured.
+    prices
+        What nodes cost.
     log_level
         ``debug``, ``info``, ``warning`` or ``error``; ``--log-level`` comes first.
     image
@@ -199,6 +199,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     retention_seconds: int = 86_400
     accounting: AccountingConfig = AccountingConfig()
     fair_share: FairShareConfig = FairShareConfig()
+    prices: PricesConfig = PricesConfig()
     log_level: str = "info"
     image: str = "fluxqueue-queue"
     cluster_domain: str = "cluster.local"
@@ -227,6 +228,8 @@ def read_config(path: Path | None) -> QueueConfig:
         config = msgspec.yaml.decode(path.read_bytes() or b"{}", type=QueueConfig)
         if problem := levels_problem(config.levels):
             raise InvalidConfig(f"the configuration {path} is invalid: topologyLevels: {problem}")
+        if problem := prices_problem(config.prices):
+            raise InvalidConfig(f"the configuration {path} is invalid: prices.{problem}")
         possible_nodes(config.node_shapes, node_rules(config))
     except OSError as error:
         raise InvalidConfig(f"the configuration {path} cannot be read: {error.strerror}") from None

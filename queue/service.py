@@ -130,7 +130,7 @@ class QueueService:
             connect_matcher(settings) as fluxion,
             asyncio.TaskGroup() as group,
         ):
-            self._accounting = Accounting(records)
+            self._accounting = Accounting(records, settings.config.prices.shown_currency)
             if settings.direct_url:
                 await database.refuse_other(settings.direct_url)
             api.on_call = _count_call

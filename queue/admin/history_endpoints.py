@@ -86,6 +86,7 @@ async def _page(reader: Accounting, request: Request, now: datetime) -> dict[str
             for row in page.jobs
         ],
         "next": None if page.after is None else str(page.after),
+        **_currency(reader),
     }
 
 
@@ -97,7 +98,12 @@ async def _report(reader: Accounting, request: Request, now: datetime) -> dict[s
         "until": _text(query.filters.until),
         "by": [str(group) for group in query.by],
         "rows": rows,
+        **_currency(reader),
     }
+
+
+def _currency(reader: Accounting) -> dict[str, str]:
+    return {"currency": reader.currency} if reader.currency else {}
 
 
 async def _answered(

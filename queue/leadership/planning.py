@@ -21,6 +21,7 @@ from fluxqueue.queue.cluster.reservations import node_view, view_changed
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
+from fluxqueue.queue.model.prices import rates_of
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.requeue.requeuer import Requeuer
@@ -160,6 +161,13 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
         lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler)
     )
     priorities = _make_priorities(context, scheduler)
+    if entries := context.config.prices.entries:
+
+        def labels_of(name: str) -> Mapping[str, str]:
+            node = caches.nodes.get("", name)
+            return (node.metadata.labels if node is not None else None) or {}
+
+        ledger.price = lambda shares: rates_of(entries, shares, labels_of, ledger.wall())
 
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown

@@ -19,6 +19,7 @@ import msgspec
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
@@ -404,6 +405,8 @@ class Grant:
     None: any generation."""
     promised_at: datetime | None = None
     """The first estimate of its start; None: there was none but that of a reservation."""
+    rates: Rates = ()
+    """What it costs an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from fluxqueue.queue.model.accounting_queries import (
     InvalidQuery,
     ReportQuery,
 )
-from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.database import Database, DatabaseUnavailable
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.store.rows import Row
 from fluxqueue.queue.store.transactions import Statement, Transactions
@@ -31,7 +31,7 @@ __all__ = ["Accounting", "Page", "TakesTooLong"]
 _HISTORY_S: Final = 10
 _REPORT_S: Final = 30
 _BEFORE_ALL: Final = Cursor("infinity", (1 << 63) - 1)
-_SUMS: Final = ("jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s", "estimated", "start_error_s")
+_SUMS: Final = ("jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s", "estimated", "start_error_s", "cost")
 
 
 class TakesTooLong(StoreError):
@@ -47,7 +47,19 @@ class Page:
 
 
 class Accounting(Transactions):
-    """Reads the views of the accounting."""
+    """Reads the views of the accounting.
+
+    Parameters
+    ----------
+    database
+        The tables.
+    currency
+        Of the prices; empty: there are none, and no cost is computed.
+    """
+
+    def __init__(self, database: Database, currency: str = "") -> None:
+        super().__init__(database)
+        self.currency = currency
 
     async def jobs(self, query: HistoryQuery, now: datetime) -> Page:
         """Return one page of workloads: those that have not ended, then the others by their end, the newest
@@ -70,9 +82,9 @@ class Accounting(Transactions):
             "limit": query.limit + 1,
         }
         rows = await self._ask(
-            Statement("accounting_jobs", _parameters(query.filters) | parameters), _HISTORY_S
+            Statement("accounting_jobs", self._parameters(query.filters) | parameters), _HISTORY_S
         )
-        page = rows[: query.limit]
+        page = [self._shown(row) for row in rows[: query.limit]]
         return Page(
             page, Cursor.behind(page[-1]["finished_at"], page[-1]["id"]) if len(rows) > query.limit else None
         )
@@ -89,16 +101,23 @@ class Accounting(Transactions):
         """
         parameters = {"now": now, "by": [str(group) for group in query.by], "limit": MOST_ROWS + 1}
         rows = await self._ask(
-            Statement("accounting_report", _parameters(query.filters) | parameters), _REPORT_S
+            Statement("accounting_report", self._parameters(query.filters) | parameters), _REPORT_S
         )
         if len(rows) > MOST_ROWS:
             raise InvalidQuery(
                 f"the report has more than {MOST_ROWS} rows: name a shorter time, or fewer groups"
             )
         return [
-            {str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS}
+            self._shown({str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS})
             for row in rows
         ]
+
+    def _shown(self, row: Row) -> Row:
+        """Return a row with its cost as a decimal number in text, and without one if there are no prices."""
+        cost = row.pop("cost")
+        if not self.currency:
+            return row
+        return row | {"cost": None if cost is None else f"{cost.normalize():f}"}
 
     async def _ask(self, question: Statement, timeout_s: int) -> list[Row]:
         try:
@@ -113,13 +132,13 @@ class Accounting(Transactions):
             raise
         return rows
 
-
-def _parameters(filters: Filters) -> dict[str, Any]:
-    return {
-        "namespace": filters.namespace,
-        "account": filters.account,
-        "queue": filters.queue,
-        "user": filters.user,
-        "since": filters.since,
-        "until": filters.until,
-    }
+    def _parameters(self, filters: Filters) -> dict[str, Any]:
+        return {
+            "namespace": filters.namespace,
+            "account": filters.account,
+            "queue": filters.queue,
+            "user": filters.user,
+            "since": filters.since,
+            "until": filters.until,
+            "priced": bool(self.currency),
+        }

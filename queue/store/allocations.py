@@ -25,7 +25,7 @@ from fluxqueue.queue.store.deltas import (
     granted_allocation,
     granted_workload,
 )
-from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
+from fluxqueue.queue.store.rows import Row, allocation_of, column, rates_text, shares_text, workload_of
 from fluxqueue.queue.store.transactions import Statement
 from fluxqueue.queue.store.writes import Writes, ending_slots, releasing, taking, vacating
 
@@ -287,6 +287,7 @@ def _columns_of(grants: Sequence[Grant]) -> dict[str, Any]:
         "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
         "generations": column(grants, lambda grant: grant.generation),
         "promises": column(grants, lambda grant: grant.promised_at),
+        "rates": column(grants, lambda grant: rates_text(grant.rates)),
         "slot_jobids": [jobid for jobid, _, _ in slots],
         "slot_ranks": [rank for _, rank, _ in slots],
         "slot_nodes": [node for _, _, node in slots],

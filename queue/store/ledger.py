@@ -23,6 +23,7 @@ from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.namespacelines import NamespaceLines
+from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
@@ -38,6 +39,7 @@ from fluxqueue.queue.model.changes import (
 )
 from fluxqueue.queue.model.given_back import giving_back, with_given_back
 from fluxqueue.queue.model.preemption_notices import grace_left_s
+from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import (
     Allocation,
     Epoch,
@@ -102,6 +104,8 @@ class Ledger(LedgerTables):
         super().__init__(store, epoch, clock, wall)
         self.in_doubt = asyncio.Event()
         """Set while the copy may differ from the tables."""
+        self.price: Callable[[Sequence[NodeShare]], Rates] | None = None
+        """Returns what an allocation costs an hour; None: nothing has a price."""
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
         self._claimed: NamespaceLines[FluxionJobId] = NamespaceLines()
@@ -427,6 +431,8 @@ class Ledger(LedgerTables):
         """
         if not grants:
             return []
+        if self.price is not None:
+            grants = [replace(grant, rates=self.price(grant.shares)) for grant in grants]
         async with self._changing():
             delta = await self._store.grant(self.epoch, grants, CLAIM_S)
             self.apply(delta)

@@ -17,6 +17,7 @@ import msgspec
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import labels_of
+from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import (
     NO_OVERRIDES,
     NO_REQUEUE_STATE,
@@ -41,6 +42,7 @@ __all__ = [
     "allocation_of",
     "column",
     "overrides_text",
+    "rates_text",
     "requeue_state_of",
     "requeue_state_text",
     "shares_of",
@@ -88,6 +90,21 @@ def column(records: Sequence[_T], value: Callable[[_T], Any]) -> list[Any]:
 def shares_text(shares: Sequence[NodeShare]) -> str:
     """Write what an allocation holds on its nodes as JSON."""
     return _encoder.encode(shares).decode()
+
+
+def rates_text(rates: Rates) -> str | None:
+    """Write what an allocation costs an hour as JSON; None for nothing."""
+    if not rates:
+        return None
+    return _encoder.encode(
+        [
+            {
+                "since": "-infinity" if rate.since is None else rate.since.isoformat(),
+                "per_hour": f"{rate.per_hour:f}",
+            }
+            for rate in rates
+        ]
+    ).decode()
 
 
 def shares_of(text: bytes) -> tuple[NodeShare, ...]:

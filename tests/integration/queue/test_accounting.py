@@ -6,7 +6,9 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from support.queue_records import Leader, a_requeue
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.config import AccountingConfig
 from fluxqueue.queue.model.changes import Ending, Eviction
+from fluxqueue.queue.model.prices import Rate
 from fluxqueue.queue.model.records import Epoch, Reservation, Workload
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.store import StaleLeader, Store
@@ -124,6 +127,41 @@ async def test_the_account_of_ended_work_is_recorded(leader: Leader, connection:
         ("resumed", "biology", False),
         ("resumed", "biology", True),
     ]
+
+
+async def test_the_rates_of_a_grant_are_kept_and_cost_so_far_becomes_cost(
+    leader: Leader, connection: Connection
+) -> None:
+    """An allocation is priced once, by what is stored with its grant."""
+    (workload, free) = await leader.submit("priced", "free")
+    rates = (Rate(None, Decimal(3600)), Rate(datetime(2999, 1, 1, tzinfo=UTC), Decimal("7.5")))
+    grants = [replace(await leader.grant_for(workload), rates=rates), await leader.grant_for(free)]
+    await leader.store.grant(leader.epoch, grants)
+
+    async def costs() -> list[Decimal | None]:
+        found = await rows(connection, "SELECT cost FROM fluxqueue.allocations ORDER BY jobid")
+        return [each["cost"] for each in found]
+
+    so_far = await costs()
+    assert so_far[1] is None
+    await finish(leader, workload)
+    await finish(leader, free)
+    cost = await costs()
+    (times,) = await rows(
+        connection,
+        "SELECT EXTRACT(epoch FROM freed_at - granted_at) AS s, rates FROM fluxqueue.allocations "
+        "WHERE rates IS NOT NULL",
+    )
+    assert so_far[0] is not None
+    assert cost[0] is not None
+    assert 0 < so_far[0] <= cost[0] + Decimal("0.1")
+    assert cost == [times["s"], None], "a second costs 1"
+    assert times["rates"] == [
+        {"since": "-infinity", "per_hour": "3600"},
+        {"since": "2999-01-01T00:00:00+00:00", "per_hour": "7.5"},
+    ]
+    await prune(leader)
+    assert await costs() == cost
 
 
 async def test_an_allocation_is_charged_from_its_grant_to_its_end(

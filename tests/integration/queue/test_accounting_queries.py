@@ -4,8 +4,11 @@ pages, filters, sums, and questions that take too long.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -239,6 +242,44 @@ async def test_a_report_counts_what_lies_between_its_times(accounting: Accountin
     ]
     assert await accounting.report(read_report_query([("since", "2026-11-22T01:00:00Z")], NOW), NOW) == []
     assert await accounting.report(read_report_query([("user", "bob")], NOW), NOW) == []
+
+
+async def test_costs_follow_the_rates_of_their_time_and_parts_add_up(
+    database: str, pool: Database, accounting: Accounting, records: None
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE fluxqueue.ended_allocation SET rates = "
+            """'[{"since": "-infinity", "per_hour": "1.1"}, """
+            """{"since": "2026-11-22T00:30:00Z", "per_hour": "2.5"}]'"""
+        )
+    priced = Accounting(pool, "EUR")
+
+    async def costs(**parameters: str) -> list[Decimal]:
+        rows = await priced.report(read_report_query(parameters.items(), NOW), NOW)
+        return [Decimal(row["cost"]) for row in rows]
+
+    assert await costs() == [Decimal("2.9")], "an hour and a half at 1.1, half an hour at 2.5"
+    assert await costs(by="day") == [Decimal("1.1"), Decimal("1.8")]
+    assert await costs(until="2026-11-22T00:30:00Z") == [Decimal("1.65")]
+    assert await costs(since="2026-11-22T00:15:00Z", until="2026-11-22T00:45:00Z") == [Decimal("0.9")]
+    chance = random.Random(3)
+    first = datetime(2026, 11, 21, 22, tzinfo=UTC)
+    for _ in range(5):
+        cuts = sorted(chance.sample(range(1, 4 * 3_600_000_000 - 1), 3))
+        times = [first + timedelta(microseconds=cut) for cut in (0, *cuts, 4 * 3_600_000_000)]
+        parts = [
+            cost
+            for since, until in pairwise(times)
+            for cost in await costs(since=since.isoformat(), until=until.isoformat())
+        ]
+        assert sum(parts) == pytest.approx(Decimal("2.9"), abs=Decimal("1e-12"))
+    page = await priced.jobs(read_history_query([], NOW), NOW)
+    assert {job["name"]: job["cost"] for job in page.jobs if job["cost"] is not None} == {"job-1": "2.9"}
+    page = await accounting.jobs(read_history_query([], NOW), NOW)
+    assert not any("cost" in job for job in page.jobs), "without prices"
+    (use,) = await accounting.report(read_report_query([], NOW), NOW)
+    assert "cost" not in use
 
 
 async def test_a_report_says_how_far_first_estimates_were_off(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -57,4 +59,32 @@ def test_the_weights_of_resources_are_for_a_core_a_gib_and_a_piece(tmp_path: Pat
 def test_a_fair_share_that_cannot_be_is_refused_with_file_and_key(tmp_path: Path, text: str) -> None:
     text = f"fairShare: {text}"
     with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: .*fairShare"):
+        read_config(written(tmp_path, text))
+
+
+def test_prices_are_read_exactly(tmp_path: Path) -> None:
+    text = (
+        "prices: {currency: EUR, entries: ["
+        "{matchLabels: {gpu: a100}, from: 2027-01-01, perHour: {nvidia.com/gpu: 2.1, cpu: 0.04}}]}"
+    )
+    prices = read_config(written(tmp_path, text)).prices
+    (entry,) = prices.entries
+    assert entry.per_hour == {"nvidia.com/gpu": Decimal("2.1"), "cpu": Decimal("0.04")}
+    assert (entry.begins, entry.match_labels) == (datetime(2027, 1, 1, tzinfo=UTC), {"gpu": "a100"})
+    assert (prices.shown_currency, read_config(None).prices.shown_currency) == ("EUR", "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("{perHour: {cpu: -1}}", r"prices\.entries\[0\]\.perHour\.cpu: -1 is no price: write a number"),
+        ("{perHour: {cpu: .nan}}", r"perHour\.cpu: NaN is no price"),
+        ("{perHour: {gpu: 1}}", r"perHour: 'gpu' is no resource: name node, cpu"),
+        ("{perHour: {cpu: 1}, labels: {}}", r"unknown field `labels`"),
+        ("{matchLabels: {}}", r"missing required field `perHour`"),
+    ],
+)
+def test_bad_prices_are_refused_with_file_and_key(tmp_path: Path, entry: str, sentence: str) -> None:
+    text = f"prices: {{currency: EUR, entries: [{entry}]}}"
+    with pytest.raises(InvalidConfig, match=rf"config.yaml is invalid: .*{sentence}"):
         read_config(written(tmp_path, text))

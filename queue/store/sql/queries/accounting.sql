@@ -49,7 +49,12 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
        (SELECT (a.amounts ->> 'cpu')::double precision / 1000
           FROM fluxqueue.allocations a
          WHERE a.workload = found.id AND a.jobid = COALESCE(found.jobid, lost.jobid)
-         LIMIT 1) AS cores
+         LIMIT 1) AS cores,
+       CASE WHEN %(priced)s::boolean THEN
+            (SELECT sum(a.cost)
+               FROM fluxqueue.allocations a
+              WHERE a.workload = found.id AND a.granted_at >= found.submitted_at - interval '1 second'
+                AND a.granted_at <= COALESCE(found.finished_at, 'infinity') + interval '1 second') END AS cost
   FROM found
   LEFT JOIN LATERAL (
        SELECT a.jobid, a.released_at, a.freed_at,
@@ -67,7 +72,7 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
 -- Use between two times: what was held before and after them is not counted. An allocation counts on each day for its part of it. Beside it,
 -- how far the first estimates of what got nodes between these times were off.
 WITH held AS (
-    SELECT a.workload, a.namespace, a.queue, a.account, a.submitted_by, a.nodes, a.amounts,
+    SELECT a.workload, a.namespace, a.queue, a.account, a.submitted_by, a.nodes, a.amounts, a.rates,
            GREATEST(a.granted_at, %(since)s::timestamptz) AT TIME ZONE 'UTC' AS first,
            LEAST(COALESCE(a.freed_at, %(now)s::timestamptz), %(until)s::timestamptz) AT TIME ZONE 'UTC' AS last
       FROM fluxqueue.allocations a
@@ -87,7 +92,10 @@ WITH held AS (
            sum(h.nodes * s.seconds) AS node_s,
            sum(COALESCE((h.amounts ->> 'cpu')::double precision, 0) / 1000 * s.seconds) AS cpu_s,
            sum(COALESCE((h.amounts ->> 'memory')::double precision, 0) / 1024 * s.seconds) AS memory_gib_s,
-           sum(COALESCE(g.gpus, 0) * s.seconds)::double precision AS gpu_s
+           sum(COALESCE(g.gpus, 0) * s.seconds)::double precision AS gpu_s,
+           CASE WHEN %(priced)s::boolean THEN
+                COALESCE(sum(fluxqueue.cost_of(h.rates, GREATEST(h.first, d.day) AT TIME ZONE 'UTC', LEAST(h.last, d.ends) AT TIME ZONE 'UTC')), 0)
+           END AS cost
       FROM held h
      CROSS JOIN LATERAL (
            SELECT h.first AS day, h.last AS ends WHERE NOT 'day' = ANY (%(by)s::text[])

@@ -15,8 +15,8 @@ WITH now AS (
     SELECT *
       FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
                   %(ends)s::timestamptz[], %(hosts)s::text[], %(generations)s::bigint[],
-                  %(promises)s::timestamptz[])
-           AS g (jobid, workload, shares, starts_at, ends_at, hosts, generation, promised_at)
+                  %(promises)s::timestamptz[], %(rates)s::jsonb[])
+           AS g (jobid, workload, shares, starts_at, ends_at, hosts, generation, promised_at, rates)
 ), target AS (
     SELECT g.*
       FROM wanted g JOIN fluxqueue.workload w ON w.id = g.workload
@@ -24,9 +24,9 @@ WITH now AS (
        AND (g.generation IS NULL OR g.generation = w.generation)
        AND NOT EXISTS (SELECT FROM fluxqueue.allocation a WHERE a.jobid = g.jobid)
 ), stored AS (
-    INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at, release_attempts)
+    INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at, release_attempts, rates)
     SELECT jobid, workload, shares, (SELECT at FROM now), starts_at, ends_at,
-           (SELECT at FROM now) + make_interval(secs => %(claimed_s)s), CASE WHEN %(claimed_s)s > 0 THEN 1 ELSE 0 END
+           (SELECT at FROM now) + make_interval(secs => %(claimed_s)s), CASE WHEN %(claimed_s)s > 0 THEN 1 ELSE 0 END, rates
       FROM target
 ), slots AS (
     INSERT INTO fluxqueue.slot (jobid, rank, node, state)

@@ -32,9 +32,9 @@ WITH old AS (
     RETURNING *
 ), recorded AS (
     INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
-                                             submitted_by)
+                                             submitted_by, rates)
     SELECT g.jobid, g.workload, w.namespace, w.queue, g.granted_at, g.released_at, g.freed_at, jsonb_array_length(g.shares),
-           fluxqueue.amounts_of(g.shares), w.account, w.submitted_by
+           fluxqueue.amounts_of(g.shares), w.account, w.submitted_by, g.rates
       FROM gone g
      CROSS JOIN LATERAL (SELECT namespace, queue, account, submitted_by FROM fluxqueue.workload WHERE workload.id = g.workload LIMIT 1) w
     ON CONFLICT DO NOTHING

@@ -30,6 +30,7 @@ class _Accounting:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.currency = ""
         self.asked: list[HistoryQuery | ReportQuery] = []
         self.go = asyncio.Event()
         self.go.set()
@@ -89,6 +90,16 @@ async def test_a_report_says_by_what_it_is_divided() -> None:
         ["namespace"],
         [{"namespace": "science", "jobs": 1}],
     )
+
+
+async def test_answers_name_the_currency_if_there_are_prices() -> None:
+    accounting = _Accounting()
+    history, report = endpoints(accounting)
+    for endpoint, path in ((history, "/history"), (report, "/report")):
+        accounting.currency = ""
+        assert "currency" not in said(await endpoint.answer(request(path)))[1]
+        accounting.currency = "EUR"
+        assert said(await endpoint.answer(request(path)))[1]["currency"] == "EUR"
 
 
 @pytest.mark.parametrize(("parameters", "namespace"), [({"namespace": "science"}, "science"), ({}, "")])
