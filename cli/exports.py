@@ -164,7 +164,9 @@ def _arrow_type(arrow: Any, column: Column) -> Any:
 
 
 def _value(value: Any, column: Column) -> Any:
-    return datetime.fromisoformat(value) if column.kind == "time" and value is not None else value
+    if isinstance(value, str) and column.kind in ("time", "number"):
+        return datetime.fromisoformat(value) if column.kind == "time" else float(value)
+    return value
 
 
 def _unwritable(file: str, error: OSError) -> ClusterError:

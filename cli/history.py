@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, TextIO
 
+from fluxqueue.cli.costs import COST, cost_cells, cost_titles, currency_of
 from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.fitting import Narrowing, fitted, line_width, without_empty
 from fluxqueue.cli.history_source import HistorySource
@@ -117,17 +119,25 @@ def history(
         Standard error: says if there is more.
     """
     more: list[bool] = []
+    answer: dict[str, Any] = {}
 
-    def pages() -> Iterator[list[dict[str, Any]]]:
-        for page, behind in source.jobs(request.parameters, request.limit, _PAGE):
+    def read() -> Iterator[list[dict[str, Any]]]:
+        for page, behind in source.jobs(request.parameters, request.limit, _PAGE, answer):
             more[:] = [behind]
             yield page
 
+    rest = read()
+    pages = chain([next(rest, [])], rest)  # the first answer says whether there are prices
     if request.export is not None:
-        write_rows(pages(), COLUMNS, request.export, out)
+        write_rows(pages, [*COLUMNS, *([COST] if currency_of(answer) else [])], request.export, out)
     else:
-        rows = [history_row(job, now(), namespaces=request.namespaces) for page in pages() for job in page]
-        out.write(_table(request, rows, out) if rows else "")
+        titles = [*history_titles(namespaces=request.namespaces), *cost_titles(answer)]
+        rows = [
+            [*history_row(job, now(), namespaces=request.namespaces), *cost_cells(job, answer)]
+            for page in pages
+            for job in page
+        ]
+        out.write(_table(request, titles, rows, out) if rows else "")
         if not rows:
             (hints or sys.stderr).write(f"N{nothing_found(request.parameters)[1:]}.\n")
     if more and more[0]:
@@ -144,8 +154,8 @@ def nothing_found(parameters: Mapping[str, str]) -> str:
     return f"no work {f'named {printable(named)}' if named else 'of this time'} was found"
 
 
-def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:
-    titles, width = history_titles(namespaces=request.namespaces), line_width(out)
+def _table(request: HistoryRequest, titles: list[str], rows: list[list[str]], out: TextIO) -> str:
+    width = line_width(out)
     if width is not None:
         titles, rows = fitted(*without_empty(titles, rows), width, _NARROWING)
     return columns(titles if request.titles else None, rows, CELL_STYLES if wants_colour(out) else None)

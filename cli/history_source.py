@@ -122,14 +122,14 @@ class HistorySource:
         page
             At most so many at once.
         times
-            Gets ``since`` and ``until`` as the queue understood them.
+            Gets ``since`` and ``until`` as the queue understood them, and the ``currency`` of prices.
         """
         asked = dict(parameters)
         while limit > 0:
             answer = self._ask("/history", {**asked, "limit": str(min(limit, page))})
             limit -= len(answer["jobs"])
             if times is not None:
-                times.update({name: answer.get(name) for name in ("since", "until")})
+                times.update({name: answer.get(name) for name in ("since", "until", "currency")})
             cursor = answer.get("next")
             yield answer["jobs"], bool(cursor)
             if not cursor:

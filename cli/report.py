@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.costs import COST, cost_cells, cost_titles, currency_of
 from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.listing import list_accounts
@@ -77,7 +78,8 @@ def report(
     groups: list[str] = answer["by"]
     rows: list[dict[str, Any]] = answer["rows"]
     if request.export is not None:
-        write_rows([rows], [*map(Column, groups), *_SUMS, *_STARTS], request.export, out)
+        costs = [COST] if currency_of(answer) else []
+        write_rows([rows], [*map(Column, groups), *_SUMS, *_STARTS, *costs], request.export, out)
         return 0
     if request.titles:
         out.write(f"Use from {_time(answer['since'])} to {_time(answer['until'])}\n")
@@ -87,10 +89,12 @@ def report(
             str(row["jobs"]),
             *(_hours(row[sum_.name]) for sum_ in _SUMS[2:]),
             *_estimates(row),
+            *cost_cells(row, answer),
         ]
         for row in rows
     ]
-    out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))
+    titles = [*(group.upper() for group in groups), *_TITLES, *cost_titles(answer)]
+    out.write(columns(titles if request.titles else None, cells))
     if "account" in groups and request.titles:
         named = {str(row["account"]) for row in rows}
         if left := budgets([each for each in accounts() if each.metadata.name in named]):

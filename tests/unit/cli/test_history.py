@@ -44,17 +44,23 @@ WAITING = ENDED | {
 
 
 class _Source:
-    def __init__(self, *pages: tuple[list[dict[str, Any]], bool]) -> None:
+    def __init__(self, *pages: tuple[list[dict[str, Any]], bool], currency: str | None = None) -> None:
         self.pages = pages
+        self.currency = currency
         self.asked: tuple[Any, ...] = ()
 
-    def jobs(self, *asked: Any) -> Iterator[tuple[list[dict[str, Any]], bool]]:
-        self.asked = asked
+    def jobs(
+        self, parameters: Any, limit: int, page: int, answer: dict[str, Any]
+    ) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+        self.asked = (parameters, limit, page)
+        answer["currency"] = self.currency
         yield from self.pages
 
 
-def shown(request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool]) -> tuple[list[str], str]:
-    source: Any = _Source(*pages)
+def shown(
+    request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool], currency: str | None = None
+) -> tuple[list[str], str]:
+    source: Any = _Source(*pages, currency=currency)
     out, hints = io.StringIO(), io.StringIO()
     assert history(source, request, out, lambda: NOW, hints) == 0
     assert source.asked == (request.parameters, request.limit, 1_000)
@@ -171,3 +177,13 @@ def test_spans_are_those_between_the_shown_times() -> None:
         HistoryRequest(titles=False), ([ENDED | times | {"wait_s": 11.2, "run_s": 20.95}], False)
     )
     assert {"12s", "21s"} <= set(lines[0].split())
+
+
+def test_costs_are_shown_where_there_are_prices_and_rounded_in_tables_only() -> None:
+    page = ([WAITING | {"cost": None}, ENDED | {"cost": "12.3456"}], False)
+    lines, _ = shown(HistoryRequest(), page, currency="eur")
+    assert [line.split()[-1] for line in lines] == ["COST-EUR", "-", "12.35"]
+    lines, _ = shown(HistoryRequest(export=Export("csv")), page, currency="eur")
+    assert [line.rpartition(",")[2] for line in lines] == ["cost", "", "12.3456"]
+    assert "COST" not in shown(HistoryRequest(), page)[0][0]
+    assert "cost" not in shown(HistoryRequest(export=Export("csv")), page)[0][0]

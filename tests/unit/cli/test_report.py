@@ -87,6 +87,23 @@ def test_programs_read_seconds() -> None:
     )
 
 
+def test_costs_are_shown_where_there_are_prices_and_rounded_in_tables_only() -> None:
+    class Source:
+        def report(self, _parameters: Any) -> dict[str, Any]:
+            times = {"since": "2026-11-01T00:00:00Z", "until": "2026-11-23T08:00:00Z"}
+            return {**times, "by": ["day"], "rows": [ROW | {"cost": "7.005"}], "currency": "EUR"}
+
+    def lines(request: ReportRequest) -> list[str]:
+        source: Any = Source()
+        out = io.StringIO()
+        assert report(source, request, out) == 0
+        return out.getvalue().splitlines()
+
+    assert [line.split()[-1] for line in lines(ReportRequest())[1:]] == ["COST-EUR", "7.01"]
+    csv = [line.rpartition(",")[2] for line in lines(ReportRequest(export=Export("csv")))]
+    assert csv == ["cost", "7.005"]
+
+
 def test_a_report_by_account_ends_with_what_is_left_of_their_budgets() -> None:
     amounts = [{"name": "nodes", "hours": 2000, "used": 700, "promised": 50, "left": 1250}]
     status = {"budget": {"end": "2026-12-01T00:00:00Z", "amounts": amounts}}
