@@ -129,7 +129,7 @@ def histogram(
 
 def series(name: str, title: str, points: Sequence[tuple[str, float]], unit: str, note: str = "") -> Bars:
     """Return one value for each label, such as a day."""
-    words = tuple(f"{value:.4g} {unit}" for _, value in points)
+    words = tuple(f"{value:{',.0f' if value >= 1_000 else '.4g'}} {unit}" for _, value in points)
     labels, values = tuple(label for label, _ in points), tuple(value for _, value in points)
     return Bars(name, title, labels, values, words, (False,) * len(points), unit, note)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, fluxjob_name, fluxjob_names
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.cli.costs import cost_text, currency_of
 from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.questions import NoAnswer
 from fluxqueue.dashboard.rendering import ENDED_PARAMETER, job_link, utc
@@ -51,6 +52,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     requeues: int = 0
     jobid: int | None = None
     hosts: str | None = None
+    cost: str | None = None
 
 
 def ended_link(row: Mapping[str, Any]) -> str:
@@ -61,8 +63,9 @@ def ended_link(row: Mapping[str, Any]) -> str:
     return job_link(record.namespace, fluxjob_name(record.kind, record.name, record.uid), record.finished_at)
 
 
-async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, str]:
-    """Return the FluxJob of an address as the history has it, and who submitted it.
+async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, list[tuple[str, str]]]:
+    """Return the FluxJob of an address as the history has it, and what else that knows: who submitted it, and
+    its cost.
 
     Raises
     ------
@@ -96,7 +99,9 @@ async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, str]:
             and record.namespace == namespace
             and name in fluxjob_names(record.kind, record.name, record.uid)
         ):
-            return _fluxjob(record, name), record.user or ""
+            cost, currency = cost_text({"cost": record.cost}), currency_of(answer)
+            facts = [("Submitted by", record.user or ""), ("Cost", f"{cost} {currency}" if cost else "")]
+            return _fluxjob(record, name), [fact for fact in facts if fact[1]]
     raise NoSuchPage(f"{nothing}, and the history has no such work that ended then.")
 
 

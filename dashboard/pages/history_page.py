@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.cli.costs import cost_text, currency_of
 from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.charts import Bars, histogram, series
 from fluxqueue.dashboard.ended_jobs import ended_link
@@ -47,16 +48,17 @@ async def history_page(site: Site, asked: Asked) -> Content:
         signed=True,
     )
     plots = [] if user else [errors]  # FluxJobs do not name who submitted them
-    problem = ""
+    problem = currency = ""
     jobs: Sequence[dict[str, Any]] = ()
     if not namespace and asked.visible.namespaces is not None:
         problem = "Choose a namespace: the history of all namespaces is for who may list FluxJobs in all."
     else:
         try:
-            jobs, report = await _asked_for(site, asked, namespace, user, days)
+            answer, report = await _asked_for(site, asked, namespace, user, days)
+            jobs, currency = _rows(answer, "jobs"), currency_of(answer)
             plots = [
                 histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S),
-                *_uses(site, asked, report),
+                *_uses(site, asked, _rows(report, "rows"), currency),
                 *plots,
             ]
         except (NoAnswer, NoApi) as error:
@@ -64,12 +66,19 @@ async def history_page(site: Site, asked: Asked) -> Content:
     times = ("wait_s", "run_s")
     shown = [job for job in jobs if isinstance(job.get("finished_at"), str)][:_SHOWN]
     ended = [
-        {**job, **{name: _number(job, name) for name in times}, "link": ended_link(job)} for job in shown
+        {
+            **job,
+            **{name: _number(job, name) for name in times},
+            "link": ended_link(job),
+            "cost": cost_text(job),
+        }
+        for job in shown
     ]
     html = render(
         "history.html",
         plots=plots,
         jobs=ended,
+        currency=currency,
         problem=problem,
         days=days,
         choices=_DAYS,
@@ -84,15 +93,14 @@ async def history_page(site: Site, asked: Asked) -> Content:
 
 async def _asked_for(
     site: Site, asked: Asked, namespace: str, user: str, days: str
-) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     viewer = asked.viewer
     where = {name: text for name, text in (("namespace", namespace), ("user", user)) if text}
     api, key = site.door.api(viewer), viewer.session.key
-    history, report = await asyncio.gather(
+    return await asyncio.gather(
         site.questions.history(api, key, "/history", {**where, "since": f"{days}d", "limit": _JOBS}),
         site.questions.history(api, key, "/report", {**where, "since": f"{days}d", "by": "day"}),
     )
-    return _rows(history, "jobs"), _rows(report, "rows")
 
 
 def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -100,31 +108,27 @@ def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]]) -> list[Bars]:
-    """Return the use of cores by day, beside what the nodes have, and of GPUs if any were used."""
-    by_day = sorted(
-        (str(row.get("day", "")), _number(row, "cpu_s") / 3_600, _number(row, "gpu_s") / 3_600)
-        for row in report
-    )
+def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]], currency: str) -> list[Bars]:
+    """Return the use of cores by day, beside what the nodes have, of GPUs if any were used, and what it costs
+    if there are prices.
+    """
+    report = sorted(report, key=lambda row: str(row.get("day", "")))
+    days = [str(row.get("day", ""))[5:] for row in report]
+    cpus, gpus = ([_number(row, name) / 3_600 for row in report] for name in ("cpu_s", "gpu_s"))
     note = ""
     if asked.visible.nodes:
         cores = sum(_cores(node.status.allocatable or {}) for node in site.state.nodes.list())
         note = f"the nodes of today have {cores * 24:,.0f} core-hours a day"
     plots = [
-        series(
-            "cores",
-            "Use of cores by day (UTC)",
-            [(day[5:], cpu) for day, cpu, _ in by_day],
-            "core-hours",
-            note,
-        )
+        series("cores", "Use of cores by day (UTC)", list(zip(days, cpus, strict=True)), "core-hours", note)
     ]
-    if any(gpu for _, _, gpu in by_day):
+    if any(gpus):
         plots.append(
-            series(
-                "gpus", "Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"
-            )
+            series("gpus", "Use of GPUs by day (UTC)", list(zip(days, gpus, strict=True)), "GPU-hours")
         )
+    if currency:
+        costs = [float(cost_text(row) or 0) for row in report]
+        plots.append(series("costs", "Cost by day (UTC)", list(zip(days, costs, strict=True)), currency))
     return plots
 
 

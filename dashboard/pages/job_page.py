@@ -5,6 +5,7 @@ of work that is gone, what the history has.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,8 +74,8 @@ async def ended_job_page(site: Site, asked: Asked) -> Content:
     NoSuchPage
         The person cannot read a record of it.
     """
-    job, user = await ended_job(site, asked)
-    return _content(site, asked, job, JobObjects(), ended=True, user=user)
+    job, known = await ended_job(site, asked)
+    return _content(site, asked, job, JobObjects(), ended=True, known=known)
 
 
 def _content(
@@ -85,10 +86,10 @@ def _content(
     *,
     may: bool = False,
     ended: bool = False,
-    user: str = "",
+    known: Sequence[tuple[str, str]] = (),
 ) -> Content:
     headline, facts = _explained(job, objects, site)
-    facts += [("Submitted by", user)] if user else []
+    facts += known
     html = render(
         "job.html",
         job=job,

@@ -112,3 +112,12 @@ async def test_a_job_that_is_still_there_is_shown_as_it_is(client: InProcess, qu
     await client.sign_in("alice", LISTS_ALL)
     assert "what the history has of it" not in (await client.get(LINK)).text
     assert queue.asked == []
+
+
+async def test_the_cost_of_ended_work_is_shown_where_there_are_prices(
+    client: InProcess, queue: QueueStandin
+) -> None:
+    await client.sign_in("alice", LISTS_ALL)
+    assert "<dt>Cost</dt>" not in (await client.get(LINK)).text
+    queue.answers["/history"] = {"jobs": [RECORD | {"cost": "12.3456"}], "next": None, "currency": "EUR"}
+    assert "<dt>Cost</dt><dd>12.35 EUR</dd>" in (await client.get(LINK)).text

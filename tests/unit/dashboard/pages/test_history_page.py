@@ -112,3 +112,19 @@ async def test_odd_answers_of_the_queue_are_no_traceback(queue: QueueStandin) ->
         "/report": {"rows": "none"},
     }
     assert "Waits" in (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
+
+
+async def test_costs_are_shown_where_there_are_prices(queue: QueueStandin) -> None:
+    made = stage(queue)
+    text = (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
+    assert "Cost" not in text
+    job_of = dict(queue.answers["/history"]["jobs"][0], cost="0.005")
+    day = {"day": "2026-11-22", "cpu_s": 3_600.0, "cost": "1234.567"}
+    queue.answers = {
+        "/history": {"jobs": [job_of], "currency": "EUR"},
+        "/report": {"rows": [day], "currency": "EUR"},
+    }
+    text = (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
+    for expected in ('<th scope="col">Cost, EUR</th>', '<td class="number">0.01</td>', "Cost by day (UTC)"):
+        assert expected in text
+    assert '<th scope="row">11-22</th><td class="number">1,235 EUR</td>' in text
