@@ -161,13 +161,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
         lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler)
     )
     priorities = _make_priorities(context, scheduler)
-    if entries := context.config.prices.entries:
-
-        def labels_of(name: str) -> Mapping[str, str]:
-            node = caches.nodes.get("", name)
-            return (node.metadata.labels if node is not None else None) or {}
-
-        ledger.price = lambda shares: rates_of(entries, shares, labels_of, ledger.wall())
+    _price_grants(context)
 
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
@@ -226,6 +220,18 @@ def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKe
     context.caches.fluxqueues.add_handler(priorities.rules_changed)
     context.caches.fluxaccounts.add_handler(priorities.rules_changed)
     return priorities
+
+
+def _price_grants(context: LeaderContext) -> None:
+    """Have the ledger store with each grant what it costs, if there are prices."""
+    entries, nodes, ledger = context.config.prices.entries, context.caches.nodes, context.ledger
+
+    def labels_of(name: str) -> Mapping[str, str]:
+        node = nodes.get("", name)
+        return (node.metadata.labels if node is not None else None) or {}
+
+    if entries:
+        ledger.price = lambda shares: rates_of(entries, shares, labels_of, ledger.wall())
 
 
 def _daemonsets(caches: Caches) -> DaemonSets:

@@ -19,7 +19,9 @@ def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     The pin window is 2 s, and a slot waits 10 s for a replacement pod, so that tests see what happens after
     both.
     """
-    values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
+    prices = {"currency": "EUR", "entries": [{"perHour": {"cpu": 3600, "node": 7200}}]}  # 1 and 2 a second
+    config = {"pinWindowSeconds": 2, "successorGraceSeconds": 10, "prices": prices}
+    values = {"queue": {"config": config}}
     cluster = InProcessCluster(service_folder / "e2e", ClusterOptions(values=values))
     cluster.start()
     yield cluster

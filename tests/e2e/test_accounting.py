@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +131,29 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
         "gpu_s",
         "estimated",
         "start_error_s",
+        "cost",
     ]
 
 
 def _ended(reader: Reader, count: int) -> list[dict[str, Any]]:
     rows = reader.rows("history", "--state", "completed")
     return rows if len(rows) == count else []
+
+
+def test_a_job_costs_what_its_cores_and_nodes_cost_for_its_time(stage: Stage, opened: Reader) -> None:
+    stage.apply(job("billed").build())
+    stage.until_state("billed", State.COMPLETED)
+    (row,) = stage.until("its end", lambda: _ended(opened, 1))
+    (use,) = opened.rows("report", "--by", "account,user,queue")
+    assert float(use["cost"]) == pytest.approx(use["cpu_s"] + 2 * use["node_s"]), (
+        "a core 1, a node 2 a second"
+    )
+    assert row["cost"] == use["cost"]
+    held = datetime.fromisoformat(row["finished_at"]) - datetime.fromisoformat(row["allocated_at"])
+    assert float(row["cost"]) == pytest.approx(held.total_seconds() * (2 * 1 + 2), abs=0.01)
+    for verb in ("report", "history"):
+        titles, line = (each.split() for each in opened.run(verb).stdout.splitlines()[-2:])
+        assert (titles[-1], line[-1]) == ("COST-EUR", f"{Decimal(row['cost']):.2f}")
 
 
 def test_a_manifest_does_not_say_who_submits(stage: Stage) -> None:

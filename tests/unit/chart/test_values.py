@@ -15,6 +15,10 @@ def _issued(duration: str, renew_before: str) -> dict[str, Any]:
     }
 
 
+def _priced(**per_hour: float) -> dict[str, Any]:
+    return {"queue": {"config": {"prices": {"currency": "EUR", "entries": [{"perHour": per_hour}]}}}}
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -33,6 +37,11 @@ def _issued(duration: str, renew_before: str) -> dict[str, Any]:
             {"queue": {"config": {"waitingPerNamespace": {"requestsMb": 9}}}},
             "requestsMb",
             id="a unit that there is not",
+        ),
+        pytest.param(_priced(cpu=-1), "perHour.cpu", id="a negative price"),
+        pytest.param(_priced(gpu=1), "perHour", id="a price of no resource"),
+        pytest.param(
+            {"queue": {"config": {"prices": {"list": []}}}}, "list", id="prices under an unknown name"
         ),
         pytest.param({"webhook": {"port": "9443"}}, "port", id="a port as text"),
         pytest.param({"webhook": {"failurePolicy": "fail"}}, "failurePolicy", id="wrong case"),

@@ -1,6 +1,9 @@
 """The workloads: arguments, identities and limits of the programs."""
 
 import base64
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -235,6 +238,18 @@ def test_the_webhook_knows_the_levels_of_the_queue(chart: Chart) -> None:
         "zone=topology.kubernetes.io/zone",
         "rack=topology.kubernetes.io/rack",
     ]
+
+
+def test_the_queue_reads_the_prices_that_helm_writes(chart: Chart, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        "queue: {config: {prices: {currency: EUR, entries: [{matchLabels: {gpu: a100}, "
+        "from: 2027-01-01, perHour: {cpu: 0.021, example.com/x: 3000000}}]}}}"
+    )
+    written = chart.render(files=[values]).one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"]
+    (entry,) = msgspec.yaml.decode(written, type=QueueConfig).prices.entries
+    assert entry.per_hour == {"cpu": Decimal("0.021"), "example.com/x": Decimal(3_000_000)}
+    assert (entry.begins, entry.match_labels) == (datetime(2027, 1, 1, tzinfo=UTC), {"gpu": "a100"})
 
 
 def test_the_webhook_sees_its_certificate_but_not_the_authority_s_key(default: Rendered) -> None:
