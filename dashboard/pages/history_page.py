@@ -97,10 +97,11 @@ async def _asked_for(
     viewer = asked.viewer
     where = {name: text for name, text in (("namespace", namespace), ("user", user)) if text}
     api, key = site.door.api(viewer), viewer.session.key
-    return await asyncio.gather(
+    history, report = await asyncio.gather(
         site.questions.history(api, key, "/history", {**where, "since": f"{days}d", "limit": _JOBS}),
         site.questions.history(api, key, "/report", {**where, "since": f"{days}d", "by": "day"}),
     )
+    return history, report
 
 
 def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
