@@ -16,6 +16,7 @@ from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
 __all__ = [
     "ENDED",
+    "IDLE_SINCE",
     "LIVE",
     "Condition",
     "ConditionReason",
@@ -59,6 +60,8 @@ ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 """Final states, except that a cancelled Job can be resubmitted."""
 LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 """States of work that holds, or may hold, nodes."""
+IDLE_SINCE: Final = "idle since"
+"""How the message of running work begins that is not used."""
 
 
 class Reason(enum.StrEnum):
@@ -97,7 +100,7 @@ class Outcome(enum.StrEnum):
     """How a workload ended.
 
     ``Unknown`` if its object disappeared before its end was observed, ``TimeLimit`` if the queue ended it at
-    the end of its duration.
+    the end of its duration, or because it was idle.
     """
 
     NONE = ""

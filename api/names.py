@@ -97,6 +97,8 @@ CHECKPOINTED_ANNOTATION: Final = "fluxqueue/checkpointed-at"
 PREEMPT_AT_ANNOTATION: Final = "fluxqueue/preempt-at"
 """On pods of a Job that is preempted: when they get SIGTERM (RFC 3339),
 so that they can save what they have before."""
+KEEP_IDLE_ANNOTATION: Final = "fluxqueue/keep-idle"
+"""``true``: it is not looked whether the work is idle, where the administrator allows that."""
 RESERVATION_ANNOTATION: Final = "fluxqueue/reservation"
 """Name of the FluxReservation on whose nodes, and within whose times, the work runs."""
 REPLACE_ANNOTATION: Final = "fluxqueue/replace"

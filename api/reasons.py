@@ -230,9 +230,9 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
         report=Report.WHILE_WAITING,
     ),
     Reason.TIME_LIMIT: ReasonFacts(
-        "it reached the end of its duration, and its queue ends it",
+        "it reached the end of its duration, or was idle for too long, and the queue ends it",
         "ask for a longer duration (annotation fluxqueue/duration) the next time, "
-        "or have it save what it has",
+        "or have it save what it has; if it was idle, have it end when its work is done",
     ),
     Reason.DEADLINE_UNREACHABLE: ReasonFacts(
         "as it is planned now, it ends after its deadline",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import IDLE_SINCE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
@@ -99,6 +99,7 @@ def explain(
         *_account(seen.job, guaranteed),
         *([("Matcher", matcher)] if matcher else []),
         *_waiting(seen.job, now),
+        *_idle(seen.job),
         *_history(seen.job, now),
     ]
     if seen.job.status.nodes:
@@ -269,6 +270,12 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
                 )
             )
     return facts
+
+
+def _idle(job: FluxJob) -> list[tuple[str, str]]:
+    """Return since when running work is idle, and what becomes of it."""
+    said = job.status.message if state_of(job) == State.RUNNING else ""
+    return [("Idle", said.removeprefix("idle "))] if said.startswith(IDLE_SINCE) else []
 
 
 def _bound_by(pods: Sequence[Pod]) -> list[tuple[str, str]]:

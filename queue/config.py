@@ -14,6 +14,7 @@ from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
 from fluxqueue.api.topology import TopologyLevel, levels_problem
 from fluxqueue.fluxion.graph.nodes import NodeRules
+from fluxqueue.queue.model.idleness import IdleRules
 from fluxqueue.queue.model.prices import PricesConfig, prices_problem, units_of
 from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
 
@@ -167,6 +168,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         How the use of accounts is measured.
     prices
         What nodes cost.
+    idle
+        When running work is idle, and what becomes of it.
     log_level
         ``debug``, ``info``, ``warning`` or ``error``; ``--log-level`` comes first.
     image
@@ -200,6 +203,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     accounting: AccountingConfig = AccountingConfig()
     fair_share: FairShareConfig = FairShareConfig()
     prices: PricesConfig = PricesConfig()
+    idle: IdleRules = IdleRules()
     log_level: str = "info"
     image: str = "fluxqueue-queue"
     cluster_domain: str = "cluster.local"
@@ -230,6 +234,10 @@ def read_config(path: Path | None) -> QueueConfig:
             raise InvalidConfig(f"the configuration {path} is invalid: topologyLevels: {problem}")
         if problem := prices_problem(config.prices):
             raise InvalidConfig(f"the configuration {path} is invalid: prices.{problem}")
+        if config.idle.prometheus.url and not config.idle.query.strip():
+            raise InvalidConfig(
+                f"the configuration {path} is invalid: idle.query is empty: say what the use is"
+            )
         possible_nodes(config.node_shapes, node_rules(config))
     except OSError as error:
         raise InvalidConfig(f"the configuration {path} cannot be read: {error.strerror}") from None

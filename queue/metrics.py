@@ -13,6 +13,8 @@ __all__ = [
     "CYCLE_SECONDS",
     "FLUXION_UP",
     "GRANTS",
+    "IDLE",
+    "IDLE_ANSWERS",
     "INHERITED",
     "LOOP_BLOCKED_SECONDS",
     "NODES",
@@ -66,6 +68,10 @@ SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Slots that were freed")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences that the sweep found and repaired", ["kind"])
 PRUNED = Counter(
     "fluxqueue_pruned_rows_total", "Rows deleted because their work ended before the retention", ["table"]
+)
+IDLE = Gauge("fluxqueue_idle_workloads", "Running workloads that were told that they are idle, and are")
+IDLE_ANSWERS = Counter(
+    "fluxqueue_idle_answers_total", "Questions to Prometheus about the use of pods", ["result"]
 )
 TRACES = Counter("fluxqueue_traces_exported_total", "Traces that the collector took")
 PENDING = Gauge(

@@ -17,6 +17,7 @@ from fluxqueue.queue.release.releaser import Releaser
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.cancellation import Canceller
 from fluxqueue.queue.requeue.give_backs import GiveBacks
+from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
@@ -119,5 +120,14 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         miniclusters,
         pod_refusals,
         bind_refusals,
+        *_idle_work(context, time_limits, fluxjobs),
     )
     return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts)
+
+
+def _idle_work(context: LeaderContext, limits: TimeLimits, fluxjobs: FluxJobWriter) -> tuple[IdleWork, ...]:
+    """Return what looks for idle work; empty if nobody is to be asked for it."""
+    rules = context.config.idle
+    if not rules.prometheus.url:
+        return ()
+    return (IdleWork(context.caches, context.ledger, context.recorder, limits, fluxjobs, rules),)

@@ -176,8 +176,10 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     submitted_at
         Of a pod that was preempted: when it was submitted. Its replacement keeps that.
     time_limit, stop_at
-        When the queue began to end it because it ran beyond its duration; until when it may go on after it
-        was preempted.
+        When the queue began to end it because it ran beyond its duration, or was idle; until when it may go
+        on after it was preempted.
+    idle
+        Since when and below which use it was idle, in words, if it is ended for that.
     preempted_for
         Id of the workload for which it was preempted; 0: not known.
     given_back
@@ -196,6 +198,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     owner: str = ""
     submitted_at: datetime | None = None
     time_limit: datetime | None = None
+    idle: str = ""
     stop_at: datetime | None = None
     preempted_for: int = 0
     given_back: GivenBack | None = None

@@ -65,7 +65,7 @@ def is_suspended_soon(workload: Workload) -> bool:
 
 
 def is_over_time_limit(workload: Workload) -> bool:
-    """True if a workload is ended because it ran beyond its duration.
+    """True if a workload is ended because it ran beyond its duration, or was idle for too long.
     A limit of an earlier start does not count.
     """
     limit = workload.requeue_state.time_limit
@@ -85,6 +85,8 @@ def ending_within_limit(workload: Workload, state: State, outcome: Outcome, mess
 
 def over_limit_message(workload: Workload) -> str:
     """Return why a workload is ended."""
+    if idle := workload.requeue_state.idle:
+        return f"{workload.ref} was {idle} and was ended: have it end when its work is done"
     remedy = "ask for a longer duration (annotation fluxqueue/duration), or have it save what it has"
     return f"{workload.ref} reached its time limit of {_span(workload)} and was ended: {remedy}"
 

@@ -1,4 +1,5 @@
-"""Ends work that reaches the end of its duration, in queues that ask for it (``spec.enforceDuration``).
+"""Ends work that reaches the end of its duration, in queues that ask for it (``spec.enforceDuration``), and
+work that is idle for too long (`fluxqueue.queue.requeue.idle_work`).
 
 First an Event warns. At the limit the queue stores that it was reached, and then ends the work by what keeps
 it from coming back: a Job gets ``activeDeadlineSeconds``, so that the Job controller deletes its pods and the
@@ -12,6 +13,7 @@ end. Every write names the uid of its object, so it never reaches another object
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -108,6 +110,10 @@ class TimeLimits:
         queue = self._caches.fluxqueues.get("", workload.queue)
         return queue.spec.enforce_duration if queue is not None else None
 
+    async def end_idle(self, workload: Workload, idle: str) -> None:
+        """End work that is idle for too long, as at its time limit."""
+        await self._store(workload, self._ledger.clock(), idle)
+
     async def _check(self, workload_id: WorkloadId) -> float | None:
         """Do what is due for a workload; the seconds until more is due, None if nothing is."""
         workload = self._ledger.get(workload_id)
@@ -152,12 +158,17 @@ class TimeLimits:
         self._warned[workload.id] = workload.jobid
         self._report(workload, "TimeLimitNear", warning_message(workload, end_at))
 
-    async def _store(self, workload: Workload, now: datetime) -> None:
-        state = msgspec.structs.replace(workload.requeue_state, time_limit=now)
+    async def _store(self, workload: Workload, now: datetime, idle: str = "") -> None:
+        state = msgspec.structs.replace(workload.requeue_state, time_limit=now, idle=idle)
         await self._ledger.set_requeue_states({workload.id: state})
+        workload = dataclasses.replace(workload, requeue_state=state)
         reach(CrashPoint.TIME_LIMIT_STORED)
         log.info(
-            "workload.time_limit", workload=workload.id, uid=workload.uid, duration_s=workload.duration_s
+            "workload.time_limit",
+            workload=workload.id,
+            uid=workload.uid,
+            duration_s=workload.duration_s,
+            idle=bool(idle),
         )
         self._report(workload, "TimeLimit", over_limit_message(workload))
 

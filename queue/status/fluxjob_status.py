@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason, State
 from fluxqueue.api.formatting import format_node_set
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.given_back import given_back_message, kept_hosts
@@ -139,7 +139,10 @@ def _least_age_s(before: Estimate, estimate: Estimate) -> float:
 
 
 def status_of(
-    workload: Workload, estimate: Estimate | None = None, requeues: Sequence[Transition] = ()
+    workload: Workload,
+    estimate: Estimate | None = None,
+    requeues: Sequence[Transition] = (),
+    idle: str = "",
 ) -> FluxJobStatus:
     """Return the status that a FluxJob should show.
 
@@ -151,6 +154,8 @@ def status_of(
         Of its start, while it is pending.
     requeues
         The last times it was requeued, with the reasons.
+    idle
+        What is said of it if it runs and is idle.
     """
     limited = is_over_time_limit(workload) and workload.state in LIVE and not workload.evicting
     eta = _timestamp(estimate.eta) if estimate is not None else None
@@ -164,7 +169,9 @@ def status_of(
     return FluxJobStatus(
         state=str(workload.state),
         reason=str(Reason.TIME_LIMIT if limited else workload.reason),
-        message=over_limit_message(workload) if limited else workload.message or given_back_message(workload),
+        message=over_limit_message(workload)
+        if limited
+        else workload.message or (workload.state is State.RUNNING and idle) or given_back_message(workload),
         account=workload.account,
         submitted_by=workload.submitted_by,
         position=estimate.position if estimate is not None else None,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -103,6 +103,7 @@ class FluxJobWriter:
         self._start_estimates: StartEstimates = {}
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
+        self._idle: Callable[[Workload], str] = _not_idle
         ledger.subscribe(self._workload_changed)
         ledger.subscribe_slots(self._slots_changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
@@ -110,6 +111,11 @@ class FluxJobWriter:
     def show(self, estimates: StartEstimates) -> None:
         """Show these estimates, which the scheduler keeps up to date, from now on."""
         self._start_estimates = estimates
+
+    def show_idle(self, words: Callable[[Workload], str]) -> Callable[[WorkloadId], None]:
+        """Show what these words say of idle work from now on. What is returned is told of other words."""
+        self._idle = words
+        return self._keys.add
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -226,7 +232,8 @@ class FluxJobWriter:
             not workload.blocked or workload.reason in WAITS_FOR_OTHERS
         )
         estimate = self._estimate(workload_id) if planned else None
-        wanted = status_of(workload, estimate, await self._requeue_reasons(workload))
+        reasons = await self._requeue_reasons(workload)
+        wanted = status_of(workload, estimate, reasons, self._idle(workload))
         if present is None and workload_id not in self._created:
             return await self._create(workload, wanted)
         meta = present.metadata if present is not None else self._created[workload_id]
@@ -394,6 +401,10 @@ class FluxJobWriter:
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         item = store.get_by_uid(workload.uid)
         return item is not None and item.metadata.deletion_timestamp is None
+
+
+def _not_idle(_workload: Workload) -> str:
+    return ""
 
 
 def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from support.statement_queues import POSITION_S, overtaking, positions, shared_n
 from support.statement_reasons import REASONS, Check, NotCheckable
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import LIVE, Condition, Outcome, Reason, State
+from fluxqueue.api.fluxjobs import IDLE_SINCE, LIVE, Condition, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
@@ -117,7 +117,8 @@ def _stored_state(work: ShownWork, picture: Picture) -> str:
 def _stored_words(work: ShownWork, picture: Picture) -> str:
     shown, row = work.fluxjob, work.row
     words = row.message or given_back_message(row)
-    if shown.status.reason == row.reason and shown.status.message != words:
+    idle = row.state is State.RUNNING and shown.status.message.startswith(IDLE_SINCE)
+    if shown.status.reason == row.reason and shown.status.message != words and not idle:
         return f"the queue says {words!r}"
     if shown.spec.pods != row.pods:
         return f"spec.pods is {shown.spec.pods}, and the queue counts {row.pods}"

@@ -279,6 +279,8 @@ def _time_limit(work: ShownWork, picture: Picture) -> str:
     row = work.row
     if row.requeue_state.time_limit is None:
         return "the queue has not begun to end it"
+    if row.requeue_state.idle:
+        return ""  # what nobody but Prometheus knows
     if row.started_at is None or row.duration_s is None:
         return "it has not started, or has no end"
     return (

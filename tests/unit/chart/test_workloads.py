@@ -422,6 +422,21 @@ def test_the_certificate_of_an_external_server_is_verified(chart: Chart, mode: s
     ]
 
 
+def test_what_prometheus_wants_is_in_files_of_the_queue_alone(chart: Chart) -> None:
+    rendered = chart.render({"queue": {"prometheusSecret": "access"}})
+    volume = next(
+        each
+        for each in dict(rendered.pod_specs())["fluxqueue-queue"]["volumes"]
+        if each["name"] == "prometheus"
+    )
+    assert volume["secret"]["secretName"] == "access"
+    mounts = [
+        [each["mountPath"] for each in rendered.container("fluxqueue-queue", name)["volumeMounts"]]
+        for name in ("queue", "fluxion")
+    ]
+    assert ["/etc/fluxqueue-prometheus" in each for each in mounts] == [True, False]
+
+
 def test_a_password_that_is_brought_is_not_made(chart: Chart) -> None:
     rendered = chart.render({"postgres": {"existingSecret": "ours", "tls": {"existingSecret": "ours-tls"}}})
     assert _database(rendered) == {"name": "ours", "key": "url"}

@@ -657,6 +657,14 @@ def test_names_what_is_guaranteed_to_the_account() -> None:
     assert "Guaranteed" not in explain(Observed(fluxjob(state="Pending", account="md"), SIX_CPUS), NOW)
 
 
+def test_running_work_says_since_when_it_is_idle() -> None:
+    words = "idle since 2026-03-02T11:00:00Z (use below 5); it is ended from 2026-03-02T13:00:00Z on, unless"
+    seen = Observed(fluxjob(state="Running", message=words, started_at="2026-03-02T10:00:00Z"))
+    text = explain(seen, NOW)
+    assert "  Idle        since 11:00:00 (use below 5); it is ended from 13:00:00 on, unless" in text
+    assert "Gave back" not in text
+
+
 def test_running_work_says_what_it_gave_back() -> None:
     jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
     told = (

@@ -88,3 +88,24 @@ def test_bad_prices_are_refused_with_file_and_key(tmp_path: Path, entry: str, se
     text = f"prices: {{currency: EUR, entries: [{entry}]}}"
     with pytest.raises(InvalidConfig, match=rf"config.yaml is invalid: .*{sentence}"):
         read_config(written(tmp_path, text))
+
+
+def test_nobody_is_asked_for_idle_work_by_default(tmp_path: Path) -> None:
+    assert read_config(None).idle.prometheus.url == ""
+    text = "idle: {prometheus: {url: 'http://prometheus:9090'}, query: gpu, below: 5, then: end}"
+    read = read_config(written(tmp_path, text)).idle
+    assert (read.query, read.below, read.then, read.for_seconds) == ("gpu", 5.0, "end", 3600)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{prometheus: {url: 'http://prometheus:9090'}, query: ' '}", r"idle\.query is empty"),
+        ("{prometheus: {url: 'http://user:word@prometheus'}}", r"idle\.prometheus\.url"),
+        ("{then: delete}", r"idle\.then"),
+        ("{forSeconds: 0}", r"idle\.forSeconds"),
+    ],
+)
+def test_rules_for_idle_work_that_cannot_be_are_refused(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"config.yaml is invalid: .*{named}"):
+        read_config(written(tmp_path, f"idle: {text}"))

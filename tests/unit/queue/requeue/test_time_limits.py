@@ -18,7 +18,7 @@ from fluxqueue.kube.events import EventRecorder
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
-from fluxqueue.queue.model.time_limits import is_over_time_limit
+from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.requeue.time_limits import TimeLimits
 
 LIMITED = RequeueState(time_limit=EPOCH + timedelta(seconds=60))
@@ -253,3 +253,20 @@ async def test_evicted_work_that_its_limit_would_not_end_waits_again(row: Worklo
     bench = Bench(row, 61, jobs=[JOB], pods=pods)
     await bench.limits._check(row.id)
     assert (bench.stored, bench.deleted, bench.deadline()) == (False, [], None)
+
+
+async def test_work_that_was_idle_in_an_earlier_start_and_reaches_its_limit_says_so() -> None:
+    former = RequeueState(time_limit=EPOCH - timedelta(seconds=60), idle="idle since noon")
+    bench = Bench(a_row(requeue_state=former), 61, jobs=[JOB])
+    await bench.limits._check(bench.row.id)
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    assert over_limit_message(row).startswith("Job default/mpi reached its time limit of 60 s")
+
+
+async def test_work_that_is_idle_is_ended_as_at_its_limit() -> None:
+    bench = Bench(a_row(duration_s=None), 50, jobs=[JOB], queue={"metadata": {"name": "other"}})
+    async with running_controllers(bench.limits):
+        await bench.limits.end_idle(bench.row, "idle since noon")
+        await until(lambda: bench.deadline() is not None)
+    assert (bench.stored, bench.recorder.events) == (True, ["TimeLimit"])

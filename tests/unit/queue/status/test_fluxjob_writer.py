@@ -89,6 +89,19 @@ async def test_a_workload_gets_a_fluxjob_that_its_object_owns(
     )
 
 
+async def test_what_is_said_of_idle_work_is_shown_while_it_runs_and_is_so(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter
+) -> None:
+    words = ["idle since noon"]
+    changed = writer.show_idle(lambda _workload: words[0])
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("message") == "idle since noon")
+    words[0] = ""
+    changed(RUNNING.id)
+    await until(lambda: "message" not in status(memory))
+    assert status(memory)["state"] == "Running"
+
+
 async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> None:
