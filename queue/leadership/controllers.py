@@ -90,7 +90,6 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
     backoffs = JobBackoffs(caches, ledger.clock)
     pod_refusals = PodRefusals(caches, ledger, trigger, backoffs)
-    bind_refusals = BindRefusals(caches, ledger, requeuer, recorder)
     startup_monitor = StartupMonitor(
         caches,
         ledger,
@@ -105,7 +104,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     prepare = miniclusters.preparations.prepare
     objects = ObjectReleaser(api, caches, ledger.clock, gates, prepare, release_settings, ledger.wall)
     releaser = Releaser(objects, ledger, trigger, intake.enqueue)
-    controllers = (
+    controllers: tuple[Controller, ...] = (
         intake,
         tracker,
         requeuer,
@@ -119,7 +118,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         fluxaccounts,
         miniclusters,
         pod_refusals,
-        bind_refusals,
+        BindRefusals(caches, ledger, requeuer, recorder),
         *_idle_work(context, time_limits, fluxjobs),
     )
     return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts)
