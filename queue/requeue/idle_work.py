@@ -113,31 +113,39 @@ class IdleWork:
         return self._caches.pods.get(*pod) is not None
 
     async def _compare(self, use: Mapping[PodName, float]) -> None:
-        """Compare all running work with an answer, and end what is over."""
+        """Compare all running work with an answer, and end what is over. What fails on the way leaves what is
+        known of the others as it was.
+        """
         now, looked_at = self._ledger.clock(), 0
-        found: dict[WorkloadId, Idleness] = {}
-        for workload_id in [each.id for each, allocation in self._ledger.live() if not allocation.remnant]:
+        ids = [each.id for each, allocation in self._ledger.live() if not allocation.remnant]
+        for workload_id in self._idle.keys() - ids:
+            del self._idle[workload_id]
+        for workload_id in ids:
             workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+            known = self._idle.pop(workload_id, None)
             if workload is None or allocation is None or not _may_be_idle(workload):
                 continue
             pods = self._pods(workload, allocation)
-            idleness = self._next(workload, pods, use, now)
-            if idleness is not None and idleness.last == now and idleness.is_over(self._rules):
-                await self._limits.end_idle(workload, idleness.words(self._rules, now, last=True))
-            elif idleness is not None:
-                found[workload_id] = idleness
+            if (idleness := self._next(workload, pods, use, known, now)) is not None:
+                self._idle[workload_id] = idleness
+                if idleness.last == now and idleness.is_over(self._rules):
+                    await self._limits.end_idle(workload, idleness.words(self._rules, now, last=True))
+                    del self._idle[workload_id]
             looked_at += 1 + len(pods)
             if looked_at >= _AT_ONCE:
                 looked_at = 0
                 await asyncio.sleep(0)
-        self._idle = found
 
     def _next(
-        self, workload: Workload, pods: Sequence[Pod], use: Mapping[PodName, float], now: datetime
+        self,
+        workload: Workload,
+        pods: Sequence[Pod],
+        use: Mapping[PodName, float],
+        known: Idleness | None,
+        now: datetime,
     ) -> Idleness | None:
         """Return what is known of a workload after an answer; None if it is not idle."""
         run = workload.jobid, frozenset(pod.metadata.uid for pod in pods)
-        known = self._idle.get(workload.id)
         known = known if known is not None and known.run == run else None
         idle = False if self._opted_out(workload, pods) else is_idle(pods, use, self._rules.below)
         if not idle:

@@ -26,6 +26,7 @@ from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.prometheus import NoAnswer
 from fluxqueue.queue.requeue.time_limits import TimeLimits
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
+from fluxqueue.queue.store import DatabaseUnavailable
 
 RULES: dict[str, Any] = {"for_seconds": 120, "grace_seconds": 120, "every_seconds": 60, "then": "end"}
 SINCE = "idle since 2026-01-01T00:00:00Z (use below 5)"
@@ -151,6 +152,26 @@ async def test_without_answers_nothing_is_told_or_ended_and_the_end_is_later() -
     assert not bench.ended
     await bench.after(21)
     assert bench.ended
+
+
+async def test_an_end_that_cannot_be_stored_waits_for_the_next_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("it is away")
+
+    bench = Bench()
+    for minute in (0, 1, 2, 3):
+        await bench.after(minute, **UNUSED)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.limits, "end_idle", away)
+        with pytest.raises(DatabaseUnavailable):
+            await bench.after(4)
+    bench.answer = None
+    await bench.after(4.5)
+    assert not bench.ended
+    await bench.after(5, **UNUSED)
+    assert (bench.ended, bench.events.reasons) == (True, ["Idle", "TimeLimit"])
 
 
 @pytest.mark.parametrize("use", [{"p_0": 0.0}, {"other": 0.0}])
