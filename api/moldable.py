@@ -1,8 +1,11 @@
-"""Moldable Jobs as people write them: with how few pods a Job may start.
+"""Elastic work as people write it: with how few pods a Job may start, and a Deployment goes on.
 
 ``fluxqueue/min-pods`` is for Indexed Jobs whose pods run together (parallelism is completions). It hands the
 parallelism of the Job over to the queue, which sets it between that number and the completions. The
 completions stay what the user asked for.
+
+On the pods of a Deployment or ReplicaSet it says how many of them are to run at least while other work takes
+what is above. The queue never scales the owner.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from dataclasses import dataclass
 
 from fluxqueue.api import names
 from fluxqueue.api.durations import FURTHEST_PLAN_S
+from fluxqueue.api.metadata import ObjectMeta
 
-__all__ = ["JobSize", "min_pods_problem", "molded_duration", "read_min_pods"]
+__all__ = ["JobSize", "floor_problem", "min_pods_problem", "molded_duration", "read_min_pods"]
 
 _FORM = re.compile(r"[0-9]{1,9}")
 
@@ -76,6 +80,26 @@ def min_pods_problem(text: str, size: JobSize) -> str:
             f"{where}: {text!r:.40} is not a number of its pods: "
             f"write a whole number from 1 to {size.completions}"
         )
+    return ""
+
+
+def floor_problem(pod: ObjectMeta) -> str:
+    """Return why a pod that is of no Job cannot have its ``fluxqueue/min-pods``, with the remedy;
+    empty if it has none, or can.
+    """
+    owner, text = pod.controller, pod.annotation(names.MIN_PODS_ANNOTATION)
+    if text is None or (owner is not None and owner.kind == "Job"):
+        return ""
+    where = f"annotation {names.MIN_PODS_ANNOTATION}"
+    if owner is None or (owner.api_version.partition("/")[0], owner.kind) != ("apps", "ReplicaSet"):
+        return f"{where} is for Indexed Jobs, and for the pods of Deployments and ReplicaSets: leave it out"
+    if pod.annotation(names.GANG_ANNOTATION) == "true" or pod.label(names.POD_GROUP_LABEL):
+        return (
+            f"{where} is not for pods that start together with others "
+            f"({names.GANG_ANNOTATION}, {names.POD_GROUP_LABEL}): leave one out"
+        )
+    if not read_min_pods(text):
+        return f"{where}: {text!r:.40} is not a number of its pods: write a whole number from 1"
     return ""
 
 

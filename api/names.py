@@ -103,7 +103,8 @@ RESERVATION_ANNOTATION: Final = "fluxqueue/reservation"
 """Name of the FluxReservation on whose nodes, and within whose times, the work runs."""
 REPLACE_ANNOTATION: Final = "fluxqueue/replace"
 MIN_PODS_ANNOTATION: Final = "fluxqueue/min-pods"
-"""On an Indexed Job: with how few of its pods the queue may start it (`fluxqueue.api.moldable`)."""
+"""On an Indexed Job: with how few of its pods the queue may start it;
+on pods of a Deployment: with how few it goes on (`fluxqueue.api.moldable`)."""
 STARTED_PODS_ANNOTATION: Final = "fluxqueue/started-pods"
 """On a Job that the queue started with fewer pods than it asks for: with how many.
 Its parallelism is the queue's, and grows."""

@@ -26,6 +26,7 @@ from dataclasses import replace
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.moldable import floor_problem
 from fluxqueue.api.pinwindows import pin_until
 from fluxqueue.minicluster.injection_settings import InvalidInjection
 from fluxqueue.webhook import patches, pins
@@ -70,6 +71,8 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
     if pod_exemption(pod) is not None:
         return Decision(AdmissionOutcome.EXEMPT, tuple(_taken_back(pod)))
     problems = unreadable(review, settings, pod.metadata)
+    if problem := floor_problem(pod.metadata):
+        problems = (*problems, f"{review.describe()}: {problem}")
     if problems and pod.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:

@@ -32,7 +32,14 @@ from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.sources.gang_sources import api_group
-from fluxqueue.queue.model.victim_views import STARTING, BudgetShare, Return, VictimView, return_of
+from fluxqueue.queue.model.victim_views import (
+    STARTING,
+    BudgetShare,
+    Return,
+    VictimView,
+    floor_of,
+    return_of,
+)
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
@@ -115,11 +122,16 @@ class Victims:
         ]
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        """Return since when each running pod of a Job does what it has not saved, by uid; empty if none of
-        them can end alone.
+        """Return since when each running pod of a Job, or of the owner of a pod, does what it has not saved,
+        by uid; empty if none of them can end alone.
 
-        A pod on a lost node does not run any more, so it does not count among those by which the Job goes on.
+        A pod on a lost node does not run any more, so it does not count among those by which the work goes
+        on.
         """
+        if workload.kind == "Pod":
+            pod = self._caches.pods.get_by_uid(workload.uid)
+            floor = floor_of(pod) if pod is not None else None
+            return self._running(self._caches.pods_of_owner(floor.owner)) if floor is not None else {}
         job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
         if (
             job is None
@@ -131,15 +143,14 @@ class Victims:
             return {}
         if self._pinned_s(job) > 0:
             return {}
-        now, saved = self._wall(), checkpoint_of(job.metadata)
-        pods = (
-            pod
-            for pod in self._caches.pods_of_job(workload.uid)
-            if pod.active and pod.status.phase == "Running"
-        )
-        lost = cache(self._caches.lost)
-        running = (pod for pod in pods if not lost(pod.spec.node_name or ""))
-        return {pod.metadata.uid: _since(pod, saved, now) for pod in running}
+        return self._running(self._caches.pods_of_job(workload.uid), checkpoint_of(job.metadata))
+
+    def _running(self, pods: Iterable[Pod], saved: datetime | None = None) -> Mapping[str, datetime]:
+        now, lost = self._wall(), cache(self._caches.lost)
+        running = (pod for pod in pods if pod.active and pod.status.phase == "Running")
+        return {
+            pod.metadata.uid: _since(pod, saved, now) for pod in running if not lost(pod.spec.node_name or "")
+        }
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         self._read.pop(change.obj.metadata.namespace, None)
@@ -202,7 +213,7 @@ class Victims:
             return _NOT_MANAGED
         if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:
             return _PART
-        return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata))
+        return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata), floor=floor_of(pod))
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)

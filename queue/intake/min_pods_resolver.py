@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fluxqueue.api import names
-from fluxqueue.api.moldable import min_pods_problem
+from fluxqueue.api.moldable import floor_problem, min_pods_problem
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.queue.cluster.context import QueueDefaults
 from fluxqueue.queue.intake.submission import Submission
@@ -42,6 +42,8 @@ def min_pods_of(
         The annotation cannot be read, or is not for this object.
     """
     if submission.size is None:
+        if problem := floor_problem(submission.meta):
+            raise InvalidRequest(problem)
         return 0
     size, pods = replace(submission.size, slices=slices), submission.slots
     completions = size.completions or 0

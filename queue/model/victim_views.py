@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from fluxqueue.api import names
+from fluxqueue.api.moldable import floor_problem
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.replacement_rules import replica_owner_of
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
 from fluxqueue.queue.model.sources.registry import recreates_pods
 
-__all__ = ["NO_VICTIM", "STARTING", "BudgetShare", "Return", "VictimView", "return_of"]
+__all__ = ["NO_VICTIM", "STARTING", "BudgetShare", "Floor", "Return", "VictimView", "floor_of", "return_of"]
 
 
 class Return(enum.Enum):
@@ -43,6 +45,14 @@ class BudgetShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Floor:
+    """Of which owner a pod is that goes on with fewer pods, and with how few."""
+
+    owner: ReplicaOwner
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
 class VictimView:
     """What the cluster shows of a workload.
 
@@ -59,6 +69,8 @@ class VictimView:
         In how many seconds the obstacle is gone; None if that is not known.
     job
         Uid of the Job of which it is a pod that was matched alone: it ends with that. Empty if of none.
+    floor
+        The owner that goes on without it, as long as enough others run; None if of none.
     """
 
     obstacle: str = ""
@@ -66,6 +78,7 @@ class VictimView:
     checkpoint: datetime | None = None
     again_s: float | None = None
     job: str = ""
+    floor: Floor | None = None
 
     @property
     def may_be(self) -> bool:
@@ -83,3 +96,11 @@ def return_of(pod: Pod) -> Return:
         return Return.LOST
     known = replica_owner_of(pod) is not None or recreates_pods(pod.metadata.controller)
     return Return.REPLACED if known else Return.UNSURE
+
+
+def floor_of(pod: Pod) -> Floor | None:
+    """Return the floor that a pod of a Deployment or ReplicaSet states; None if it states none."""
+    owner, text = replica_owner_of(pod), pod.metadata.annotation(names.MIN_PODS_ANNOTATION)
+    if owner is None or text is None or floor_problem(pod.metadata):
+        return None
+    return Floor(owner, int(text))

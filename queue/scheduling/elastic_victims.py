@@ -5,6 +5,10 @@ A moldable Job runs with any number of pods between its least and all. What it h
 given back: slots of its own, or pods by which it grew, which are workloads of their own. Each is a candidate
 with what it did since it started or saved, so those that lose least end first. Only as many are candidates as
 the Job can spare, so it never goes below its least.
+
+A pod of a Deployment or ReplicaSet with a floor is a workload of its own and is evicted as a whole. Those of
+its owner above the floor are given back before anything else is evicted; the others, which are needed, only
+where nothing else of their priority helps. What the owner creates instead waits like all other work.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import is_moldable, min_pods_in
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
@@ -36,6 +41,8 @@ _MOST_PARTS: Final = 1_000
 """Pods that are searched for one preemption."""
 
 _Held = tuple[Workload, Allocation]
+_Key = WorkloadId | ReplicaOwner
+"""Whole work, the Job that goes on without a pod, or the owner that does."""
 
 
 class ElasticVictims:
@@ -66,6 +73,7 @@ class ElasticVictims:
         self._victims_of = victims_of
         self._now = ledger.clock()
         self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
+        self._running_of: dict[ReplicaOwner, int] = {}
         self._wholes: dict[WorkloadId, list[Allocation]] = {}
 
     @cached_property
@@ -110,13 +118,41 @@ class ElasticVictims:
             nodes=own.nodes.union(*(each.nodes for each in further)),
         )
 
-    def elastic(self, wholes: Iterable[PreemptionCandidate]) -> list[PreemptionCandidate]:
-        """Return the candidates that may go on with fewer pods."""
-        found = ((each, workload) for each in wholes for workload, _ in self._of(each.workload))
-        return [each for each, workload in found if is_moldable(workload) and workload.state is State.RUNNING]
+    def elastic(
+        self, wholes: Iterable[PreemptionCandidate], allowed: Iterable[PreemptionCandidate]
+    ) -> list[PreemptionCandidate]:
+        """Return the candidates that may go on with fewer pods, and pods whose owners may: of these only what
+        budgets of disruption allow.
+        """
+        could_be = (
+            *(each for each in wholes if each.floor is None),
+            *(each for each in allowed if each.floor is not None),
+        )
+        found = ((each, workload) for each in could_be for workload, _ in self._of(each.workload))
+        return [
+            each
+            for each, workload in found
+            if (each.floor is not None or is_moldable(workload)) and workload.state is State.RUNNING
+        ]
+
+    @staticmethod
+    def beside(wholes: Iterable[PreemptionCandidate], parts: Sequence[Victims]) -> list[PreemptionCandidate]:
+        """Return what could be evicted beside the pods that can be spared:
+        other pods of their owners are needed.
+        """
+        spare = {part for unit in parts for part in unit}
+        return [
+            each if each.floor is None else replace(each, needed=True)
+            for each in wholes
+            if each.floor is None or each not in spare
+        ]
 
     def _every_part(self, jobs: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
-        return [part for job in jobs for part in self._running(job.workload)]
+        return [
+            part
+            for job in jobs
+            for part in ((job,) if job.floor is not None else self._running(job.workload))
+        ]
 
     def parts(self, jobs: Sequence[PreemptionCandidate]) -> list[Victims]:
         """Return the pods without which elastic Jobs go on, those first that lose least:
@@ -140,7 +176,7 @@ class ElasticVictims:
                 on_node.setdefault(node, []).append(part)
 
         def order(node: str) -> tuple[object, ...]:
-            there = len({each.of for each in on_node[node]})
+            there = len(set(map(_key, on_node[node])))
             return (
                 (node not in first, there, *price(on_node[node])) if first else (*price(on_node[node]), there)
             )
@@ -148,18 +184,23 @@ class ElasticVictims:
         return self._spared([tuple(on_node[node]) for node in sorted(on_node, key=order)])
 
     def _spared(self, units: Sequence[Victims]) -> list[Victims]:
-        """Return the first units of pods that their Jobs can spare altogether.
-        One slot stays, by which the Job is known.
+        """Return the first units of pods that their Jobs and other owners can spare altogether.
+        One slot stays, by which a Job is known.
         """
-        pods, slots = Counter[WorkloadId](), Counter[WorkloadId]()
-        for job in {_job(part) for unit in units for part in unit}:
-            running = self._running(job)
-            pods[job] = len(running) - sum(min_pods_in(workload.jobspec) for workload, _ in self._of(job))
-            slots[job] = sum(len(part.ranks) for part in running) - 1
+        pods, slots = Counter[_Key](), Counter[_Key]()
+        for part in {(_key(part), part.floor): part for unit in units for part in unit}.values():
+            if part.floor is not None:
+                spare = self._pods_of(part.floor.owner, part.workload) - part.floor.least
+                pods[part.floor.owner] = min(spare, pods.get(part.floor.owner, spare))
+                continue
+            running, job = self._running(part.of or part.workload), _key(part)
+            least = sum(min_pods_in(workload.jobspec) for workload, _ in self._of(part.of or part.workload))
+            pods[job] = len(running) - least
+            slots[job] = sum(len(each.ranks) for each in running) - 1
         chosen: list[Victims] = []
         left = _MOST_PARTS
         for unit in units:
-            wanted, of_slots = Counter(map(_job, unit)), Counter(_job(part) for part in unit if part.ranks)
+            wanted, of_slots = Counter(map(_key, unit)), Counter(_key(part) for part in unit if part.ranks)
             ran_enough = all(part.ranks or self._ran_enough(part.workload) for part in unit)
             if ran_enough and len(unit) <= left and _within(wanted, pods) and _within(of_slots, slots):
                 pods.subtract(wanted)
@@ -167,6 +208,15 @@ class ElasticVictims:
                 chosen.append(unit)
                 left -= len(unit)
         return chosen
+
+    def _pods_of(self, owner: ReplicaOwner, pod: WorkloadId) -> int:
+        """Return how many pods of an owner run and are not to stop, as one of them shows."""
+        if owner not in self._running_of:
+            shown = {uid for row, _ in self._of(pod) for uid in self._shown.elastic_pods(row)}
+            rows = filter(None, map(self._ledger.by_uid, shown))
+            stopping = sum(self._as_it_counts(row).evicting for row in rows)
+            self._running_of[owner] = len(shown) - stopping
+        return self._running_of[owner]
 
     def _running(self, job: WorkloadId) -> Sequence[PreemptionCandidate]:
         """Return the pods of a Job that run; none if it cannot go on without any."""
@@ -222,16 +272,40 @@ class ElasticVictims:
     def evictions(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> list[Eviction]:
         """Return the evictions of whole victims, and of their further pods."""
         made: list[Eviction] = []
+        said = self._said_of_owners(attempt, victims)
         for victim in victims:
             for held in self._of(victim.workload) if victim.of is None else ():
                 stop_at = self._told_until(*held) or self._victims_of.stop_at(held[0])
                 own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to, stop_at)
+                own = replace(own, message=said.get(_key(victim), own.message))
                 made.append(own)
                 made += [
                     _alike(own, row, min(self._told_until(row, its) or stop_at, stop_at), attempt)
                     for row, its in self._further(victim.workload)
                 ]
         return made
+
+    def _said_of_owners(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> Mapping[_Key, str]:
+        """Return what is said of owners that go on with enough pods."""
+        said: dict[_Key, str] = {}
+        for owner in dict.fromkeys(each.floor.owner for each in victims if each.floor is not None):
+            parts = [each for each in victims if _key(each) == owner]
+            pods, least = (
+                self._pods_of(owner, parts[0].workload),
+                max(each.floor.least for each in parts if each.floor),
+            )
+            held = [held for each in parts for held in self._of(each.workload)]
+            if pods - len(parts) >= least and all(row.state is State.RUNNING for row, _ in held):
+                stops = {self._told_until(*each) or self._victims_of.stop_at(each[0]) for each in held}
+                said[owner] = self._in_words(attempt, self._named(parts[0]), pods, parts, stops)
+        return said
+
+    def _named(self, part: PreemptionCandidate) -> Workload:
+        """Return the work that people know: whole work, or what goes on without a pod."""
+        (row, _), *_ = self._of(part.of or part.workload)
+        if part.floor is None:
+            return row
+        return replace(row, kind=part.floor.owner.kind, name=part.floor.owner.name)
 
     def _told_until(
         self, workload: Workload, allocation: Allocation, ranks: Set[int] | None = None
@@ -263,7 +337,8 @@ class ElasticVictims:
                 stops = {*until.values(), *([stop_at] if stop_at is not None else [])}
                 if not stops:  # the pods by which it grew ended meanwhile
                     continue
-                message = self._in_words(attempt, workload, parts, stops)
+                pods = len(self._shown.elastic_pods(workload))
+                message = self._in_words(attempt, workload, pods, parts, stops)
                 back[job] = GivenBack(
                     jobid=allocation.jobid,
                     ranks=tuple(sorted(before | ranks)),
@@ -279,19 +354,23 @@ class ElasticVictims:
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
         """Return what ends, for people of a namespace."""
         words: list[str] = []
-        for job in dict.fromkeys(map(_job, victims)):
-            parts = [each for each in victims if _job(each) == job]
-            ending = (
-                "" if parts[0].of is None else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
-            )
-            words += [f"{ending}{workload.ref_within(namespace)}" for workload, _ in self._of(job)]
+        for key in dict.fromkeys(map(_key, victims)):
+            parts = [each for each in victims if _key(each) == key]
+            whole = parts[0].of is None and parts[0].floor is None
+            ending = "" if whole else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
+            words.append(f"{ending}{self._named(parts[0]).ref_within(namespace)}")
         return words
 
     def _in_words(
-        self, attempt: Attempt, job: Workload, parts: Sequence[PreemptionCandidate], stops: Set[datetime]
+        self,
+        attempt: Attempt,
+        job: Workload,
+        pods: int,
+        parts: Sequence[PreemptionCandidate],
+        stops: Set[datetime],
     ) -> str:
-        """Return what a Job gives back, in words that stay true."""
-        pods, first = len(self._shown.elastic_pods(job)), attempt.workload
+        """Return what a Job or another owner with some pods gives back, in words that stay true."""
+        first = attempt.workload
         why = (
             f"to whose account {attempt.guaranteed_to!r} the resources are guaranteed"
             if attempt.guaranteed_to
@@ -344,13 +423,13 @@ def _alike(eviction: Eviction, row: Workload, stop_at: datetime, attempt: Attemp
     return replace(eviction, workload=row.id, requeue_state=told)
 
 
-def _within(wanted: Mapping[WorkloadId, int], left: Mapping[WorkloadId, int]) -> bool:
+def _within(wanted: Mapping[_Key, int], left: Mapping[_Key, int]) -> bool:
     return all(count <= left[job] for job, count in wanted.items())
 
 
-def _job(part: PreemptionCandidate) -> WorkloadId:
-    """Return the Job that goes on without a pod."""
-    return part.workload if part.of is None else part.of
+def _key(part: PreemptionCandidate) -> _Key:
+    """Return what goes on without a pod: its owner, or its Job."""
+    return part.floor.owner if part.floor is not None else part.of or part.workload
 
 
 def _lost(part: PreemptionCandidate) -> tuple[float, bool, int]:

@@ -33,8 +33,8 @@ class ShownVictims(Protocol):
         """Return the budgets of disruption that select its pods."""
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        """Return since when each of its pods runs, or has saved nothing, by uid;
-        empty if it cannot go on without some.
+        """Return since when each of its pods, or of its owner's if it is a pod, runs or has saved nothing,
+        by uid; empty if none can end alone.
         """
 
 
@@ -123,6 +123,7 @@ class PossibleVictims:
             lost_s * len(nodes),
             view.returns.sure,
             nodes=nodes,
+            floor=view.floor,
         )
 
     def job_of(self, workload: Workload, allocation: Allocation) -> str:

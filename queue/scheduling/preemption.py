@@ -393,7 +393,7 @@ class Preemptor:
             )
         for each in who.elastic.ending(allowed):
             spared.pop(each, None)  # a further pod of a Job, which ends with it
-        return _Candidates(who.elastic.elastic(candidates), allowed, spared)
+        return _Candidates(who.elastic.elastic(candidates, allowed), allowed, spared)
 
     def _obstacle(
         self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str
@@ -434,7 +434,8 @@ class Preemptor:
                 if victims := await choose(choose_parts(orders), attempt, standing, elastic.gone):
                     return victims
         priority = None if attempt.guaranteed_to else attempt.workload.priority
-        search = choose_victims(could_be.wholes, priority, parts=[part for (part,) in parts])
+        wholes = elastic.beside(could_be.wholes, parts)
+        search = choose_victims(wholes, priority, parts=[part for (part,) in parts])
         return await choose(search, attempt, standing, elastic.gone)
 
     async def _preempt_for(

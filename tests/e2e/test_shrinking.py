@@ -1,5 +1,5 @@
-"""A moldable Job gives pods back so that more important work starts, and grows again,
-on a real control plane.
+"""A moldable Job, or a Deployment with a floor, gives pods back so that more important work starts,
+and grows again, on a real control plane.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.builders import JobBuilder
+from support.builders import JobBuilder, Json, make_owner
 from support.crash_suite import crash_environment
 from support.end_to_end import Stage, managed_namespace
-from support.preempting_queue import FOREVER, PreemptingQueue
+from support.preempting_queue import FOREVER, RUN_SECONDS, PreemptingQueue
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, State
@@ -30,6 +30,13 @@ class Queue(PreemptingQueue):
 
     def moldable(self, least: int = 4) -> JobBuilder:
         return self.job("moldable", 8).annotation(names.MIN_PODS_ANNOTATION, str(least))
+
+    def deployment(self, name: str, replicas: int, least: str) -> Json:
+        owner = make_owner("Deployment", name, replicas)
+        template = owner["spec"]["template"]["metadata"]
+        template["labels"][names.QUEUE_LABEL] = self.name
+        template["annotations"] = {RUN_SECONDS: FOREVER, names.MIN_PODS_ANNOTATION: least}
+        return owner
 
 
 @pytest.fixture(scope="module")
@@ -189,4 +196,70 @@ def test_a_job_at_its_least_is_evicted_as_a_whole(stage: Stage, queue: Queue) ->
     stage.until(
         "it waits again",
         lambda: (found := stage.row("moldable").fluxjob) is not None and found.status.requeues == 1,
+    )
+
+
+def replicas(stage: Stage, app: str = "web") -> dict[str, Pod]:
+    """The pods of a Deployment that run, by uid."""
+    pods = [pod for pod in stage.items("pods", Pod) if pod.metadata.label("app") == app and pod.active]
+    return {pod.metadata.uid: pod for pod in pods if pod.status.phase == "Running"}
+
+
+def until_replicas(stage: Stage, count: int) -> dict[str, Pod]:
+    return stage.until(
+        f"{count} replicas run", lambda: found if len(found := replicas(stage)) == count else {}
+    )
+
+
+def test_a_deployment_gives_pods_above_its_floor_back_and_grows_again(stage: Stage, queue: Queue) -> None:
+    queue.grants(graceSeconds=6)
+    stage.apply(queue.deployment("web", 5, "3"))
+    before = until_replicas(stage, 5)
+    stage.apply(queue.job("rigid", 3).build())
+    stage.until_state("rigid", State.RUNNING)
+    rigid = running(stage, "rigid").keys()
+    stage.apply(queue.job("urgent", 2, priority=10).build())
+    form = (
+        rf"Deployment {stage.namespace}/web \(priority 0\) gave 2 of its 5 pods back at \S+Z, "
+        r"with a grace until \S+Z, \d+ node-(seconds|minutes) lost, "
+        rf"so that Job {stage.namespace}/urgent \(priority 10\) starts: it went on with 3"
+    )
+    told = stage.until(
+        "two pods are told",
+        lambda: [
+            pod for pod in replicas(stage).values() if pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION)
+        ],
+    )
+    waits = f"it waits for 2 pods of Deployment {stage.namespace}/web to end, since "
+    stage.until("the Job says for what it waits", lambda: waits in explained(stage, "job/urgent"))
+    stage.until(
+        "a pod says for what it ends",
+        lambda: (
+            "web (priority 0) gave 2 of its 5 pods back" in explained(stage, f"pod/{told[0].metadata.name}")
+        ),
+    )
+    stage.until_state("urgent", State.RUNNING)
+    left = until_replicas(stage, 3)
+    assert left.keys() < before.keys(), "no pod was restarted"
+    assert running(stage, "rigid").keys() == rigid, "the younger rigid Job goes on"
+    ended = json.loads(stage.plugin("history", "-o", "json").stdout)
+    assert sum(bool(re.fullmatch(form, each["message"])) for each in ended) == 2, ended
+    stage.until_consistent()
+    stage.succeed("urgent")
+    assert left.keys() < until_replicas(stage, 5).keys()
+    stage.until_consistent()
+
+
+def explained(stage: Stage, name: str) -> str:
+    return " ".join(stage.plugin("explain", name).stdout.split())
+
+
+def test_a_floor_that_is_no_number_keeps_pods_waiting_with_one_sentence(stage: Stage, queue: Queue) -> None:
+    stage.apply(queue.deployment("web", 1, "half"))
+    sentence = (
+        "annotation fluxqueue/min-pods: 'half' is not a number of its pods: write a whole number from 1"
+    )
+    stage.until(
+        "its pod says why it waits",
+        lambda: any(sentence in each.status.message for each in stage.fluxjobs()),
     )

@@ -1,42 +1,51 @@
-"""Moldable Jobs that run in a queue without a cluster, and what is shown of their pods."""
+"""Moldable Jobs and replicas that run in a queue without a cluster, and what is shown of their pods."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from support.builders import make_job
-from support.queue_bench import Bench
+from support.queue_bench import Bench, job
 from support.queue_builders import a_job, around
 
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import TakenSlot
 from fluxqueue.queue.model.given_back import leaving_ranks
-from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
-from fluxqueue.queue.model.victim_views import VictimView
+from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.victim_views import Floor, Return, VictimView
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 
-__all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "run", "started"]
+__all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "replicas", "run", "started"]
 
 
 class ShownPods(OnlyJobs):
     """Pods that run, by Job (uid), with the time since when each has saved nothing;
-    and those that have no slot of the Job.
+    those that have no slot of the Job; and floors of pods (uid) of Deployments.
     """
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, datetime]] = {}
         self.further: dict[str, list[str]] = {}
+        self.floors: dict[str, Floor] = {}
 
     def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
         if workload.kind == "Job":
             return VictimView()
+        if floor := self.floors.get(workload.uid):
+            return VictimView(returns=Return.REPLACED, floor=floor)
         return VictimView(
             "a part of something",
             job=next((job for job, uids in self.further.items() if workload.uid in uids), ""),
         )
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
+        if floor := self.floors.get(workload.uid):
+            alike = [uid for uid, each in self.floors.items() if each.owner == floor.owner]
+            return {uid: since for uid in alike for since in self.pods.get(uid, {}).values()}
         return self.pods.get(workload.uid, {})
 
 
@@ -51,6 +60,17 @@ def moldable(
     described = describe_job(a_job(builder, uid=name), around())
     assert described is not None
     return described
+
+
+def replicas(shown: ShownPods, name: str, pods: int, least: int, **request: Any) -> list[NewWorkload]:
+    """The pods of a Deployment with a floor."""
+    owner = ReplicaOwner("default", "Deployment", name)
+    made = [
+        job(f"{name}-{number}", 1, request.get("cpu", "8"), "1h", priority=request.get("priority"))
+        for number in range(pods)
+    ]
+    shown.floors |= {each.uid: Floor(owner, least) for each in made}
+    return [replace(each, kind="Pod", release_mode=ReleaseMode.POD) for each in made]
 
 
 def held(bench: Bench, name: str) -> Allocation:

@@ -34,6 +34,8 @@ _STATUS, _REVIEWS = "unit/queue/status/test_fluxjob_status.py", "unit/webhook/te
 _PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", f"{_E2E}/test_bad_input.py"
 _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
+_FLOORS = f"{_SCHEDULING}/test_floors.py"
+_CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
 _WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
@@ -415,6 +417,33 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRINKING}::test_what_is_given_back_counts_beside_those_that_are_evicted",
         f"{_SHRUNK}::test_a_job_at_its_least_is_evicted_as_a_whole",
     ),
+    "A Deployment or ReplicaSet with `fluxqueue/min-pods`": (
+        f"{_FLOORS}::test_pods_above_the_floor_end_before_a_younger_job_is_evicted",
+        f"{_FLOORS}::test_jobs_and_deployments_give_pods_back_for_the_same_work",
+        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
+    ),
+    "- The pods of the plan": (
+        f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
+        f"{_FLOORS}::test_no_more_end_than_their_budget_allows",
+        f"{_FLOORS}::test_pods_go_on_together_if_nobody_needs_their_nodes_any_more",
+        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
+    ),
+    "- `replicas` stays": (
+        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
+        f"{_E2E}/test_preempt_kinds.py::test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_time",
+    ),
+    "- Pods that start, stop": (
+        f"{_CLUSTER_VICTIMS}::test_a_pod_of_a_deployment_shows_its_floor_and_which_pods_run",
+        f"{_FLOORS}::test_pods_that_are_to_stop_do_not_count_as_running",
+    ),
+    "- Below the minimum": (
+        f"{_FLOORS}::test_the_floor_holds_while_anything_else_of_its_priority_helps",
+        f"{_FLOORS}::test_below_the_floor_pods_end_where_nothing_else_helps_and_are_not_called_given_back",
+    ),
+    "- Not for pods of a StatefulSet": (
+        f"{_CLUSTER_VICTIMS}::test_a_pod_without_a_floor_cannot_be_spared",
+        f"{_MIN_PODS}::test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be",
+    ),
     "- No Job goes below its minimum": (
         f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
         f"{_SHRINKING}::test_the_grace_and_the_minimum_run_time_hold_for_pods_too",
@@ -437,7 +466,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "- Until the pods have ended": (f"{_SHRINKING}::test_no_other_work_takes_what_is_free_before_the_rest",),
     "| Indexed Job whose pods run": (f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",),
-    "| others (Deployment": (f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",),
+    "| Deployment, ReplicaSet |": (
+        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
+    ),
+    "| others (StatefulSet": (f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",),
     "| `WaitingForNodes`": (
         f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",
     ),
@@ -503,6 +535,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "| `fluxqueue/min-pods` that is no": (
         f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",
+    ),
+    "| `fluxqueue/min-pods` on a pod template": (
+        f"{_MIN_PODS}::test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be",
+        "unit/webhook/test_pods.py::test_a_floor_that_cannot_be_is_refused_or_told_to_its_controller",
+        f"{_SHRUNK}::test_a_floor_that_is_no_number_keeps_pods_waiting_with_one_sentence",
     ),
     "| `fluxqueue/min-pods` with required": (f"{_MIN_PODS}::test_what_cannot_be_waits_with_a_sentence",),
     "| `minPodsPercent` out of": (f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",),

@@ -10,9 +10,9 @@ that hold something on the nodes which the matcher took, so one more trial leave
 the rest is tried to be left out, the most important first; if they are too many for that, in groups with one
 of each node. So none of a few victims can be left out, and a search has a bounded number of trials.
 
-The preemption order is priority (low first), then what waits again before what is lost for good, then lost
-work (node-seconds since the start or the last checkpoint, least first), then start (late first), then id. The
-first few of whole work are tried alone before.
+The preemption order is priority (low first), then what waits again before what is lost for good or what its
+owner needs, then lost work (node-seconds since the start or the last checkpoint, least first), then start
+(late first), then id. The first few of whole work are tried alone before.
 
 Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count
 as given while the fewest other victims are searched, and at last those of them are left out that are not
@@ -28,6 +28,7 @@ from itertools import chain
 from operator import neg
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.victim_views import Floor
 
 __all__ = [
     "PreemptionCandidate",
@@ -51,7 +52,8 @@ class PreemptionCandidate:
 
     Without ``returns`` it does not wait again, so all of it is lost. If it is a part of a Job that goes on,
     ``of`` is the Job, and the part is some slots of it (``ranks``), or a pod of it that was matched alone
-    (``workload``). ``nodes`` are those where it holds something.
+    (``workload``). ``nodes`` are those where it holds something. ``floor`` is that of the owner of a pod,
+    which ``needed`` says has no other pod to spare.
     """
 
     workload: WorkloadId
@@ -62,6 +64,8 @@ class PreemptionCandidate:
     ranks: tuple[int, ...] = ()
     of: WorkloadId | None = None
     nodes: frozenset[str] = frozenset()
+    floor: Floor | None = None
+    needed: bool = False
 
 
 Victims = tuple[PreemptionCandidate, ...]
@@ -83,7 +87,7 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
         candidates,
         key=lambda each: (
             each.priority,
-            not each.returns,
+            not each.returns or each.needed,
             each.lost_node_s,
             -each.start.timestamp(),
             -each.workload,

@@ -1,6 +1,15 @@
+import msgspec
 import pytest
+from support.builders import PodBuilder, make_pod
 
-from fluxqueue.api.moldable import JobSize, min_pods_problem, molded_duration, read_min_pods
+from fluxqueue.api.moldable import (
+    JobSize,
+    floor_problem,
+    min_pods_problem,
+    molded_duration,
+    read_min_pods,
+)
+from fluxqueue.api.pods import Pod
 
 EIGHT = JobSize(indexed=True, completions=8, parallelism=8)
 
@@ -47,6 +56,44 @@ def test_a_long_text_is_cut_in_the_sentence() -> None:
 )
 def test_a_job_that_needs_all_its_pods_cannot_have_it(size: JobSize, words: str) -> None:
     assert words in min_pods_problem("2", size)
+
+
+def problem_of(pod: PodBuilder, text: str = "2") -> str:
+    return floor_problem(msgspec.convert(pod.annotation("fluxqueue/min-pods", text).build(), Pod).metadata)
+
+
+def test_pods_of_a_deployment_say_how_many_are_to_run() -> None:
+    of_deployment = make_pod("web").owned_by("ReplicaSet")
+    assert [problem_of(of_deployment, text) for text in ("1", "008", "999999999")] == ["", "", ""]
+    for text in ("0", "-1", "two", "", "1.5", "x" * 100_000):
+        assert problem_of(of_deployment, text) == (
+            f"annotation fluxqueue/min-pods: {text!r:.40} is not a number of its pods: "
+            "write a whole number from 1"
+        )
+
+
+def test_pods_of_a_job_have_no_floor_of_their_own() -> None:
+    assert problem_of(make_pod("a").owned_by("Job"), "none") == ""
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (make_pod("a"), "is for Indexed Jobs, and for the pods of Deployments and ReplicaSets: leave it out"),
+        (make_pod("a").owned_by("StatefulSet"), "for the pods of Deployments and ReplicaSets: leave it out"),
+        (make_pod("a").owned_by("ReplicaSet", api_version="example.com/v1"), "leave it out"),
+        (
+            make_pod("a").owned_by("ReplicaSet").annotation("fluxqueue/gang", "true"),
+            "start together with others (fluxqueue/gang, fluxqueue/pod-group): leave one out",
+        ),
+        (
+            make_pod("a").owned_by("ReplicaSet").label("fluxqueue/pod-group", "g"),
+            ": leave one out",
+        ),
+    ],
+)
+def test_other_pods_cannot_have_a_floor(pod: PodBuilder, words: str) -> None:
+    assert words in problem_of(pod)
 
 
 def test_work_that_scales_takes_longer_with_fewer() -> None:

@@ -303,3 +303,17 @@ class TestForgedAllocations:
         assert admitted.decision.refusal is not None
         assert admitted.decision.refusal.reason == "Forbidden"
         assert f"written by fluxqueue only, not by {user}" in admitted.sentence
+
+
+def test_a_floor_that_cannot_be_is_refused_or_told_to_its_controller() -> None:
+    refused = admit(make_pod("a").annotation("fluxqueue/min-pods", "2"))
+    assert refused.decision.outcome is AdmissionOutcome.REFUSED
+    assert refused.sentence == (
+        "Pod default/a: annotation fluxqueue/min-pods is for Indexed Jobs, "
+        "and for the pods of Deployments and ReplicaSets: leave it out"
+    )
+    replica = make_pod("web").owned_by("ReplicaSet")
+    held = admit(replica.annotation("fluxqueue/min-pods", "two"), user=REPLICASET_CONTROLLER).decision
+    assert (held.outcome, len(held.warnings)) == (AdmissionOutcome.HELD, 1)
+    assert "write a whole number from 1" in held.warnings[0]
+    assert not admit(replica.annotation("fluxqueue/min-pods", "2")).decision.warnings

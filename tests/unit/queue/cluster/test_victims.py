@@ -20,7 +20,8 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
-from fluxqueue.queue.model.victim_views import BudgetShare, Return
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.victim_views import BudgetShare, Floor, Return
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 SAVED = "2026-01-01T00:00:30Z"
@@ -314,3 +315,41 @@ def test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_p
     now += timedelta(seconds=6)
     assert seen.view(row, allocation).may_be
     assert len(seen.elastic_pods(row)) == 1
+
+
+def of_web(name: str, start: str = "2026-01-01T00:00:10Z", least: str = "2") -> PodBuilder:
+    made = pod(name).owned_by("ReplicaSet", "web-5f4", api_version="apps/v1")
+    made = made.label("pod-template-hash", "5f4").with_("status.startTime", start)
+    return made.annotation(names.MIN_PODS_ANNOTATION, least)
+
+
+def test_a_pod_of_a_deployment_shows_its_floor_and_which_pods_run() -> None:
+    server, caches = shown(
+        of_web("web-0"),
+        of_web("web-1").owned_by("ReplicaSet", "web-77").label("pod-template-hash", "77"),
+        of_web("web-2").phase("Pending"),
+        of_web("web-3").on_node("n1"),
+        of_web("web-4").with_("metadata.deletionTimestamp", SAVED),
+    )
+    server.put("nodes", make_node("n1").with_("status.conditions", []).build())
+    row = a_workload("web-0", uid="web-0", kind="Pod", release_mode=ReleaseMode.POD)
+    seen = in_cluster(caches)
+    view = seen.view(row, an_allocation(["n0"]))
+    assert (view.returns, view.floor) == (
+        Return.REPLACED,
+        Floor(ReplicaOwner("default", "Deployment", "web"), 2),
+    )
+    assert seen.elastic_pods(row).keys() == {"web-0", "web-1"}
+
+
+@pytest.mark.parametrize("change", ["no floor", "no number", "of a StatefulSet"])
+def test_a_pod_without_a_floor_cannot_be_spared(change: str) -> None:
+    made = of_web("web-0", least="none" if change == "no number" else "2")
+    if change == "no floor":
+        made = made.with_("metadata.annotations", {})
+    if change == "of a StatefulSet":
+        made = made.owned_by("StatefulSet", "web")
+    _, caches = shown(made)
+    row = a_workload("web-0", uid="web-0", kind="Pod", release_mode=ReleaseMode.POD)
+    assert in_cluster(caches).view(row, an_allocation(["n0"])).floor is None
+    assert in_cluster(caches).elastic_pods(row) == {}

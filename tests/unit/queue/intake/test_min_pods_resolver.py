@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from support.builders import JobBuilder, make_job
+from support.builders import JobBuilder, make_job, make_pod
 from support.minicluster_builders import minicluster
-from support.queue_builders import a_job, around
+from support.queue_builders import a_job, a_pod, around
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.cluster.context import QueueDefaults
-from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.intake.describe import describe_job, describe_pod
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import NewWorkload
 
@@ -94,6 +94,22 @@ def test_what_cannot_be_waits_with_a_sentence(builder: JobBuilder, words: str) -
     assert found.reason is Reason.INVALID_REQUEST
     assert "Job default/a: annotation fluxqueue/min-pods" in found.message
     assert words in found.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "problem"),
+    [
+        ("ReplicaSet", "2", ""),
+        ("ReplicaSet", "0", "write a whole number from 1"),
+        ("StatefulSet", "2", "is for Indexed Jobs, and for the pods of Deployments and ReplicaSets"),
+    ],
+)
+def test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be(kind: str, text: str, problem: str) -> None:
+    pod = make_pod("web").cpu("1").gate("fluxqueue").owned_by(kind).annotation(MIN_PODS, text)
+    found = describe_pod(a_pod(pod), around())
+    assert found is not None
+    assert (found.reason is Reason.INVALID_REQUEST) == bool(problem)
+    assert problem in found.message
 
 
 def test_a_job_starts_with_no_fewer_than_end_in_time() -> None:

@@ -1,23 +1,24 @@
 """Shrinking in all small worlds: no more pods end than the work needs that starts, and no Job goes below its
 least.
 
-Each world has a few nodes, one or two moldable Jobs that run in all sizes and with every least, and one Job
-that waits. What must end is counted anew here, from the nodes that the pods have.
+Each world has a few nodes, one or two moldable Jobs or Deployments that run in all sizes and with every
+least, and one Job that waits. What must end is counted anew here, from the nodes that the pods have.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from support.elastic_jobs import ShownPods, held, leaving, moldable, run
+from support.elastic_jobs import ShownPods, held, leaving, moldable, replicas, run, started
 from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.queue.model.records import FluxionJobId, Slot
 
 NODE = 8
 """Cores of a node."""
@@ -80,13 +81,77 @@ def spared(world: World, units: list[Unit]) -> Iterator[set[Unit]]:
                 yield set(chosen)
 
 
-async def judge(bench: Bench, shown: ShownPods, world: World) -> tuple[str, int]:
+def slots_of(bench: Bench, name: str) -> Sequence[Slot]:
+    allocation = bench.ledger.allocation(bench.row(name).id)
+    return allocation.slots if allocation is not None else ()
+
+
+class Jobs:
+    """What runs are moldable Jobs."""
+
+    def __init__(self, bench: Bench, shown: ShownPods, world: World) -> None:
+        self.bench, self.shown, self.world = bench, shown, world
+
+    async def start(self) -> None:
+        for name, (pods, least, priority) in zip(self.world.names, self.world.running, strict=True):
+            await self.bench.submit(
+                moldable(name, pods, least, cpu=str(self.world.cpu), priority=str(priority))
+            )
+            await self.bench.cycle()
+            await run(self.bench, self.shown, name)
+
+    def units(self) -> list[Unit]:
+        return [
+            (name, slot.rank, slot.node) for name in self.world.names for slot in slots_of(self.bench, name)
+        ]
+
+    def ending(self, units: list[Unit]) -> tuple[list[str], set[Unit]]:
+        """What is evicted as a whole, and the pods without which the others go on."""
+        evicted = [name for name in self.world.names if self.bench.row(name).state is State.DRAINING]
+        return evicted, {
+            unit for unit in units if unit[0] not in evicted and unit[1] in leaving(self.bench, unit[0])
+        }
+
+    def slot(self, unit: Unit) -> tuple[FluxionJobId, int]:
+        return held(self.bench, unit[0]).jobid, unit[1]
+
+
+class Deployments(Jobs):
+    """What runs are Deployments with a floor: each pod is a workload of its own."""
+
+    async def start(self) -> None:
+        for name, (pods, least, priority) in zip(self.world.names, self.world.running, strict=True):
+            made = replicas(self.shown, name, pods, least, cpu=str(self.world.cpu), priority=priority)
+            await started(self.bench, self.shown, *made)
+
+    def units(self) -> list[Unit]:
+        return [
+            (name, number, slot.node)
+            for name, (pods, _, _) in zip(self.world.names, self.world.running, strict=True)
+            for number in range(pods)
+            for slot in slots_of(self.bench, f"{name}-{number}")
+        ]
+
+    def ending(self, units: list[Unit]) -> tuple[list[str], set[Unit]]:
+        gone = {unit for unit in units if self.bench.row(f"{unit[0]}-{unit[1]}").state is State.DRAINING}
+        counts = Counter(unit[0] for unit in gone)
+        below = [
+            name
+            for name, (pods, least, _) in zip(self.world.names, self.world.running, strict=True)
+            if counts[name] > pods - least
+        ]
+        return below, {unit for unit in gone if unit[0] not in below}
+
+    def slot(self, unit: Unit) -> tuple[FluxionJobId, int]:
+        return held(self.bench, f"{unit[0]}-{unit[1]}").jobid, 0
+
+
+async def judge(bench: Bench, kind: Jobs, world: World) -> tuple[str, int]:
     """Say what is wrong with what is given back in a world, and return how many pods that are."""
-    units = [(name, slot.rank, slot.node) for name in world.names for slot in held(bench, name).slots]
+    units = kind.units()
     await bench.submit(job("waits", world.waits, str(world.waits_cpu), "1h", priority=1))
     await bench.cycle()
-    evicted = [name for name in world.names if bench.row(name).state is State.DRAINING]
-    gone = {unit for unit in units if unit[0] not in evicted and unit[1] in leaving(bench, unit[0])}
+    evicted, gone = kind.ending(units)
     enough = [chosen for chosen in spared(world, units) if fits(world, units, chosen)]
     if gone and gone not in spared(world, units):
         return f"{gone} end, which may not", len(gone)
@@ -100,24 +165,22 @@ async def judge(bench: Bench, shown: ShownPods, world: World) -> tuple[str, int]
         return f"{gone} end, and one of them need not", len(gone)
     if world.cpu == NODE and len(gone) > min(map(len, enough)):
         return f"{gone} end, and fewer would do", len(gone)
-    stay = {name: {unit[2] for unit in units if unit[0] == name} for name in world.names}
-    await bench.ledger.end_slots([(held(bench, name).jobid, rank) for name, rank, _ in gone])
+    await bench.ledger.end_slots([kind.slot(unit) for unit in gone])
     await bench.cycle()
     if bench.row("waits").state is not State.ALLOCATED:
         return f"{gone} end for what does not start", len(gone)
-    moved = [
-        name for name in world.names if not {slot.node for slot in held(bench, name).open_slots} <= stay[name]
-    ]
+    moved = {*kind.units()} - {*units}
     return (f"{moved} moved" if moved else ""), len(gone)
 
 
+@pytest.mark.parametrize("kind", [Jobs, Deployments])
 @pytest.mark.parametrize(
     ("nodes", "cpu", "waits_cpu"),
     [(4, 8, 8), (3, 4, 8), (2, 4, 4)],
     ids=["a node each", "halves for wholes", "halves for halves"],
 )
 async def test_no_more_pods_end_than_needed_and_none_below_the_least(
-    nodes: int, cpu: int, waits_cpu: int
+    nodes: int, cpu: int, waits_cpu: int, kind: type[Jobs]
 ) -> None:
     faults, counts = list[str](), list[int]()
     for world in worlds(nodes, cpu, waits_cpu):
@@ -126,12 +189,9 @@ async def test_no_more_pods_end_than_needed_and_none_below_the_least(
             bench.policy, bench.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
             bench.scheduler.show_victims(shown)
             bench.nodes.replace([a_node(f"n{number}") for number in range(nodes)])
-            for name, (pods, least, priority) in zip(world.names, world.running, strict=True):
-                described = moldable(name, pods, least, cpu=str(cpu), priority=str(priority))
-                await bench.submit(described)
-                await bench.cycle()
-                await run(bench, shown, name)
-            fault, count = await judge(bench, shown, world)
+            running = kind(bench, shown, world)
+            await running.start()
+            fault, count = await judge(bench, running, world)
         counts.append(count)
         faults += [f"{world}: {fault}"] if fault else []
     assert not faults, "\n".join(faults)

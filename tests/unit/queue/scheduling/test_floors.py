@@ -1,0 +1,188 @@
+"""Deployments with a floor give pods above it back before anything is evicted,
+with the matcher in process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from support.elastic_jobs import ShownPods, moldable, replicas, started
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.api.texts import time_text
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Shown(ShownPods):
+    """Pods of Deployments, whose budget allows a number of disruptions."""
+
+    allowed = 9
+
+    def view(self, workload: Workload, allocation: Allocation) -> VictimView:
+        known = workload.kind == "Job" or workload.uid in self.floors
+        return super().view(workload, allocation) if known else VictimView(returns=Return.REPLACED)
+
+    def budgets(self, workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
+        return [BudgetShare("default", "web", 1, self.allowed)] if workload.uid in self.floors else []
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shown() -> Shown:
+    return Shown()
+
+
+@pytest.fixture
+async def bench(clock: Clock, shown: Shown) -> AsyncIterator[Bench]:
+    async with a_machine(clock) as made:
+        made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        made.scheduler.show_victims(shown)
+        yield made
+
+
+async def deployed(
+    bench: Bench, shown: Shown, clock: Clock, pods: int, least: int, name: str = "web"
+) -> None:
+    """Start the pods of a Deployment, one a minute: the last one loses least."""
+    for each in replicas(shown, name, pods, least):
+        await started(bench, shown, each)
+        clock.now += timedelta(minutes=1)
+
+
+def ending(bench: Bench, *prefixes: str) -> list[str]:
+    rows = (row for row in bench.ledger.all() if row.state is State.DRAINING)
+    return sorted(row.name for row in rows if row.name.startswith(prefixes or ("",)))
+
+
+async def urgent(bench: Bench, pods: int, name: str = "urgent", priority: int = 10) -> None:
+    await bench.submit(job(name, pods, "8", "1h", priority=priority))
+    await bench.cycle()
+
+
+async def test_pods_above_the_floor_end_before_a_younger_job_is_evicted(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await deployed(bench, shown, clock, 3, 1)
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    await urgent(bench, 2)
+    assert ending(bench) == ["web-1", "web-2"]
+    said = (
+        f"Deployment default/web (priority 0) gave 2 of its 3 pods back at {time_text(clock.now)}, "
+        "3 node-minutes lost, so that Job default/urgent (priority 10) starts: it went on with 1"
+    )
+    assert {bench.row(name).message for name in ending(bench)} == {said}
+    assert {bench.row(name).reason for name in ending(bench)} == {Reason.PREEMPTED}
+    await bench.cycle()
+    assert "; it waits for 2 pods of Deployment default/web to end, since " in bench.row("urgent").message
+
+
+async def test_the_floor_holds_while_anything_else_of_its_priority_helps(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    clock.now += timedelta(hours=1)
+    await deployed(bench, shown, clock, 3, 3)
+    await urgent(bench, 1)
+    assert ending(bench) == ["rigid"]
+
+
+async def test_below_the_floor_pods_end_where_nothing_else_helps_and_are_not_called_given_back(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await started(bench, shown, job("rigid", 1, "8", "1h", priority=10))
+    await deployed(bench, shown, clock, 3, 2)
+    await urgent(bench, 2)
+    assert ending(bench) == ["web-1", "web-2"]
+    assert all(" was preempted by Job default/urgent" in bench.row(name).message for name in ending(bench))
+
+
+async def test_what_can_be_spared_counts_beside_what_is_evicted(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    await deployed(bench, shown, clock, 3, 2)
+    await urgent(bench, 2)
+    assert ending(bench) == ["rigid", "web-2"]
+
+
+async def test_jobs_and_deployments_give_pods_back_for_the_same_work(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await started(bench, shown, moldable("wide", 2, 1))
+    clock.now += timedelta(minutes=1)
+    await deployed(bench, shown, clock, 2, 1)
+    await urgent(bench, 2)
+    assert (ending(bench), len(given_ranks(bench.row("wide")))) == (["web-1"], 1)
+    await bench.cycle()
+    assert "1 pod of Job default/wide" in bench.row("urgent").message
+    assert "1 pod of Deployment default/web" in bench.row("urgent").message
+
+
+async def test_no_more_end_than_their_budget_allows(bench: Bench, shown: Shown, clock: Clock) -> None:
+    shown.allowed = 1
+    await deployed(bench, shown, clock, 3, 1)
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    await urgent(bench, 2)
+    assert ending(bench) == ["rigid", "web-2"]
+
+
+async def test_pods_that_are_to_stop_do_not_count_as_running(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=60)
+    await deployed(bench, shown, clock, 3, 1)
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    await urgent(bench, 1)
+    assert ending(bench) == ["web-2"]
+    clock.now += timedelta(minutes=7)  # nothing waits any more for what does not end
+    await urgent(bench, 2, "again", 20)
+    assert ending(bench) == ["rigid", "web-1", "web-2"]
+
+
+async def test_pods_go_on_together_if_nobody_needs_their_nodes_any_more(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=60)
+    await deployed(bench, shown, clock, 4, 1)
+    await urgent(bench, 2)
+    assert ending(bench) == ["web-2", "web-3"]
+    row = bench.row("urgent")
+    await bench.ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    await bench.cycle()
+    assert ending(bench) == []
+    await urgent(bench, 3, "again")
+    assert ending(bench) == ["web-1", "web-2", "web-3"]
+
+
+async def test_without_a_floor_what_loses_least_is_evicted_as_before(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    plain = replicas(shown, "web", 3, 1)
+    shown.floors.clear()
+    await started(bench, shown, *plain)
+    clock.now += timedelta(minutes=1)
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    await urgent(bench, 1)
+    assert ending(bench) == ["rigid"]
+    assert " was preempted by Job default/urgent" in bench.row("rigid").message
