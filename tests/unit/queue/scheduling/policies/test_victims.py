@@ -61,6 +61,12 @@ def test_what_waits_again_is_preempted_before_what_is_lost_for_good() -> None:
     assert [each.workload for each in preemption_order(some)] == [2, 1, 3]
 
 
+def test_what_its_owner_needs_is_preempted_last_of_its_priority() -> None:
+    needed = replace(candidate(1), needed=True)
+    some = [needed, replace(candidate(2), lost_node_s=100.0), candidate(3, 5)]
+    assert [each.workload for each in preemption_order(some)] == [2, 1, 3]
+
+
 def test_one_larger_victim_is_better_than_two() -> None:
     some = [candidate(1, 0, started_s=10), candidate(2, 0, started_s=20), candidate(3, 1)]
     assert chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]
