@@ -12,6 +12,7 @@ The queue belongs to one event loop; it is not thread-safe.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
@@ -29,6 +30,8 @@ K = TypeVar("K", bound=Hashable)
 BASE_S: Final = 0.005
 CAP_S: Final = 60.0
 REMEMBERED_ERRORS: Final = 10_000
+_IN_A_ROW: Final = 50
+"""Keys after which the workers of a queue let others go on, whether they waited for anything or not."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -219,6 +222,7 @@ async def run_workers(
         From `reconcile`.
     """
     last: OrderedDict[K, str] = OrderedDict()
+    keys = itertools.count(1)
 
     async def worker() -> None:
         while True:
@@ -226,6 +230,8 @@ async def run_workers(
                 key = await queue.get()
             except ShutDown:
                 return
+            if not next(keys) % _IN_A_ROW:
+                await asyncio.sleep(0)  # keys that need no call would keep the rest of the process waiting
             try:
                 again_s = await reconcile(key)
             except EndsProcess:

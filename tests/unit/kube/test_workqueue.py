@@ -1,5 +1,6 @@
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
@@ -187,3 +188,24 @@ async def test_an_error_that_ends_the_process_is_not_a_failure_of_the_key() -> N
     queue.add("a")
     with pytest.RaisesGroup(EndsProcess):
         await asyncio.wait_for(run_workers(queue, 2, reconcile), 60)
+
+
+async def test_many_keys_that_need_no_call_let_others_go_on_in_between() -> None:
+    queue: WorkQueue[int] = WorkQueue("test")
+    done = 0
+    seen: list[int] = []
+
+    async def reconcile(_key: int) -> None:
+        nonlocal done
+        done += 1
+
+    async def other() -> None:
+        while done < 1_000:
+            seen.append(done)
+            await asyncio.sleep(0)
+
+    for key in range(1_000):
+        queue.add(key)
+    queue.shut_down()
+    await asyncio.wait_for(asyncio.gather(run_workers(queue, 4, reconcile), other()), 60)
+    assert max(after - before for before, after in pairwise(seen)) <= 200
