@@ -76,6 +76,7 @@ _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
 _DUE_AT_ONCE = 200
+_TOLD_AT_ONCE = 200
 """Releases that are claimed by one transaction."""
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
@@ -132,7 +133,11 @@ class Ledger(LedgerTables):
             self._withdrawing.clear()
             # due again: the next release of each finds its own work
             self._released_stored(list(self._released))
-            self.load_contents(contents, await self._store.owner_requeue_states(self.clock() - REMEMBERED))
+            states = await self._store.owner_requeue_states(self.clock() - REMEMBERED)
+            changed = self.load_contents(contents, states)
+            for first in range(0, len(changed), _TOLD_AT_ONCE):
+                self.tell(changed[first : first + _TOLD_AT_ONCE])
+                await asyncio.sleep(0)
             self.in_doubt.clear()
 
     async def compared(self, *, pending: bool = True) -> tuple[TableContents, TableContents]:

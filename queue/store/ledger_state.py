@@ -335,8 +335,10 @@ class LedgerState:
 
     def load_contents(
         self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]
-    ) -> None:
-        """Forget everything, and hold these rows instead."""
+    ) -> list[WorkloadId]:
+        """Forget everything, and hold these rows instead; return the workloads of before and after, of which the
+        listeners are to be told.
+        """
         self._live = None
         known = self._workloads.keys()
         self._workloads, self._by_uid, self._by_group, self._described = {}, {}, {}, {}
@@ -359,7 +361,11 @@ class LedgerState:
             self.owner_requeue_states.note_taken(workload)
         self._freed = Freed()
         self.spending.stale = True
-        _call(self._listeners, known | self._workloads.keys())
+        return [*(known | self._workloads.keys())]
+
+    def tell(self, workloads: Iterable[WorkloadId]) -> None:
+        """Call the listeners for these workloads."""
+        _call(self._listeners, workloads)
 
     def _set_workload(self, workload: Workload) -> None:
         self.requests.change(self._workloads.get(workload.id), workload)
