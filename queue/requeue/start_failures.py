@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.names import JOB_CONTROLLER
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.refusals import refusal
@@ -35,6 +37,7 @@ __all__ = [
     "find_gate_refusal",
     "find_retry",
     "find_timeout",
+    "find_unseen",
     "is_refused",
     "lost_nodes",
 ]
@@ -51,6 +54,8 @@ class StartFailureCause(enum.Enum):
     """The API server refuses to create them, or to release them."""
     RETRIED = "retried"
     """The Job controller waits before it replaces pods that failed."""
+    UNSEEN = "unseen"
+    """The Job controller has not acted on the release yet."""
     UNBINDABLE = "unbindable"
     """Our own scheduler reports that it cannot bind them to their nodes."""
 
@@ -164,6 +169,24 @@ def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> 
         f"{time_text(until)} (its back-off)"
     )
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.RETRIED)
+
+
+def find_unseen(job: Job, within_s: float) -> StartFailure | None:
+    """Return that the Job controller has not acted on the release of a Job; None if it has, or if it is another
+    controller whose ways are not known.
+
+    With a hundred thousand new Jobs it comes to each after an hour. To suspend the Job and to release it again
+    only adds to that.
+    """
+    if job.spec.managed_by not in (None, JOB_CONTROLLER) or job.spec.suspend:
+        return None
+    if job.status.start_time is not None and not job.status.has_condition("Suspended"):
+        return None
+    text = (
+        f"the Job controller has not acted on its release in {within_s:g} s: it has much to do, or it does not "
+        "run (kube-controller-manager)"
+    )
+    return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.UNSEEN)
 
 
 def find_gate_refusal(pod: str, message: str) -> StartFailure:

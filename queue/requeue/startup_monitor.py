@@ -59,6 +59,7 @@ from fluxqueue.queue.requeue.start_failures import (
     find_gate_refusal,
     find_retry,
     find_timeout,
+    find_unseen,
     is_refused,
     lost_nodes,
 )
@@ -80,6 +81,8 @@ minutes.
 _SETTLED_S = 5.0
 """How long a node may look full to a pod: what leaves it may not be gone yet,
 and the scheduler may not have looked."""
+_GOES_ON = frozenset({StartFailureCause.RETRIED, StartFailureCause.UNSEEN})
+"""What ends by itself, and would only begin anew if the work was matched again."""
 _PACE_S = 0.5
 """At least between two checks: a node change may concern many nodes."""
 
@@ -313,7 +316,7 @@ class StartupMonitor:
         budget: DeletionBudget,
         now: datetime,
     ) -> StartDecision:
-        if failure.scheduler_waits or failure.cause is StartFailureCause.RETRIED:
+        if failure.scheduler_waits or failure.cause in _GOES_ON:
             return keep(workload, failure, self._pods(workload, allocation))
         if workload.kind == "Job":
             job = self._caches.jobs.get_by_uid(workload.uid)
@@ -360,7 +363,12 @@ class StartupMonitor:
             return closed
         if due:
             failure = find_timeout(allocation, pods, self._start_timeout_s)
-            retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
+            if failure is None or failure.pods:
+                return failure
+            job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" and not pods else None
+            if job is not None and (unseen := find_unseen(job, self._start_timeout_s)) is not None:
+                return unseen
+            retried = self._retried_until(workload, now)
             return failure if retried is None else find_retry(allocation, pods, retried)
         within_s = min(
             (self._patience_s(pod) for pod in pods if pod.metadata.uid in late), default=self._start_timeout_s

@@ -173,6 +173,13 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
         "{} {} missing because a pod failed: the Job controller creates {} again by {} (its back-off)",
     ): "reason",
     (Reason.START_TIMEOUT, "{} of {} pods are missing: {} {} replaced once gone"): "reason",
+    (
+        Reason.START_TIMEOUT,
+        (
+            "the Job controller has not acted on its release in {} s: it has much to do, or it does not run "
+            "(kube-controller-manager)"
+        ),
+    ): "reason",
     (Reason.PREEMPTED, "{}{}: {}"): "reason",
     (
         Reason.RESERVATION_NOT_ALLOWED,

@@ -424,6 +424,32 @@ async def test_the_back_off_of_the_job_controller_is_no_refusal_and_is_said() ->
     ]
 
 
+async def test_a_release_that_the_job_controller_has_not_seen_is_no_failed_start() -> None:
+    suspended = {"type": "Suspended", "status": "True"}
+    bench = Bench(job=JOB.with_("status.conditions", [suspended]))
+    bench.ledger.now = EPOCH + timedelta(seconds=301)
+    await bench.monitor.check()
+    assert bench.requeuer.evictions == []
+    (change,) = bench.ledger.written("set_reasons")
+    assert change.message == (
+        "Job default/mpi keeps its nodes and does not start: the Job controller has not acted on its release in "
+        "300 s: it has much to do, or it does not run (kube-controller-manager)"
+    )
+    started = JOB.with_("status.startTime", "2026-01-01T00:00:02Z")
+    bench.server.put("jobs", started.with_("status.conditions", [suspended | {"status": "False"}]).build())
+    await bench.monitor.check()
+    assert ["2 of 2 pods were not created" in eviction.message for eviction in bench.requeuer.evictions] == [
+        True
+    ]
+
+
+async def test_what_another_controller_has_seen_of_a_release_is_not_known() -> None:
+    bench = Bench(job=JOB.with_("spec.managedBy", "example.com/other"))
+    bench.ledger.now = EPOCH + timedelta(seconds=301)
+    await bench.monitor.check()
+    assert len(bench.requeuer.evictions) == 1
+
+
 async def test_a_refusal_after_a_failure_counts() -> None:
     bench = Bench()
     bench.server.watch_into("events", bench.caches.failed_creations)
