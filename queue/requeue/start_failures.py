@@ -172,19 +172,19 @@ def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> 
 
 
 def find_unseen(job: Job, within_s: float) -> StartFailure | None:
-    """Return that the Job controller has not acted on the release of a Job; None if it has, or if it is another
-    controller whose ways are not known.
+    """Return that the Job controller has not acted on the release of a Job;
+    None if it has, or if it is another controller whose ways are not known.
 
-    With a hundred thousand new Jobs it comes to each after an hour. To suspend the Job and to release it again
-    only adds to that.
+    With tens of thousands of new Jobs it comes to each after many minutes. To suspend the Job and to release
+    it again only adds to that.
     """
     if job.spec.managed_by not in (None, JOB_CONTROLLER) or job.spec.suspend:
         return None
     if job.status.start_time is not None and not job.status.has_condition("Suspended"):
         return None
     text = (
-        f"the Job controller has not acted on its release in {within_s:g} s: it has much to do, or it does not "
-        "run (kube-controller-manager)"
+        f"the Job controller has not acted on its release in {within_s:g} s: it has much to do, or it does "
+        "not run (kube-controller-manager)"
     )
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.UNSEEN)
 

@@ -336,8 +336,8 @@ class LedgerState:
     def load_contents(
         self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]
     ) -> list[WorkloadId]:
-        """Forget everything, and hold these rows instead; return the workloads of before and after, of which the
-        listeners are to be told.
+        """Forget everything, and hold these rows instead;
+        return the workloads of before and after, of which the listeners are to be told.
         """
         self._live = None
         known = self._workloads.keys()

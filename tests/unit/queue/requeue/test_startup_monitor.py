@@ -432,8 +432,8 @@ async def test_a_release_that_the_job_controller_has_not_seen_is_no_failed_start
     assert bench.requeuer.evictions == []
     (change,) = bench.ledger.written("set_reasons")
     assert change.message == (
-        "Job default/mpi keeps its nodes and does not start: the Job controller has not acted on its release in "
-        "300 s: it has much to do, or it does not run (kube-controller-manager)"
+        "Job default/mpi keeps its nodes and does not start: the Job controller has not acted on its release "
+        "in 300 s: it has much to do, or it does not run (kube-controller-manager)"
     )
     started = JOB.with_("status.startTime", "2026-01-01T00:00:02Z")
     bench.server.put("jobs", started.with_("status.conditions", [suspended | {"status": "False"}]).build())
