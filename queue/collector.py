@@ -24,7 +24,7 @@ class _Growth:
 
     A collection lets no thread run, not even the one that renews the Lease. Each waiting Job is a hundred
     objects that live as long as it waits; with 50,000 of them a full collection takes 2 s of CPU, and there is
-    one each time they have grown by a quarter. After a long one its objects are excluded, so each is scanned
+    one each time they have grown by a quarter. After a long one its objects are excluded: each is scanned
     once. What becomes a reference cycle later is not freed until the process ends: calls under way, a few at
     a time.
     """
