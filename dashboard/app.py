@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -31,10 +32,10 @@ from fluxqueue.dashboard.live import (
     STALE,
     Make,
     Streams,
-    TooMany,
     stream,
     updates_of,
 )
+from fluxqueue.dashboard.loop_shares import TooMany
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import ended_job_page, find_job, job_page
@@ -53,6 +54,7 @@ from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
 
 __all__ = ["PAGES", "PageAddress", "make_app"]
 
+_LONGEST_QUERY: Final = 2_000
 _LARGEST_FORM: Final = 65_536
 _FORM_S: Final = 10.0
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
@@ -116,6 +118,8 @@ class _App:
 
     def _page(self, name: str, page: PageAddress) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            if (too_long := _too_long(request)) is not None:
+                return too_long
             viewer = await self._site.door.viewer(request)
             if viewer is None:
                 return _to_sign_in(request)
@@ -126,10 +130,20 @@ class _App:
             # the queue's address before there was an overview, which people have kept
             if name == "overview" and request.url.query:
                 return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=307)
-            said = self._site.door.sessions.take_note(viewer.session)
-            return await self._made(viewer, request, name, page, said=said)
+            return await self._loaded(viewer, partial(self._noted, viewer, request, name, page))
 
         return answer
+
+    async def _loaded(self, viewer: Viewer, make: Callable[[], Awaitable[Response]]) -> Response:
+        """Make a page in the turn of who asks for it."""
+        try:
+            return await self._site.loads.load(viewer.person.party, make)
+        except TooMany as error:
+            return _refused(429, str(error))
+
+    async def _noted(self, viewer: Viewer, request: Request, name: str, page: PageAddress) -> Response:
+        said = self._site.door.sessions.take_note(viewer.session)
+        return await self._made(viewer, request, name, page, said=said)
 
     async def _made(
         self,
@@ -225,7 +239,9 @@ class _App:
                 viewer, "Not found", render("message.html", sentence=str(error)), status=404
             )
         except (Refused, NoApi) as error:
-            return await self._made(viewer, request, "job", _JOB, problem=str(error))
+            return await self._loaded(
+                viewer, partial(self._made, viewer, request, "job", _JOB, problem=str(error))
+            )
         self._site.door.sessions.leave_note(viewer.session, f"{said[0].upper()}{said[1:]}")
         where = "/".join(quote(request.path_params[part], safe="") for part in ("namespace", "name"))
         return RedirectResponse(f"/jobs/{where}", status_code=303)
@@ -239,6 +255,10 @@ class _App:
         viewer = asked.viewer
         if self._problem() is not None:
             return await self._no_answer(viewer)
+        return await self._loaded(viewer, partial(self._submitted, asked, form))
+
+    async def _submitted(self, asked: Asked, form: dict[str, str]) -> Response:
+        viewer = asked.viewer
         here = PAGES["submit"].path
         try:
             done, problem = await act(self._site, asked, form), ""
@@ -256,6 +276,8 @@ class _App:
 
     async def follow(self, request: Request) -> Response:
         """Send changes of a page."""
+        if (too_long := _too_long(request)) is not None:
+            return too_long
         viewer = await self._site.door.viewer(request)
         name = request.path_params["page"]
         page = {**PAGES, "job": _JOB}.get(name)
@@ -416,6 +438,18 @@ def _safe(path: str) -> str:
         and len(path) < 2_000
     )
     return path if fine and "\\" not in path else "/"
+
+
+def _too_long(request: Request) -> Response | None:
+    """Return the answer to an address that is too long; None if it is not."""
+    if len(request.url.query) <= _LONGEST_QUERY:
+        return None
+    longest = max(request.query_params.items(), key=lambda pair: len(pair[1]), default=("", ""))[0]
+    return _refused(
+        414,
+        f"the parameters of this address have {len(request.url.query)} characters, and no more than "
+        f"{_LONGEST_QUERY} are read: shorten {longest[:20]!r}",
+    )
 
 
 def _to_sign_in(request: Request) -> Response:

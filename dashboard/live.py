@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import orjson
 
+from fluxqueue.dashboard.loop_shares import TooMany
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
 from fluxqueue.dashboard.sessions import Session
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
@@ -32,7 +33,6 @@ __all__ = [
     "HtmlUpdates",
     "JobUpdates",
     "Streams",
-    "TooMany",
     "Updates",
     "stream",
 ]
@@ -48,10 +48,6 @@ PAGE_GATHER_S: Final = 3.0
 _LOOK_S: Final = 10.0
 NO_ANSWER: Final = "The API server does not answer"
 STALE: Final = "Changes in the cluster do not arrive now: what is shown may be old"
-
-
-class TooMany(Exception):
-    """There are too many open pages; the message says so."""
 
 
 class Streams:

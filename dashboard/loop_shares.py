@@ -1,31 +1,40 @@
-"""How much of the event loop each person takes by his live pages.
+"""How much of the event loop each person takes by his pages.
 
 Pages are made in the loop, and those with words of a person's own choice are shared with nobody. So each of
-his live pages waits, after one of them took time, until that is a small part of what has passed since.
+his live pages waits, after one of them took time, until that is a small part of what has passed since. Pages
+that he loads are counted apart: they wait only where he is far beyond this part, and only some at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeVar
 
-__all__ = ["LoopShares", "measured"]
+__all__ = ["LoopShares", "TooMany", "measured"]
 
 T = TypeVar("T")
 
 _SHARE: Final = 0.1
+_AHEAD_S: Final = 5.0
+"""How much sooner than a live page a page is made that somebody loads."""
+_MOST_LOADED: Final = 20
 _MOST_KEPT: Final = 512
 
 _charge: ContextVar[Callable[[], Callable[[], None]] | None] = ContextVar("charge", default=None)
 """Begins to measure; what it returns ends that."""
 
 
+class TooMany(Exception):
+    """There are too many open pages; the message says so."""
+
+
 class LoopShares:
-    """Lets live pages be made, one after another for each party (`Person.party`).
+    """Lets pages be made, one after another for each party (`Person.party`).
 
     Parameters
     ----------
@@ -47,15 +56,33 @@ class LoopShares:
         self._cpu = cpu
         self._sleep = sleep
         self._free_at: dict[str, float] = {}
+        self._loaded: Counter[str] = Counter()
 
     def pause_s(self, party: str) -> float:
         """Return how long the pages of a party have to wait."""
         return self._free_at.get(party, 0.0) - self._clock()
 
-    async def wait(self, party: str) -> None:
-        """Wait until a page of a party may be made."""
-        while (pause_s := self.pause_s(party)) > 0:
+    async def wait(self, party: str, ahead_s: float = 0.0) -> None:
+        """Wait until a page of a party may be made, or until some seconds before."""
+        while (pause_s := self.pause_s(party) - ahead_s) > 0:
             await self._sleep(pause_s)
+
+    async def load(self, party: str, make: Callable[[], Awaitable[T]]) -> T:
+        """Make a page that somebody waits for, and charge what it takes to a party.
+
+        Raises
+        ------
+        TooMany
+            Too many of its pages are made, or wait for that.
+        """
+        if self._loaded[party] >= _MOST_LOADED:
+            raise TooMany("too many pages are loaded at once: load this one again in some seconds")
+        self._loaded[party] += 1
+        try:
+            await self.wait(party, _AHEAD_S)
+            return await self.run(party, make())
+        finally:
+            self._loaded -= Counter((party,))
 
     async def run(self, party: str, making: Awaitable[T]) -> T:
         """Make a page, and charge what it takes, also in tasks that it begins, to a party."""

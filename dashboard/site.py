@@ -94,7 +94,8 @@ class SharedRenders:
 @dataclass(frozen=True, slots=True)
 class Site:
     """Everything that pages are made from; ``stale`` returns true while changes in the cluster do not
-    arrive. ``reading`` gives turns to read the objects of a job, which may be large.
+    arrive. ``shares`` lets live pages be made, ``loads`` those that somebody loads. ``reading`` gives turns
+    to read the objects of a job, which may be large.
     """
 
     settings: DashboardSettings
@@ -106,6 +107,7 @@ class Site:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
     shares: LoopShares = field(default_factory=LoopShares)
+    loads: LoopShares = field(default_factory=LoopShares)
     reading: CallerTurns = field(default_factory=lambda: CallerTurns(_READ_AT_ONCE, of_one=1))
 
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:

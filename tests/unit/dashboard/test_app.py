@@ -7,6 +7,7 @@ import pytest
 from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
 from fluxqueue.dashboard.app import PAGES, make_app
+from fluxqueue.dashboard.loop_shares import LoopShares
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.rendering import asset
 from fluxqueue.kube.errors import Forbidden
@@ -309,3 +310,71 @@ async def test_static_files_are_kept_by_browsers_and_nothing_else_is_served() ->
     assert "immutable" in (await client.get(asset("style.css"))).headers["cache-control"]
     for path in ("/static/000000000000/live.js", "/static/x/main.py", "/static/x/..%2fmain.py", "/live/none"):
         assert (await client.get(path)).status in (401, 404)
+
+
+@pytest.mark.parametrize("path", ["/plan", "/queue", "/nodes", "/history", "/live/plan", WRF])
+async def test_parameters_that_are_too_long_are_refused_with_the_one_to_shorten(path: str) -> None:
+    client = InProcess(stage())
+    await client.sign_in("alice", LISTS_ALL)
+    answer = await client.get(f"{path}?by=work&q={'x' * 3_000}")
+    assert (answer.status, answer.text) == (
+        414,
+        "the parameters of this address have 3010 characters, and no more than 2000 are read: shorten 'q'\n",
+    )
+    if not path.startswith("/live"):
+        assert (await client.get(f"{path}?q={'x' * 1_900}")).status in (200, 404)
+
+
+async def test_who_loads_pages_far_beyond_his_share_waits_and_nobody_else() -> None:
+    made, used = stage(), 0.0
+    waits: list[float] = []
+
+    def cpu() -> float:
+        nonlocal used
+        used += 0.001
+        return used
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        made.clock.now += seconds
+
+    made.app = make_app(replace(made.site, loads=LoopShares(made.clock, cpu, sleep)), lambda: None)
+    alice, bob = InProcess(made), InProcess(made)
+    await alice.sign_in("alice", BLUE)
+    await bob.sign_in("bob", BLUE)
+    began = made.clock.now
+    for number in range(700):
+        assert (await alice.get(f"/plan?q=n{number}")).status == 200
+    assert made.clock.now - began > 700 * 0.001 / 0.1 - 6
+    assert waits
+    waits.clear()
+    assert (await bob.get("/plan")).status == 200
+    assert not waits
+
+
+async def test_no_more_than_some_pages_of_one_person_are_made_at_once() -> None:
+    made = stage()
+    free = asyncio.Event()
+
+    until = made.clock.now + 100
+
+    async def wait(_seconds: float) -> None:
+        await free.wait()
+        made.clock.now = until
+
+    shares = LoopShares(made.clock, lambda: 0.0, wait)
+    made.app = make_app(replace(made.site, loads=shares), lambda: None)
+    client = InProcess(made)
+    await client.sign_in("alice", BLUE)
+    shares._free_at["alice"] = until
+    loads = [asyncio.create_task(client.get("/queue")) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    assert not any(load.done() for load in loads)
+    answer = await client.get("/queue")
+    assert (answer.status, answer.text) == (
+        429,
+        "too many pages are loaded at once: load this one again in some seconds\n",
+    )
+    free.set()
+    assert {(await load).status for load in loads} == {200}
+    assert (await client.get("/queue")).status == 200

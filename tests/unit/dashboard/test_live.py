@@ -12,11 +12,10 @@ from fluxqueue.dashboard.live import (
     HtmlUpdates,
     JobUpdates,
     Streams,
-    TooMany,
     stream,
     updates_of,
 )
-from fluxqueue.dashboard.loop_shares import LoopShares
+from fluxqueue.dashboard.loop_shares import LoopShares, TooMany
 from fluxqueue.dashboard.pages.job_page import job_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import Person
