@@ -119,6 +119,9 @@ class DaemonSetSpec(PartialObject, frozen=True):
 class DaemonSet(PartialObject, frozen=True):
     """An apps/v1 DaemonSet."""
 
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata", "spec.template.metadata")
+    compact_specs: ClassVar[tuple[str, ...]] = ("spec.template.spec",)
+
     metadata: ObjectMeta = ObjectMeta()
     spec: DaemonSetSpec = DaemonSetSpec()
 

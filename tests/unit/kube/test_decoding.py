@@ -7,9 +7,9 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from fluxqueue.api.clusterobjects import Event, ScaledWorkload
+from fluxqueue.api.clusterobjects import DaemonSet, Event, ScaledWorkload
 from fluxqueue.api.dependencies import InvalidDependencies, parse_dependencies
-from fluxqueue.api.devices import ResourceClaim
+from fluxqueue.api.devices import ResourceClaim, ResourceClaimTemplate
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.jobs import Job
@@ -316,6 +316,34 @@ def test_the_annotations_of_what_else_people_create_are_not_kept(of: type[Persis
     assert decode(text.encode(), of, "get").metadata.annotations == {
         "volume.kubernetes.io/selected-node": "n1"
     }
+
+
+HOSTILE_METADATA = {
+    "name": "a",
+    "labels": {f"k{number}": "v" * 60 for number in range(10_000)},
+    "annotations": {f"a{number}": "v" * 60 for number in range(4_000)},
+    "ownerReferences": [{"kind": "A", "name": "o" * 60, "uid": f"{number}"} for number in range(10_000)],
+    "finalizers": [f"a/{number}" for number in range(10_000)],
+    "managedFields": [{"manager": "m", "fieldsV1": {f"f:{number}": {}}} for number in range(10_000)],
+}
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        *(Job, Pod, DaemonSet, MiniCluster, FluxJob, Event, PersistentVolumeClaim, PodDisruptionBudget),
+        *(ResourceClaim, ResourceClaimTemplate, NamedObject),
+    ],
+)
+def test_little_is_kept_of_whatever_people_write_that_is_watched(of: type[Job]) -> None:
+    tolerations = [{"key": f"t{number}", "operator": "Exists"} for number in range(20_000)]
+    pod = {"containers": [{"name": "a"}], "tolerations": tolerations}
+    document = {
+        "metadata": HOSTILE_METADATA,
+        "spec": {**pod, "template": {"metadata": HOSTILE_METADATA, "spec": pod}},
+        "data": {"a": "x" * 1_000_000},
+    }
+    assert size(decode(json.dumps(document).encode(), of, "get")) < 131_072
 
 
 def test_characters_that_nobody_reads_are_not_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
