@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from support.builders import JobBuilder, Json, make_owner
 from support.crash_suite import crash_environment
@@ -242,12 +243,24 @@ def test_a_deployment_gives_pods_above_its_floor_back_and_grows_again(stage: Sta
     left = until_replicas(stage, 3)
     assert left.keys() < before.keys(), "no pod was restarted"
     assert running(stage, "rigid").keys() == rigid, "the younger rigid Job goes on"
-    ended = json.loads(stage.plugin("history", "-o", "json").stdout)
-    assert sum(bool(re.fullmatch(form, each["message"])) for each in ended) == 2, ended
+    ended = stage.until("both pods have ended", lambda: found if len(found := ended_pods(stage)) == 2 else [])
+    assert all(re.fullmatch(form, each) for each in ended), ended
     stage.until_consistent()
     stage.succeed("urgent")
     assert left.keys() < until_replicas(stage, 5).keys()
     stage.until_consistent()
+
+
+def ended_pods(stage: Stage) -> list[str]:
+    """What history says of pods that have ended."""
+    of_pods = "WHERE kind = 'Pod' AND namespace = %(namespace)s AND finished_at IS NOT NULL"
+    query = (
+        f"SELECT message FROM fluxqueue.workload {of_pods} "
+        f"UNION ALL SELECT message FROM fluxqueue.history {of_pods}"
+    )
+    with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
+        found = connection.execute(query.encode(), {"namespace": stage.namespace}).fetchall()
+    return [str(message) for (message,) in found]
 
 
 def explained(stage: Stage, name: str) -> str:
