@@ -114,6 +114,14 @@ def _number(text: str) -> float:
     return math.inf if math.isnan(value) else value
 
 
+def _error_in(body: bytes | bytearray) -> str:
+    """Return what Prometheus says of a query that it refuses; empty if it is none who answers."""
+    try:
+        return f": {brief(msgspec.json.decode(body, type=_Answer).error, _LONGEST_ERROR)}"
+    except msgspec.MsgspecError:
+        return ""
+
+
 async def _ask(rules: IdleRules) -> bytes:
     """Send the query; files are read each time, since they are rotated."""
     address = rules.prometheus
@@ -135,6 +143,6 @@ async def _ask(rules: IdleRules) -> bytes:
             body += chunk
             if len(body) > MOST_BYTES:
                 raise NoAnswer(f"the answer has more than {MOST_BYTES} bytes")
-        if response.status != 200 and not body.startswith(b"{"):
-            raise NoAnswer(f"HTTP status {response.status}")
+        if response.status != 200:
+            raise NoAnswer(f"HTTP status {response.status}{_error_in(body)}")
         return bytes(body)

@@ -51,9 +51,10 @@ async def test_an_error_is_told_in_its_first_words(standin: PrometheusStandin) -
     assert len(str(error.value)) < 400
 
 
+@pytest.mark.parametrize("body", [b"<html>", answer({POD: 0})])
 @pytest.mark.parametrize("status", [302, 401, 500])
-async def test_what_is_no_answer_is_none(standin: PrometheusStandin, status: int) -> None:
-    standin.status, standin.body = status, b"<html>"
+async def test_what_is_no_answer_is_none(standin: PrometheusStandin, status: int, body: bytes) -> None:
+    standin.status, standin.body = status, body
     with pytest.raises(NoAnswer, match=str(status)):
         await ask_use(rules(standin), known)
     assert len(standin.tokens) == 1
