@@ -11,11 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
 from support.end_to_end import Stage
@@ -149,8 +150,13 @@ def test_a_job_costs_what_its_cores_and_nodes_cost_for_its_time(stage: Stage, op
         "a core 1, a node 2 a second"
     )
     assert row["cost"] == use["cost"]
-    held = datetime.fromisoformat(row["finished_at"]) - datetime.fromisoformat(row["allocated_at"])
-    assert float(row["cost"]) == pytest.approx(held.total_seconds() * (2 * 1 + 2), abs=0.01)
+    with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
+        times = connection.execute(
+            "SELECT granted_at, freed_at FROM fluxqueue.allocations WHERE workload = %s", [row["id"]]
+        ).fetchone()
+    assert times is not None
+    held_us = (times[1] - times[0]) // timedelta(microseconds=1)
+    assert Decimal(row["cost"]) == Decimal(held_us * (2 * 1 + 2)) / 1_000_000
     for verb in ("report", "history"):
         titles, line = (each.split() for each in opened.run(verb).stdout.splitlines()[-2:])
         assert (titles[-1], line[-1]) == ("COST-EUR", f"{Decimal(row['cost']):.2f}")
