@@ -23,8 +23,8 @@ class _Growth:
     """Excludes what a long collection left from later ones.
 
     A collection lets no thread run, not even the one that renews the Lease. Each waiting Job is a hundred
-    objects that live as long as it waits; with 50,000 of them a full collection takes 2 s of CPU, and there is
-    one each time they have grown by a quarter. After a long one its objects are excluded: each is scanned
+    objects that live as long as it waits. With 50,000 of them a full collection takes 2 s of CPU, and there
+    is one each time they have grown by a quarter. After a long one its objects are excluded: each is scanned
     once. What becomes a reference cycle later is not freed until the process ends: calls under way, a few at
     a time.
     """
